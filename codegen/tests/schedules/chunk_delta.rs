@@ -148,7 +148,7 @@ fn other_recurrences_go_state_by_state_and_the_reason_is_told() {
     let two = "op Two(z: [K], b: [K], y: [K], v: [V]) -> (s: [V, K]) {
         combine(l, r) (l.s + sum(K, l.s * r.z) * r.b + r.v * r.y);
     }
-    fn two(q: [T, K], z: [T, K], b: [T, K], y: [T, K], v: [T, V]) -> (o: [T, V]) {
+    fn apart(q: [T, K], z: [T, K], b: [T, K], y: [T, K], v: [T, V]) -> (o: [T, V]) {
         o = sum(K, q * scan(T, Two(z, b, y, v)));
     }";
     assert!(refusal(&written(two)).contains("no numbers times one parameter"), "{}", refusal(&written(two)));

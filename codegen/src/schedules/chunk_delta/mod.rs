@@ -1,8 +1,8 @@
-//! Delta rules in chunks of times, by products of matrices (the UT transform).
+//! Delta rules in chunks of 16 times, by products of matrices (the UT transform).
 //!
 //! A stage in this [form](DeltaRule) has states S, matrices of width × depth, of which a step adds the key k times one row, of what
 //! the state gives for a vector z and of a value x: S\[t\] = w·S\[t−1\] + (b·S\[t−1\]·z + y·x)⊗k with numbers w, b and y. With s the running sum of the
-//! logarithms of w from the chunk's start, and s′ the same before a step, the rows u of all times of a chunk solve a triangular system:
+//! logarithms of w from a chunk's start, and s′ the same before a step, the rows u of the 16 times of a chunk solve a triangular system:
 //!
 //! ```text
 //! A[i, j] = b[i]·2^(s′[i] − s[j])·(z[i]·k[j]) for j < i
@@ -11,9 +11,9 @@
 //! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·u[j]⊗k[j]
 //! ```
 //!
-//! A block has 64 places of the width of a recurrence and goes from the first time to the last. A warp computes 16 rows of the products
-//! over pairs of times and inverts 1 − A in these by substitution in `f32`; all go to shared memory. Then it has 16 places of the width,
-//! whose states stay in its registers as left factors: it solves the system block by block, without waiting for other warps.
+//! A block has 64 places of the width of a recurrence and goes from the first time to the last, 64 times at once. Each warp computes the
+//! products over pairs of times of one chunk and inverts 1 − A by substitution in `f32`, for all warps. Then it has 16 places of the width,
+//! whose states stay in its registers as left factors, and goes through the chunks without waiting for other warps.
 
 mod candidates;
 mod chunk;
@@ -49,9 +49,9 @@ use staged::Staged;
 
 /// Warps of a block.
 const WARPS: u32 = 4;
-/// Times of a chunk, and places of a block's part of the width.
+/// Times of a tile, four chunks, and places of a block's part of the width.
 const TIMES: u32 = WARPS * ROWS;
-/// Rows of blocks that are inverted, with the room between them.
+/// Elements from one row of a system to the next.
 const PITCH: u32 = ROWS + 4;
 
 /// The tile kernel of a stage under such a schedule.
@@ -84,18 +84,18 @@ struct DeltaKernel<'s> {
     form: &'s DeltaRule,
     schedule: &'s ChunkDelta,
     args: Args,
-    /// Keys, and values of the block's part of the width, of the chunks in flight.
+    /// Keys, and values of the block's part of the width, of the tiles in flight.
     keys: Tile,
     values: Tile,
     /// The vectors that the state is read by, where they are not the keys; queries, where there are any.
     columns: Option<Tile>,
     queries: Option<Tile>,
-    /// The system below its diagonal blocks, and the inverses of these; weights of keys for queries.
-    system: Tile,
+    /// Of each chunk the inverse of its system, and weights of keys for queries.
+    inverses: Tile,
     weights: Tile,
-    /// The diagonal blocks, in `f32`.
-    diagonal: SharedId,
-    /// Of the times of two chunks the running sums of logarithms, those before each step, and the factors of what is read and added.
+    /// The systems, in `f32`.
+    systems: SharedId,
+    /// Of the times of two tiles the running sums of logarithms, those before each step, and the factors of what is read and added.
     rates: [SharedId; 4],
     thread: Operand,
     warp: Operand,
@@ -129,9 +129,9 @@ impl<'s> DeltaKernel<'s> {
             (form.column.param != form.row.param).then(|| tile(form.column.param, form.depth, schedule.depth));
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
         let elem = keys.elem;
-        let [system, weights] = ["system", "weights"].map(|name| Tile::bare(b, name, elem, TIMES, TIMES));
+        let [inverses, weights] = ["inverses", "weights"].map(|name| Tile::bare(b, name, elem, TIMES, ROWS));
         let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
-        let diagonal = array(b, "diagonal", WARPS * ROWS * PITCH);
+        let systems = array(b, "systems", TIMES * PITCH);
         let rates = ["sums", "before", "read", "added"].map(|name| array(b, name, 2 * TIMES));
         for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, schedule.stages);
@@ -148,9 +148,9 @@ impl<'s> DeltaKernel<'s> {
             values,
             columns,
             queries,
-            system,
+            inverses,
             weights,
-            diagonal,
+            systems,
             rates,
             thread,
             warp,
@@ -220,7 +220,7 @@ impl<'s> DeltaKernel<'s> {
         b.add(index, within)
     }
 
-    /// The index of a chunk's rates.
+    /// The index of a tile's rates.
     fn rates_from(&self, b: &mut Builder, chunk: Operand) -> Operand {
         let odd = b.binary(Binary::And, chunk, Operand::i32(1));
         b.mul(odd, Operand::i32(TIMES as i32))

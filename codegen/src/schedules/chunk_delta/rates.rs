@@ -1,9 +1,9 @@
 //! What steps multiply by: decays, as running sums of logarithms, and factors of what is read and added.
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Unary, Value};
+use oplus_dsl::ir::{Binary, Unary, Value};
 
-use super::{DeltaKernel, TIMES};
+use super::{DeltaKernel, ROWS, TIMES};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
@@ -16,7 +16,7 @@ const EACH: u32 = TIMES / WARP;
 /// The logarithm of a decay that leaves nothing of an `f32`.
 const NOTHING: f64 = -160.0;
 
-/// The rates at a lane's times of a chunk.
+/// The rates at a lane's times of a tile.
 pub(super) struct Rates {
     logs: Vec<Operand>,
     /// Whether the state is forgotten before a step, where that may be.
@@ -26,7 +26,7 @@ pub(super) struct Rates {
 }
 
 impl DeltaKernel<'_> {
-    /// Reads what the lane's times of a chunk depend on.
+    /// Reads what the lane's times of a tile depend on.
     pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
         let mut values = values.clone();
         let own = b.mul(self.lane, Operand::i32(EACH as i32));
@@ -60,7 +60,7 @@ impl DeltaKernel<'_> {
         if of.negative { b.unary(Unary::Neg, number) } else { number }
     }
 
-    /// Writes the rates of a chunk, by the first warp.
+    /// Writes the rates of a tile, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, chunk: Operand) {
         let is_first = b.eq(self.warp, Operand::i32(0));
         let mut sums: Vec<Operand> = vec![];
@@ -85,17 +85,18 @@ impl DeltaKernel<'_> {
         }
     }
 
-    /// The sum of the lanes before.
+    /// The sum of the lanes before that have times of the same chunk.
     fn sum_before(&self, b: &mut Builder, own: Operand) -> Operand {
         let mut sum = own;
-        for by in [1, 2, 4, 8, 16] {
+        let place = b.binary(Binary::Rem, self.lane, Operand::i32((ROWS / EACH) as i32));
+        for by in [1, 2, 4] {
             let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
-            let inside = b.ge(self.lane, Operand::i32(by));
+            let inside = b.ge(place, Operand::i32(by));
             let both = b.add(sum, other);
             sum = b.select(inside, both, sum);
         }
         let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
-        let is_first = b.eq(self.lane, Operand::i32(0));
+        let is_first = b.eq(place, Operand::i32(0));
         b.select(is_first, f32(0.0), before)
     }
 
@@ -114,7 +115,7 @@ impl DeltaKernel<'_> {
         [two[0], two[1]]
     }
 
-    /// A rate of a kind at a time of the chunk.
+    /// A rate of a kind at a time of the tile.
     pub(super) fn rate(&self, b: &mut Builder, kind: usize, from: Operand, time: Operand) -> Operand {
         let at = b.add(from, time);
         b.load1(Memory::Shared(self.rates[kind]), at)

@@ -1,6 +1,5 @@
 //! Outputs by way of shared memory: a warp has neighbouring times of a place of the width, and writes neighbouring places.
 
-use super::solve::HALF;
 use super::{DeltaKernel, ELEMENTS, ROWS, TIMES};
 use crate::abi::{Tensor, axes, elem};
 use crate::block::matmul::COLUMNS;
@@ -20,7 +19,7 @@ const PITCH: u32 = TIMES + ACCESS;
 pub(super) struct Staged {
     /// The number of the output.
     pub output: usize,
-    /// An element for half of a chunk's times and all places of the width.
+    /// An element for a chunk's times and all places of the width.
     array: SharedId,
 }
 
@@ -37,7 +36,7 @@ impl Staged {
         let is_wide = kernel.schedule.vector == ACCESS && !kernel.schedule.padded;
         (is_meant && is_wide && !own.contains(&kernel.form.depth)).then(|| {
             let kind = SharedKind::Elem(elem(stage, tensor));
-            Staged { output, array: b.shared("staged", kind, HALF * ROWS * PITCH) }
+            Staged { output, array: b.shared("staged", kind, ROWS * PITCH) }
         })
     }
 
@@ -52,7 +51,7 @@ impl Staged {
         b.store(Memory::Shared(self.array), index, &[value], None);
     }
 
-    /// Stores the warp's places at half of a chunk's times, from a first time on.
+    /// Stores the warp's places at a chunk's times, from a first time on.
     pub(super) fn store(self, b: &mut Builder, kernel: &DeltaKernel<'_>, values: &Values, first: Operand) {
         b.push(Stmt::SyncWarp);
         let pieces = ROWS / ACCESS;
@@ -63,8 +62,7 @@ impl Staged {
         let of_half = b.mul(half, Operand::i32(ACCESS as i32));
         let place = b.add(of_warp, of_half);
         let width = kernel.index_along(b, place, kernel.form.width);
-        for pass in 0..HALF {
-            let row = b.add(line, Operand::i32((pass * ROWS) as i32));
+        for row in [line] {
             let index = b.mul(row, Operand::i32(PITCH as i32));
             let index = b.add(index, place);
             let elements = b.load(Memory::Shared(self.array), index, ACCESS, None, zero(Ty::F32));

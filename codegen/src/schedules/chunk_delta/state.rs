@@ -1,7 +1,7 @@
 //! The state: 16 places of the width in every warp, all of the depth.
 
 use super::rates::SUMS;
-use super::{COLUMNS, DeltaKernel, ELEMENTS, TIMES};
+use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};
 use crate::block::matmul::{Blocks, Factor, multiply_in_time, pack};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
@@ -57,39 +57,39 @@ impl DeltaKernel<'_> {
         blocks.chunks(2).map(|two| pack(b, self.keys.elem, two)).collect()
     }
 
-    /// S_next = decay·S + Σ decayed row⊗key.
+    /// S_next = decay·S + Σ decayed row⊗key, over a chunk.
     pub(super) fn advance(
         &self,
         b: &mut Builder,
         state: &State,
-        added: &[[Operand; 4]],
+        added: [Operand; 4],
         (keys, from): (Factor, Operand),
+        chunk: u32,
     ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        let end = self.form.decays().then(|| self.rate(b, SUMS, from, Operand::i32(TIMES as i32 - 1)));
-        if let Some(end) = end {
+        let mut left = added;
+        if self.form.decays() {
+            let end = self.rate(b, SUMS, from, Operand::i32(((chunk + 1) * ROWS) as i32 - 1));
             let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
+            left = self.to_end(b, added, chunk, (end, from));
         }
-        for (sixteen, left) in (0..).zip(added) {
-            let left = end.map_or(*left, |end| self.to_end(b, *left, sixteen, (end, from)));
-            multiply_in_time(b, &mut sums, (left, keys), sixteen);
-        }
+        multiply_in_time(b, &mut sums, (left, keys), chunk);
         for (block, sums) in state.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }
     }
 
-    /// The rows that 16 steps add, decayed to the chunk's end.
+    /// The rows that a chunk's steps add, decayed to its end.
     fn to_end(
         &self,
         b: &mut Builder,
         left: [Operand; 4],
-        sixteen: u32,
+        chunk: u32,
         (end, from): (Operand, Operand),
     ) -> [Operand; 4] {
         let decays = [0, 1].map(|half| {
-            let sums = self.two_rates(b, SUMS, from, 2 * sixteen + half);
+            let sums = self.two_rates(b, SUMS, from, 2 * chunk + half);
             sums.map(|sum| {
                 let apart = b.sub(end, sum);
                 b.let_(Ty::F32, Expr::Exp2Fast(apart))

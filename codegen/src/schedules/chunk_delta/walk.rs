@@ -1,4 +1,4 @@
-//! The walk of a block over the chunks of its recurrence.
+//! The walk of a block over the times of its recurrence.
 
 use super::{DeltaKernel, TIMES};
 use crate::block::layout::{Lanes, left_rows, right_rows};
@@ -30,10 +30,10 @@ impl DeltaKernel<'_> {
         let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
         let times = i64::from(TIMES);
         let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
-        let chunks = b.binary(Binary::Div, up, Operand::i64(times));
-        let chunks = b.convert(Ty::I32, chunks);
-        for chunk in 0..self.schedule.stages as i32 {
-            self.fetch(b, &origins, Operand::i32(chunk), chunks);
+        let tiles = b.binary(Binary::Div, up, Operand::i64(times));
+        let tiles = b.convert(Ty::I32, tiles);
+        for tile in 0..self.schedule.stages as i32 {
+            self.fetch(b, &origins, Operand::i32(tile), tiles);
         }
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
@@ -41,10 +41,10 @@ impl DeltaKernel<'_> {
         self.store_rates(b, &rates, Operand::i32(0));
         b.barrier();
         let lanes = self.lanes(b);
-        b.for_(Operand::i32(0), chunks, Operand::i32(1), |b, chunk| {
-            self.chunk(b, &values, &state, &lanes, chunk);
-            let next = b.add(chunk, Operand::i32(self.schedule.stages as i32));
-            self.fetch(b, &origins, next, chunks);
+        b.for_(Operand::i32(0), tiles, Operand::i32(1), |b, tile| {
+            self.tile(b, &values, &state, &lanes, tile);
+            let next = b.add(tile, Operand::i32(self.schedule.stages as i32));
+            self.fetch(b, &origins, next, tiles);
         });
         self.finals(b, &values, &state);
     }
@@ -59,12 +59,12 @@ impl DeltaKernel<'_> {
         b.barrier();
     }
 
-    /// Starts the copies of a chunk, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], chunk: Operand, chunks: Operand) {
-        let exists = b.lt(chunk, chunks);
+    /// Starts the copies of a tile of times, if there is one.
+    fn fetch(&self, b: &mut Builder, origins: &[Operand], number: Operand, tiles: Operand) {
+        let exists = b.lt(number, tiles);
         b.if_(exists, |b| {
-            let first = b.mul(chunk, Operand::i32(TIMES as i32));
-            let stage = b.binary(Binary::Rem, chunk, Operand::i32(self.schedule.stages as i32));
+            let first = b.mul(number, Operand::i32(TIMES as i32));
+            let stage = b.binary(Binary::Rem, number, Operand::i32(self.schedule.stages as i32));
             let source = self.source();
             for (tile, origin) in self.tiles().zip(origins) {
                 tile.fill(b, &source, *origin, first, stage);
@@ -78,7 +78,7 @@ impl DeltaKernel<'_> {
         let in_time = left.clone();
         let (row, half) = right_rows(b, self.lane);
         let right = self.keys.lanes(b, row, half);
-        let pairs = self.system.lanes(b, row, half);
+        let pairs = self.inverses.lanes(b, row, half);
         let values = self.values.lanes_at(b, row, half, self.warp);
         AllLanes { left, right, pairs, in_time, values }
     }
