@@ -62,17 +62,15 @@ impl Staged {
         let of_half = b.mul(half, Operand::i32(ACCESS as i32));
         let place = b.add(of_warp, of_half);
         let width = kernel.index_along(b, place, kernel.form.width);
-        for row in [line] {
-            let index = b.mul(row, Operand::i32(PITCH as i32));
-            let index = b.add(index, place);
-            let elements = b.load(Memory::Shared(self.array), index, ACCESS, None, zero(Ty::F32));
-            let time = b.add(first, row);
-            let time = kernel.index_along(b, time, kernel.form.time);
-            let mut indices = values.outer_indices().to_vec();
-            indices.extend([(kernel.form.time, time.at), (kernel.form.width, width.at)]);
-            let offset = kernel.args.offset(b, tensor, &indices);
-            b.store(Memory::Global(kernel.args.pointer(tensor)), offset, &elements, Some(time.exists));
-        }
+        let index = b.mul(line, Operand::i32(PITCH as i32));
+        let index = b.add(index, place);
+        let elements = b.load(Memory::Shared(self.array), index, ACCESS, None, zero(Ty::F32));
+        let time = b.add(first, line);
+        let time = kernel.index_along(b, time, kernel.form.time);
+        let mut indices = values.outer_indices().to_vec();
+        indices.extend([(kernel.form.time, time.at), (kernel.form.width, width.at)]);
+        let offset = kernel.args.offset(b, tensor, &indices);
+        b.store(Memory::Global(kernel.args.pointer(tensor)), offset, &elements, Some(time.exists));
         b.push(Stmt::SyncWarp);
     }
 }

@@ -81,13 +81,7 @@ impl DeltaKernel<'_> {
     }
 
     /// The rows that a chunk's steps add, decayed to its end.
-    fn to_end(
-        &self,
-        b: &mut Builder,
-        left: [Operand; 4],
-        chunk: u32,
-        (end, from): (Operand, Operand),
-    ) -> [Operand; 4] {
+    fn to_end(&self, b: &mut Builder, left: [Operand; 4], chunk: u32, (end, from): (Operand, Operand)) -> [Operand; 4] {
         let decays = [0, 1].map(|half| {
             let sums = self.two_rates(b, SUMS, from, 2 * chunk + half);
             sums.map(|sum| {

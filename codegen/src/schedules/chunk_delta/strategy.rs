@@ -2,7 +2,7 @@
 
 use oplus_dsl::ir::{Axis, AxisSet};
 
-use super::{ChunkDelta, TIMES, WARPS, candidates, cost};
+use super::{ChunkDelta, ROWS, TIMES, WARPS, candidates, cost};
 use crate::schedules::chunkwise::fits::counted;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
@@ -92,9 +92,9 @@ impl Strategy for ChunkDelta {
     }
 
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
+        let stages = self.stages;
         format!(
-            "a block per {TIMES} places of the width of a recurrence; chunks of {TIMES} times, {} in flight",
-            self.stages
+            "a block per {TIMES} places of the width of a recurrence; chunks of {ROWS} times, {TIMES} at once, {stages} tiles in flight"
         )
     }
 
