@@ -7,6 +7,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Term, Unary, Value};
 
 use super::matrix::Decay;
 use super::product::is;
+use super::readouts::readouts;
 use crate::stage::{Recurrence, Refusal, Stage};
 
 /// A recurrence that can be computed in chunks of times.
@@ -215,7 +216,7 @@ impl Find<'_> {
     }
 
     fn readout(&self, stage: &Stage, states: Option<Value>) -> Result<Option<DeltaReadout>, Refusal> {
-        let readouts = super::recurrence::readouts(stage);
+        let readouts = readouts(stage);
         let not_query = || Refusal::NotQuery { axis: self.program.axis_name(self.depth).to_owned() };
         let [readout] = readouts[..] else { return if readouts.is_empty() { Ok(None) } else { Err(not_query()) } };
         let mut factors = self.factors(readout.element);

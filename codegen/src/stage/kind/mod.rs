@@ -11,6 +11,7 @@ mod matrix_final;
 mod pairwise;
 mod partial_sums;
 pub(crate) mod product;
+mod readouts;
 mod recurrence;
 mod scale;
 

@@ -1,8 +1,9 @@
 //! Recurrences whose state is multiplied by a matrix at every step.
 
-use oplus_dsl::ir::{Op, Term, Value};
+use oplus_dsl::ir::Term;
 
 use super::delta::DeltaRule;
+use super::readouts::{Readout, readouts};
 use crate::stage::{Refusal, Stage};
 
 /// A recurrence of a stage, with the sums of its states.
@@ -16,15 +17,6 @@ pub struct Recurrence {
     pub delta: Result<DeltaRule, Refusal>,
 }
 
-/// A sum of a map of states.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Readout {
-    /// The sum.
-    pub value: Value,
-    /// What is summed.
-    pub element: Value,
-}
-
 impl Recurrence {
     /// That of a stage, if it has one.
     pub(super) fn of(stage: &Stage) -> Option<Recurrence> {
@@ -33,14 +25,4 @@ impl Recurrence {
         let has_dense = recurrence.scan.terms.iter().any(is_dense);
         Some(Recurrence { readouts: readouts(stage), has_dense, delta: DeltaRule::of(stage, recurrence) })
     }
-}
-
-/// The sums over the axis that the matrices act on.
-pub(super) fn readouts(stage: &Stage) -> Vec<Readout> {
-    let readout = |(k, node): (usize, &oplus_dsl::ir::Node)| {
-        let Op::Field(tuple, _) = node.op else { return None };
-        let Op::Reduce { elements, .. } = &stage.program.node(tuple).op else { return None };
-        Some(Readout { value: Value(k as u32), element: elements[0] })
-    };
-    stage.program.nodes.iter().enumerate().filter_map(readout).collect()
 }

@@ -13,17 +13,20 @@ use crate::check::case::Extent;
 use crate::check::oracle::Agreement;
 use crate::check::scenario::Scenario;
 
+/// What gives a model's kernel.
+type Get = fn() -> &'static Kernel;
+
 /// A model at a shape: batch, times, heads, keys, values.
 #[derive(Clone, Copy)]
 pub struct Subject {
     name: &'static str,
-    kernel: fn() -> &'static Kernel,
+    kernel: Get,
     elem: Elem,
     sizes: [usize; 5],
 }
 
 /// The models, and their kernels.
-const MODELS: [(&str, fn() -> &'static Kernel); 4] = [
+const MODELS: [(&str, Get); 4] = [
     ("delta_rule", models::delta_rule::kernel),
     ("gated_delta_rule", models::gated_delta_rule::kernel),
     ("kda", models::kda::kernel),
