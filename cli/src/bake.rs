@@ -8,7 +8,6 @@ use crate::programs::{
 };
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_dsl::ir::Program;
 use oplus_llvm::ptxas::Ptxas;
 use std::path::{Path, PathBuf};
 
