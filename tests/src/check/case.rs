@@ -291,7 +291,7 @@ fn shapes(base: &Case, program: &Program, extent: Extent, turn: usize) -> Vec<Ca
 
 /// Sizes with the scanned axis contiguous: those behind it, and what else is no row or head, have size 1.
 fn narrow(program: &Program, scanned: &str, turn: usize) -> Vec<(String, usize)> {
-    let kept = ["B", "H", "G", "S", scanned];
+    let kept = ["B", "H", "G", "S", "S.ends", scanned];
     let size = |(axis, size): (String, usize)| if kept.contains(&axis.as_str()) { (axis, size) } else { (axis, 1) };
     sizes(program, TILE, turn).into_iter().map(size).collect()
 }
@@ -304,7 +304,7 @@ fn scanned(program: &Program) -> Option<&'static str> {
 
 /// How many axes a kernel has beside rows, heads and the scanned one.
 fn inner(program: &Program) -> usize {
-    let outer = ["B", "H", "G", "S", scanned(program).unwrap_or("T")];
+    let outer = ["B", "H", "G", "S", "S.ends", scanned(program).unwrap_or("T")];
     program.axes.iter().filter(|a| !outer.contains(&a.as_str())).count()
 }
 
