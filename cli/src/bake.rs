@@ -8,7 +8,6 @@ use crate::programs::{
 };
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_dsl::ir::Program;
 use oplus_llvm::ptxas::Ptxas;
 use std::path::{Path, PathBuf};
 
@@ -58,10 +57,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if programs.is_empty() {
         return Err("there is no kernel in any `scan!` block".into());
     }
-    let named = named(programs, &args.kernel)?;
-    let (without, programs): (Vec<Program>, Vec<Program>) = named.into_iter().partition(Program::has_matrix_scans);
-    refuse(&without, &programs)?;
-    let programs = with_others(&programs)?;
+    let programs = with_others(&named(programs, &args.kernel)?)?;
     let mut variants = all_variants(&programs, &args.elem, &args.isa)?;
     if args.ordered {
         variants.extend(ordered_variants(&programs, &args.elem)?);
@@ -77,20 +73,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let checks = Checks { ptxas: ptxas.as_ref(), ..Checks::default() };
     let batch = compile(&variants, checks, "oplus bake")?;
     keep(batch, &args.out, if ptxas.is_none() { "; not checked, for want of ptxas" } else { "" })
-}
-
-/// Says which programs have no kernels for GPUs; an error where nothing else is to be baked.
-fn refuse(without: &[Program], others: &[Program]) -> Outcome {
-    let names: Vec<&str> = without.iter().map(|program| program.name.as_str()).collect();
-    let reason = "a state is multiplied by a matrix at every step, for which there are no kernels for GPUs";
-    match (names.is_empty(), others.is_empty()) {
-        (true, _) => Ok(()),
-        (_, true) => Err(format!("in {} {reason}", names.join(", ")).into()),
-        _ => {
-            eprintln!("left out: in {} {reason}", names.join(", "));
-            Ok(())
-        }
-    }
 }
 
 /// Writes the kernels that were made, and says which were not. That some spill is no failure where their programs have others;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
 use oplus_dsl::adjoint::equations;
-use oplus_dsl::ir::{Axis, Op, Program};
+use oplus_dsl::ir::{Axis, MatrixScan, Op, Program, Term};
 
 use crate::plan::{Choice, Launch, NotTaken, OtherCut, Plan};
 use crate::schedules::Schedule;
@@ -159,6 +159,9 @@ fn task(stage: &Stage) -> String {
     if stage.is_pairwise() {
         return pairwise(stage);
     }
+    if let Some(recurrence) = stage.recurrence() {
+        return matrices(stage, recurrence.scan);
+    }
     let Some(scan) = stage.scan() else { return "map".to_owned() };
     let operator = &stage.program.operator(scan.operator).name;
     let axis = stage.program.axis_name(scan.axis);
@@ -167,6 +170,26 @@ fn task(stage: &Stage) -> String {
     let state = stage.state_axis().map(|a| format!(", states summed over {}", stage.program.axis_name(a)));
     let kind = if stage.opposite_scans().is_some() { "scans both ways" } else { kind };
     format!("{direction}{kind} along {axis} by {operator}{}", state.unwrap_or_default())
+}
+
+/// A recurrence of matrices: along which axis, by matrices of which form, and whether all states are stored.
+fn matrices(stage: &Stage, scan: &MatrixScan) -> String {
+    let name = |axis: Axis| stage.program.axis_name(axis);
+    let direction = if scan.reverse { "reverse " } else { "" };
+    let pairs = scan.terms.iter().filter(|term| matches!(term, Term::Pair { .. })).count();
+    let whole = scan.terms.len() - pairs;
+    let parts = [(pairs, counted(pairs, "pair")), (whole, format!("{whole} whole ones"))];
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, words)| words);
+    let form: Vec<String> = std::iter::once("a diagonal".to_owned()).chain(parts).collect();
+    let is_stored = |axes: &Vec<Axis>| axes.contains(&scan.axis) && axes.contains(&scan.along);
+    let stored = stage.program.outputs.iter().any(|output| is_stored(&output.axes));
+    let stored = if stored { ", all states stored" } else { "" };
+    format!(
+        "{direction}recurrence along {} of matrices on {}: {}{stored}",
+        name(scan.axis),
+        name(scan.along),
+        form.join(" and ")
+    )
 }
 
 /// Sums over pairs, of which axes: those that are summed over where the pairs have no kind.

@@ -23,7 +23,7 @@ const ROOMS: [&[&str]; 11] = [
 ];
 
 /// The names of the schedules' parameters, which nothing outside of their folders may know.
-const PARAMETERS: [&str; 9] = [
+const PARAMETERS: [&str; 10] = [
     "Map",
     "Rows",
     "LookBack",
@@ -33,6 +33,7 @@ const PARAMETERS: [&str; 9] = [
     "StateSpaceBackward",
     "Chunkwise",
     "ChunkwiseBackward",
+    "ChunkDelta",
 ];
 
 /// A module by its path, as `["stage", "cut"]`.

@@ -72,6 +72,11 @@ impl<'s> Values<'s> {
         self.outer.push((axis, index));
     }
 
+    /// The indices along the axes over which the block is one point.
+    pub(crate) fn outer_indices(&self) -> &[(Axis, Operand)] {
+        &self.outer
+    }
+
     /// Replaces the registers of the outer indices.
     pub(crate) fn replace_outer(&mut self, outer: &[(Axis, Operand)]) {
         self.outer = outer.to_vec();

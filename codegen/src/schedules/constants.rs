@@ -137,6 +137,16 @@ constants! {
     chunkwise_backward_powers_walk,
     /// Chunkwise backward: such powers of two in the third sweep.
     chunkwise_backward_powers_back,
+    /// Recurrence: time against schedulers that never wait.
+    recurrence_latency,
+    /// Recurrence: cycles of a step beside its sums.
+    recurrence_step,
+    /// Recurrence: cycles of a shuffle that a step waits for.
+    recurrence_shuffle,
+    /// Delta rules in chunks: the work on a tile of times at a depth of 64.
+    chunk_delta_tile,
+    /// Delta rules in chunks: the waits of a tile of times, which blocks of a multiprocessor share.
+    chunk_delta_wait,
 }
 
 /// The head of the table.

@@ -127,6 +127,8 @@ pub enum Misfit {
 /// The sizes that an axis may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
+    /// At least this.
+    AtLeast(i64),
     /// At most this.
     AtMost(i64),
     /// This.
@@ -142,6 +144,7 @@ pub enum Wanted {
 impl Display for Wanted {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Wanted::AtLeast(n) => write!(f, "fewer than {n}"),
             Wanted::AtMost(n) => write!(f, "more than {n}"),
             Wanted::Exactly(n) => write!(f, "not {n}"),
             Wanted::MoreThan(n) => write!(f, "for which {n} suffice"),

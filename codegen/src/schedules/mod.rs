@@ -20,6 +20,7 @@ mod text;
 #[macro_use]
 mod list;
 
+pub mod chunk_delta;
 pub mod chunkwise;
 pub mod chunkwise_backward;
 pub mod columns;
@@ -34,6 +35,7 @@ mod misfit;
 pub mod picture;
 mod pieces;
 mod problem;
+pub mod recurrence;
 pub mod rows;
 mod segments;
 mod shape;
@@ -82,4 +84,8 @@ schedules! {
     chunkwise::Chunkwise,
     /// The gradient of such a recurrence.
     chunkwise_backward::ChunkwiseBackward,
+    /// A recurrence whose state is multiplied by a matrix at every step, state by state.
+    recurrence::Recurrence,
+    /// A delta rule in chunks, by matrix products.
+    chunk_delta::ChunkDelta,
 }

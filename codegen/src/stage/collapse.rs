@@ -99,6 +99,7 @@ fn fixed_axes(stage: &Stage) -> AxisSet {
         Op::First { axis, .. } | Op::Last { axis, .. } => vec![*axis],
         Op::Starts { axis, list, .. } => vec![*axis, *list],
         Op::Gather { axis, to, .. } => vec![*axis, *to],
+        Op::MatrixScan(scan) => scan.others().chain([scan.axis, scan.along]).collect(),
         _ => vec![],
     };
     let viewed = stage.views.iter().flatten().map(|v| v.axis);

@@ -13,6 +13,7 @@ use super::error::CutError;
 use super::group::group;
 use super::limits;
 use super::partial_sums::{ProgramInParts, in_parts};
+use super::recurrences::cut_recurrences;
 use crate::passes;
 
 /// Cuts a verified, instantiated program into stages without contractions: see the [module documentation](super).
@@ -37,6 +38,9 @@ pub fn cut_ordered(program: &Program) -> Result<Cut, CutError> {
 
 /// [`cut`] of a program that is prepared.
 pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
+    if program.has_matrix_scans() {
+        return cut_recurrences(program, |part| cut_with(part, BTreeSet::new(), None));
+    }
     cut_with(program, BTreeSet::new(), None)
 }
 

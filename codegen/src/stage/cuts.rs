@@ -50,6 +50,11 @@ pub enum CutRefusal {
         "packed sequences have states of their own, which are brought to their places by stages that store all states"
     )]
     Gathers,
+    /// The program has recurrences of matrices.
+    #[error(
+        "a state is multiplied by a matrix at every step: stages of such recurrences keep the sums of their states themselves"
+    )]
+    Matrices,
     /// A stage would be of no kind that a kernel takes.
     #[error("no kernel would take `{stage}`: {}", joined(refusals))]
     Stage {
@@ -91,6 +96,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let taken = |how: CutKind| -> Result<Option<Result<Cut, CutRefusal>>, CutError> {
         let cut = match how {
             CutKind::Plain => Some(cut_plain(&program)?),
+            _ if program.has_matrix_scans() => return Ok(Some(Err(CutRefusal::Matrices))),
             CutKind::Contracted => contracted(&program)?,
             _ if gathers => return Ok(Some(Err(CutRefusal::Gathers))),
             CutKind::BackwardScan => return first_taken(&program, Sums::OfStates, |stage| how.refusal(stage)),

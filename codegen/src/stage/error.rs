@@ -39,17 +39,6 @@ pub enum CutError {
         /// How many there are from the first to the last.
         nested: usize,
     },
-    /// The program multiplies a state by matrices.
-    #[error(
-        "`{program}` multiplies a state by a matrix at every step along {axis}: there are no kernels of such recurrences for GPUs; \
-         call it with tensors of the CPU"
-    )]
-    Matrices {
-        /// The program's name.
-        program: String,
-        /// The axis that is scanned.
-        axis: String,
-    },
     /// The program is not well typed.
     #[error("the program is not well typed: {0}")]
     Type(#[from] TypeError),

@@ -1,4 +1,4 @@
-//! Which programs become kernels, and how large they may be.
+//! How large programs may be.
 //!
 //! A kernel holds its values in registers and is compiled by LLVM: programs of very many operations are no good kernels, and
 //! planning them would take too long to wait for. Any program within these limits is planned in seconds, on a small stack.
@@ -7,14 +7,8 @@ use oplus_dsl::ir::{Op, Program, Unary};
 
 use super::error::{CutError, MAX_NESTED, MAX_OPERATIONS};
 
-/// Refuses a program that is too large, or has an operation for which there are no kernels.
+/// Refuses a program that is too large.
 pub(super) fn check(program: &Program) -> Result<(), CutError> {
-    if let Some(axis) = program.nodes.iter().find_map(|node| match &node.op {
-        Op::MatrixScan(scan) => Some(scan.axis),
-        _ => None,
-    }) {
-        return Err(CutError::Matrices { program: program.name.clone(), axis: program.axis_name(axis).to_owned() });
-    }
     let bodies: usize = program.operators.iter().map(|operator| operator.body.len()).sum();
     let operations = program.nodes.len() + bodies;
     if operations > MAX_OPERATIONS {
@@ -33,6 +27,7 @@ fn nested(program: &Program) -> usize {
         let is_along_an_axis = matches!(
             node.op,
             Op::Scan { .. }
+                | Op::MatrixScan(_)
                 | Op::Reduce { .. }
                 | Op::Starts { .. }
                 | Op::Gather { .. }

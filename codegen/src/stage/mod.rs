@@ -24,6 +24,10 @@
 //!   Only [`cut_backward_scan`] and [`cut_matrix_backward`] make such stages; those of the latter also sum over rows what was summed over the
 //!   state axis, and sums of states over outer axes. Flags of packed sequences are a parameter, and so are factors that are
 //!   maps, written by stages before;
+//! * a *recurrence* stage ([`Stage::recurrence`]) has an [`Op::MatrixScan`], or an inclusive and an exclusive one that are alike otherwise, in
+//!   the place of scans. Its operands are point values, but a whole matrix may also have its other axis; its state axis is the one that the
+//!   matrices act on. Outputs are maps of states, of contractions and of point values, with or without the state axis, and the last state.
+//!   Only cuts of programs with such operations make them;
 //! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
 //!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
 //!   of the columns. Only [`cut_partial_sums`] makes such outputs. Of a sum over pairs ([`cut_split_k`]) every output has the part axis,
@@ -62,6 +66,8 @@ mod opposite;
 mod pairwise;
 mod partial_sums;
 mod product;
+mod recurrence;
+mod recurrences;
 mod refusal;
 pub mod tensor;
 mod time_invariant;
@@ -74,6 +80,7 @@ pub use cuts::{CutKind, CutRefusal, Cuts, cuts};
 pub use error::{CutError, MAX_NESTED, MAX_OPERATIONS};
 pub use kind::Kind;
 pub use pairwise::{cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k};
+pub use recurrence::Recurrence;
 pub use refusal::Refusal;
 
 use std::sync::Arc;
@@ -281,7 +288,8 @@ impl Stage {
 
     /// The scan axis.
     pub fn axis(&self) -> Option<Axis> {
-        self.scan().map(|s| s.axis)
+        let of_matrices = || self.recurrence().map(|recurrence| recurrence.scan.axis);
+        self.scan().map(|s| s.axis).or_else(of_matrices)
     }
 
     /// The kind of the stage.
@@ -300,20 +308,24 @@ impl Stage {
         self.program.nodes.iter().find_map(|node| match node.op {
             Op::Scan { axis, .. } | Op::First { axis, .. } | Op::Last { axis, .. } => Some(axis),
             Op::Shift { axis, .. } | Op::Starts { axis, .. } => Some(axis),
+            Op::MatrixScan(ref scan) => Some(scan.axis),
             _ => None,
         })
     }
 
     /// Whether the stage is a sum over pairs: it has reductions, and no scan.
     pub fn is_pairwise(&self) -> bool {
-        let scans = self.program.nodes.iter().any(|node| matches!(node.op, Op::Scan { .. }));
+        let scans = self.program.nodes.iter().any(|node| matches!(node.op, Op::Scan { .. } | Op::MatrixScan(_)));
         !scans && self.program.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. }))
     }
 
-    /// The axis of contractions, or that of final states that a lane holds.
+    /// The axis of contractions, the one that the matrices of a recurrence act on, or that of final states that a lane holds.
     pub fn state_axis(&self) -> Option<Axis> {
         if self.part_axis.is_some() || self.final_states.is_some() {
             return self.final_states;
+        }
+        if let Some(recurrence) = self.recurrence() {
+            return Some(recurrence.scan.along);
         }
         self.program.nodes.iter().find_map(|node| if let Op::Reduce { axis, .. } = node.op { Some(axis) } else { None })
     }

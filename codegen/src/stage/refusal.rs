@@ -13,6 +13,20 @@ pub enum Refusal {
     #[error("it has no scan whose states are written")]
     NoScan,
 
+    /// No state is multiplied by a matrix.
+    #[error("no state is multiplied by a matrix")]
+    NoMatrices,
+
+    /// The matrix of a step is not a diagonal and one pair of vectors.
+    #[error("the matrix of a step is not a diagonal and one pair of vectors")]
+    Terms,
+    /// What a step reads of the state and what it adds do not go to one vector.
+    #[error("what a step reads of the state and what it adds are no numbers times one parameter along time")]
+    TwoKeys,
+    /// All states are asked for.
+    #[error("all states are written")]
+    AllStates,
+
     // ---- recurrences of matrices, and their gradients
     /// Nothing is scanned, or nothing of the states is summed away.
     #[error("no states are summed away")]

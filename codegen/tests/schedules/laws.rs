@@ -151,6 +151,10 @@ impl Law {
             let found: Vec<&Array> = done.iter().map(|part| &part.tensors[*name]).collect();
             assert_eq!(self.joined(name, &found, false), bits(&whole[0].tensors[*name]), "{}: {name}", self.whole.name);
         }
+        if self.whole.has_matrix_scans() && parts.iter().any(|part| part.is_step()) {
+            // The gradient of a step adds up the terms of a cotangent in another order than that of a recurrence of matrices.
+            return;
+        }
         let bars: Named = outputs.iter().map(|name| ((*name).clone(), ramp(&whole[0].tensors[*name].sizes))).collect();
         let expected = self.backward(&whole, &[Part::Chunk(times)], &bars);
         let found = self.backward(&done, parts, &bars);
@@ -191,17 +195,13 @@ fn bits(array: &Array) -> Vec<u64> {
     array.as_floats().expect("floats").iter().map(|x| x.to_bits()).collect()
 }
 
-/// The models that have kernels for GPUs.
-fn models() -> Vec<Program> {
-    oplus_front::model_programs().into_iter().filter(|model| !model.has_matrix_scans()).collect()
-}
-
 #[test]
 fn ordered_steps_and_chunks_are_the_whole() {
     let mut checked = 0;
-    for law in models().iter().filter_map(|model| Law::of(model, true)) {
+    for law in oplus_front::model_programs().iter().filter_map(|model| Law::of(model, true)) {
         law.check(&[Part::Step; 5]);
         law.check(&[Part::Chunk(4), Part::Chunk(1), Part::Step, Part::Chunk(6)]);
+        law.check(&[Part::Chunk(4), Part::Chunk(1), Part::Chunk(6)]);
         checked += 1;
     }
     assert!(checked > 15, "{checked}");
@@ -210,7 +210,7 @@ fn ordered_steps_and_chunks_are_the_whole() {
 #[test]
 fn chunks_that_begin_where_tiles_do_are_the_whole() {
     let mut checked = 0;
-    for law in models().iter().filter_map(|model| Law::of(model, false)) {
+    for law in oplus_front::model_programs().iter().filter_map(|model| Law::of(model, false)) {
         let planner = |program: &Program| Planner::new(program, &Target::H200).expect("cuts");
         let fused = planner(&law.whole).cut(CutKind::Contracted).is_some()
             && planner(&law.gradients[0]).cut(CutKind::BackwardScan).is_some();

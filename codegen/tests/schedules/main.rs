@@ -4,6 +4,7 @@
 mod operators;
 
 mod borders;
+mod chunk_delta;
 mod chunkwise_backward;
 mod device;
 mod elements;
@@ -19,6 +20,7 @@ mod more_rows;
 mod oracle;
 mod parts;
 mod plans;
+mod recurrence;
 mod rows;
 mod state_space;
 mod state_space_backward;

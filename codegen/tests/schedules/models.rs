@@ -9,12 +9,11 @@ use oplus_dsl::ir::Program;
 use crate::device::Placement;
 use crate::oracle::Case;
 
-/// The models that scan and have kernels for GPUs, in f32: those of packed sequences with states, or the others.
+/// The models that scan, in f32: those of packed sequences with states, or the others.
 fn models(with_states: bool) -> impl Iterator<Item = Program> {
     let is_meant =
         move |program: &Program| program.axis("T").is_some() && program.axis("S.ends").is_some() == with_states;
-    let models = oplus_front::model_programs().into_iter().filter(|model| !model.has_matrix_scans());
-    models.filter(is_meant).map(|program| program.instantiate(Elem::F32))
+    oplus_front::model_programs().into_iter().filter(is_meant).map(|program| program.instantiate(Elem::F32))
 }
 
 /// Sizes of a program's axes for some time and states; six offsets make segments of no and of one element likely.

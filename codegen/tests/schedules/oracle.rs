@@ -263,7 +263,7 @@ fn given_from(program: &Program, sizes: &[usize], seed: u64) -> Vec<Array> {
 }
 
 /// A number of the element type.
-fn rounded(x: f64, elem: Elem) -> f64 {
+pub(crate) fn rounded(x: f64, elem: Elem) -> f64 {
     match elem {
         Elem::F32 => f64::from(x as f32),
         Elem::Bf16 => half::bf16::from_f64(x).to_f64(),

@@ -6,7 +6,6 @@ mod backward_scan;
 mod cut;
 mod depth;
 mod explain;
-mod matrices;
 mod memory;
 mod pairwise;
 mod plan;

@@ -2,7 +2,7 @@
 
 use oplus::{Elem, Kernel, kernels};
 
-use super::{linear, matrix, own, selective};
+use super::{delta, linear, matrix, own, selective};
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -21,6 +21,8 @@ pub enum Group {
     Ssd,
     /// Recurrences of matrices other than SSD.
     Linear,
+    /// States that every step multiplies by a matrix.
+    Delta,
     /// Operators of users, for the CPU.
     Own,
 }
@@ -97,6 +99,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(selective::cases());
     cases.extend(matrix::cases());
     cases.extend(linear::cases());
+    cases.extend(delta::cases());
     cases.extend(own::cases());
     cases
 }

@@ -2,6 +2,7 @@
 
 pub mod candidates;
 pub mod cases;
+pub mod delta;
 pub mod document;
 pub mod host;
 pub mod linear;

@@ -58,6 +58,7 @@ fn along(op: &Op) -> Option<Axis> {
         Op::Reduce { axis, .. } | Op::Scan { axis, .. } | Op::Shift { axis, .. } => Some(*axis),
         Op::Last { axis, .. } | Op::First { axis, .. } | Op::Starts { axis, .. } => Some(*axis),
         Op::Gather { axis, .. } => Some(*axis),
+        Op::MatrixScan(scan) => Some(scan.axis),
         _ => None,
     }
 }

@@ -137,6 +137,8 @@ const TILE: usize = 4096;
 const QUICK: [usize; 4] = [1, 33, 1025, 4097];
 /// Rows.
 const ROWS: [usize; 5] = [3, 1, 5, 2, 17];
+/// Packed sequences.
+const SEQUENCES: [usize; 4] = [4, 1, 9, 0];
 /// Sizes of axes that are not scanned.
 const INNER: [usize; 6] = [4, 3, 8, 1, 64, 33];
 
@@ -289,7 +291,7 @@ fn shapes(base: &Case, program: &Program, extent: Extent, turn: usize) -> Vec<Ca
 
 /// Sizes with the scanned axis contiguous: those behind it, and what else is no row or head, have size 1.
 fn narrow(program: &Program, scanned: &str, turn: usize) -> Vec<(String, usize)> {
-    let kept = ["B", "H", "G", "S", scanned];
+    let kept = ["B", "H", "G", "S", "S.ends", scanned];
     let size = |(axis, size): (String, usize)| if kept.contains(&axis.as_str()) { (axis, size) } else { (axis, 1) };
     sizes(program, TILE, turn).into_iter().map(size).collect()
 }
@@ -302,7 +304,7 @@ fn scanned(program: &Program) -> Option<&'static str> {
 
 /// How many axes a kernel has beside rows, heads and the scanned one.
 fn inner(program: &Program) -> usize {
-    let outer = ["B", "H", "G", "S", scanned(program).unwrap_or("T")];
+    let outer = ["B", "H", "G", "S", "S.ends", scanned(program).unwrap_or("T")];
     program.axes.iter().filter(|a| !outer.contains(&a.as_str())).count()
 }
 
@@ -314,7 +316,8 @@ fn sizes(program: &Program, length: usize, turn: usize) -> Vec<(String, usize)> 
         "G" => [1, 2][turn % 2],
         "B" | "H" if inner > 0 || length > 10_000 => [2, 1, 3][(turn + k) % 3],
         "B" => ROWS[turn % ROWS.len()],
-        "S" => [4, 1, 9, 0][turn % 4],
+        "S" => SEQUENCES[turn % SEQUENCES.len()],
+        "S.ends" => SEQUENCES[turn % SEQUENCES.len()] + 1,
         _ if inner > 1 || length > 10_000 => [4, 3, 2][(turn + k) % 3],
         _ => INNER[(turn + k) % INNER.len()],
     };

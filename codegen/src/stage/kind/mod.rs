@@ -2,6 +2,7 @@
 
 mod backward;
 mod contracted;
+mod delta;
 mod gauge;
 mod hoist;
 mod matrix;
@@ -10,15 +11,19 @@ mod matrix_final;
 mod pairwise;
 mod partial_sums;
 pub(crate) mod product;
+mod readouts;
+mod recurrence;
 mod scale;
 
 pub use backward::{BackwardScan, Given, Sum};
 pub use contracted::Walk;
 pub(crate) use contracted::is_point;
+pub use delta::{DeltaReadout, DeltaRule, Factored};
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
 pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
 pub use partial_sums::{PartialSum, PartialSums};
+pub use recurrence::Recurrence;
 
 use super::{Refusal, Stage};
 
@@ -42,6 +47,8 @@ pub enum Kind {
     Backward(Box<Backward>),
     /// Sums over pairs of a row and a column, or what they lack.
     Pairwise(Result<Pairwise, Refusal>),
+    /// A recurrence whose state is multiplied by a matrix at every step.
+    Recurrence(Box<Recurrence>),
 }
 
 /// The ways in which a scan whose states are summed away can be computed.
@@ -65,6 +72,9 @@ pub struct Backward {
 impl Kind {
     /// The kind of a stage, from its program, views and part axis.
     pub(super) fn of(stage: &Stage) -> Kind {
+        if let Some(recurrence) = Recurrence::of(stage) {
+            return Kind::Recurrence(Box::new(recurrence));
+        }
         if stage.is_pairwise() {
             return Kind::Pairwise(Pairwise::of(stage));
         }
@@ -139,6 +149,22 @@ impl Kind {
             Kind::Backward(backward) => backward.matrices.as_ref().map_err(Refusal::clone),
             _ => Err(Refusal::NoReadout),
         }
+    }
+
+    /// The recurrence whose state is multiplied by a matrix at every step.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what the stage lacks.
+    pub fn recurrence(&self) -> Result<&Recurrence, Refusal> {
+        if let Kind::Recurrence(recurrence) = self { Ok(recurrence) } else { Err(Refusal::NoMatrices) }
+    }
+
+    /// The recurrence whose step moves what the state gives for a vector.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what the stage lacks.
+    pub fn delta(&self) -> Result<&DeltaRule, Refusal> {
+        self.recurrence()?.delta.as_ref().map_err(Refusal::clone)
     }
 
     /// The sums over pairs that a stage is.

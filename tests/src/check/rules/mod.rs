@@ -3,9 +3,10 @@
 //! * Attention ([`attention`]): flash attention's rule, an error of at most twice that of a plain implementation in the same
 //!   type against high precision, three times for gradients; for `f32` [`attention::SINGLE`] times.
 //! * Recurrences of matrices ([`linear`]): the rule of flash-linear-attention, a root mean square error of at most 0.005 of
-//!   the root mean square; also over [many times](long).
+//!   the root mean square; also over [many times](long), and of [delta rules](delta).
 
 pub mod attention;
+pub mod delta;
 pub mod gated;
 pub mod linear;
 pub mod long;
@@ -28,6 +29,7 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
         _ => attention::scenarios(extent)
             .into_iter()
             .chain(linear::scenarios(extent))
+            .chain(delta::scenarios(extent))
             .chain([long::scenario()])
             .collect(),
     }

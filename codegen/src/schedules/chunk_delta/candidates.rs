@@ -1,0 +1,21 @@
+//! The parameters that a plan may choose.
+
+use super::ChunkDelta;
+use crate::stage::Stage;
+use oplus_dsl::Elem;
+
+/// Lengths of the axis that the matrices act on.
+const DEPTHS: [u32; 3] = [32, 64, 128];
+
+/// The schedules of a delta rule: products are of `bf16`, which has the range of the states.
+pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
+    let Ok(form) = stage.kind().delta() else { return vec![] };
+    if stage.program.params[form.row.param as usize].elem != Elem::Bf16 {
+        return vec![];
+    }
+    let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
+    let of = |depth: u32| {
+        kinds.map(|(padded, wide, vector)| ChunkDelta { depth, padded, wide, stages: 2, vector, blocks: 2 })
+    };
+    DEPTHS.into_iter().flat_map(of).collect()
+}

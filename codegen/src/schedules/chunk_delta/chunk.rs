@@ -1,0 +1,85 @@
+//! One tile of times: four chunks.
+
+use super::state::State;
+use super::walk::AllLanes;
+use super::{DeltaKernel, ROWS, TIMES, WARPS};
+use crate::block::matmul::Factor;
+use crate::block::pair::Values;
+use crate::block::ring::Ring;
+use crate::build::Builder;
+use crate::tile::Operand;
+
+/// The factors of a tile, in shared memory.
+struct Factors<'a> {
+    /// Keys, vectors that the state is read by, and queries, as right factors over the depth.
+    keys: Factor<'a>,
+    columns: Factor<'a>,
+    queries: Option<Factor<'a>>,
+}
+
+impl DeltaKernel<'_> {
+    /// Computes a tile, and the rates of the next one.
+    pub(super) fn tile(&self, b: &mut Builder, values: &Values, state: &State, lanes: &AllLanes, tile: Operand) {
+        let at = Ring::of(self.schedule.stages).at(b, tile);
+        self.tiles().for_each(|tile| b.wait(tile.full, at));
+        let factors = self.factors(b, lanes, at.index);
+        let from = self.rates_from(b, tile);
+        let next = b.add(tile, Operand::i32(1));
+        let after = b.mul(next, Operand::i32(TIMES as i32));
+        let rates = self.rates(b, values, after);
+        self.pairs(b, &factors, lanes, from);
+        self.store_rates(b, &rates, next);
+        b.barrier();
+        let first = b.mul(tile, Operand::i32(TIMES as i32));
+        self.chunks(b, (values, state, lanes), &factors, (at.index, from, first));
+        b.barrier();
+    }
+
+    fn factors<'a>(&'a self, b: &mut Builder, lanes: &'a AllLanes, stage: Operand) -> Factors<'a> {
+        let keys = Factor::of(b, &self.keys, &lanes.right, stage);
+        let columns = self.columns.as_ref().map_or(keys, |tile| Factor::of(b, tile, &lanes.right, stage));
+        let queries = self.queries.as_ref().map(|tile| Factor::of(b, tile, &lanes.right, stage));
+        Factors { keys, columns, queries }
+    }
+
+    /// The products over pairs of times of the warp's chunk.
+    fn pairs(&self, b: &mut Builder, factors: &Factors<'_>, lanes: &AllLanes, from: Operand) {
+        let keys = self.own_chunk(b, factors.keys);
+        let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
+        let products = self.products(b, columns, keys);
+        self.store_system(b, &products, from);
+        if let Some(queries) = factors.queries {
+            let queries = self.own_chunk(b, Factor { lanes: &lanes.left, ..queries });
+            let products = self.products(b, queries, keys);
+            self.store_weights(b, &products, from);
+        }
+        self.invert(b);
+    }
+
+    /// All chunks at the warp's places of the width: outputs, and the state after the tile.
+    fn chunks(
+        &self,
+        b: &mut Builder,
+        (values, state, lanes): (&Values, &State, &AllLanes),
+        factors: &Factors<'_>,
+        (stage, from, first): (Operand, Operand, Operand),
+    ) {
+        let start = b.mul(stage, Operand::i32(self.values.len() as i32));
+        let start = b.add(lanes.values, start);
+        let [inverses, weights] =
+            [&self.inverses, &self.weights].map(|tile| Factor { tile, lanes: &lanes.pairs, start: Operand::i32(0) });
+        let keys = Factor { lanes: &lanes.in_time, ..factors.keys };
+        for chunk in 0..WARPS {
+            let left = self.left_of(b, state);
+            let read = self.read(b, &left, factors.columns, chunk);
+            let queried = factors.queries.map(|queries| self.read(b, &left, queries, chunk));
+            let added = self.solve(b, &read, (&self.values, start), inverses, (from, chunk));
+            self.advance(b, state, added, (keys, from), chunk);
+            if let Some(queried) = queried {
+                let reads = self.reads(b, queried, (added, weights), (from, chunk));
+                let first = b.add(first, Operand::i32((chunk * ROWS) as i32));
+                self.store_outputs(b, values, &reads, first);
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The inverse of a chunk's system, by substitution. The identity is left out: it is added in `f32`.
+
+use oplus_dsl::Ty;
+
+use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
+use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::decay::f32;
+use crate::tile::{Memory, Operand, Stmt};
+use oplus_dsl::ir::Binary;
+
+/// Elements of a row that are read at once.
+const ACCESS: u32 = 4;
+
+impl DeltaKernel<'_> {
+    /// Writes the inverse of 1 − A, less 1, of the warp's chunk: a lane has a column of it.
+    pub(super) fn invert(&self, b: &mut Builder) {
+        b.push(Stmt::SyncWarp);
+        let column = b.binary(Binary::Rem, self.lane, Operand::i32(ROWS as i32));
+        let mut inverse: Vec<Operand> = vec![];
+        let first_row = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let system = b.mul(first_row, Operand::i32(PITCH as i32));
+        for row in 0..ROWS {
+            let is_own = b.eq(column, Operand::i32(row as i32));
+            let mut sum = b.select(is_own, f32(1.0), f32(0.0));
+            for first in (0..row).step_by(ACCESS as usize) {
+                let index = b.add(system, Operand::i32((row * PITCH + first) as i32));
+                let four = b.load(Memory::Shared(self.systems), index, ACCESS, None, zero(Ty::F32));
+                for (factor, known) in four.iter().zip(&inverse[first as usize..]) {
+                    sum = b.fma(*factor, *known, sum);
+                }
+            }
+            inverse.push(sum);
+        }
+        let [piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(COLUMNS as i32)));
+        let is_first = b.lt(self.lane, Operand::i32(ROWS as i32));
+        for (row, element) in (0..).zip(inverse) {
+            let own = b.add(first_row, Operand::i32(row));
+            let index = self.inverses.piece_index(b, own, piece);
+            let index = b.add(index, within);
+            let is_own = b.eq(column, Operand::i32(row));
+            let element = b.select(is_own, f32(0.0), element);
+            b.store(Memory::Shared(self.inverses.array), index, &[element], Some(is_first));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Delta rules in chunks of 16 times, by products of matrices (the UT transform).
+//!
+//! A stage in this [form](DeltaRule) has states S, matrices of width × depth, of which a step adds the key k times one row, of what
+//! the state gives for a vector z and of a value x: S\[t\] = w·S\[t−1\] + (b·S\[t−1\]·z + y·x)⊗k with numbers w, b and y. With s the running sum of the
+//! logarithms of w from a chunk's start, and s′ the same before a step, the rows u of the 16 times of a chunk solve a triangular system:
+//!
+//! ```text
+//! A[i, j] = b[i]·2^(s′[i] − s[j])·(z[i]·k[j]) for j < i
+//! (1 − A)·u = b·2^s′·(S·z) + y·x
+//! o[i]   = 2^s[i]·S·q[i] + Σ_{j ≤ i} 2^(s[i] − s[j])·(q[i]·k[j])·u[j]
+//! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·u[j]⊗k[j]
+//! ```
+//!
+//! A block has 64 places of the width of a recurrence and goes from the first time to the last, 64 times at once. Each warp computes the
+//! products over pairs of times of one chunk and inverts 1 − A by substitution in `f32`, for all warps. Then it has 16 places of the width,
+//! whose states stay in its registers as left factors, and goes through the chunks without waiting for other warps.
+
+mod candidates;
+mod chunk;
+mod cost;
+mod invert;
+mod outputs;
+mod parameters;
+mod rates;
+mod scores;
+mod solve;
+mod staged;
+mod state;
+mod strategy;
+mod walk;
+
+pub use parameters::ChunkDelta;
+
+use super::{LowerError, Strategy};
+use crate::abi::Tensor;
+use crate::block::args::Args;
+use crate::block::copy::Source;
+use crate::block::layout::{Tile, TileOf, TileShape};
+use crate::block::matmul::{COLUMNS, ROWS};
+use crate::block::pair::Index;
+use crate::build::Builder;
+use crate::stage::Stage;
+use crate::stage::kind::DeltaRule;
+use crate::target::WARP;
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
+use staged::Staged;
+
+/// Warps of a block.
+const WARPS: u32 = 4;
+/// Times of a tile, four chunks, and places of a block's part of the width.
+const TIMES: u32 = WARPS * ROWS;
+/// Elements from one row of a system to the next.
+const PITCH: u32 = ROWS + 4;
+
+/// The tile kernel of a stage under such a schedule.
+fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
+    let ChunkDelta { depth, padded, wide, stages, vector, blocks } = *schedule;
+    let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages >= 2 && blocks > 0 && !(padded && wide);
+    if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) {
+        return Err(LowerError::parameters(schedule));
+    }
+    let form = stage.kind().delta().map_err(|refusal| LowerError::Kind { schedule: ChunkDelta::NAME, refusal })?;
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    let args = Args::declare(&mut b, stage, schedule.abi(stage));
+    DeltaKernel::declare(&mut b, stage, form, schedule, args).body(&mut b);
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+fn shared_bytes(stage: &Stage, schedule: &ChunkDelta) -> u32 {
+    let Ok(form) = stage.kind().delta() else { return 0 };
+    let mut b = Builder::new("", WARP);
+    let args = Args::declare(&mut b, stage, schedule.abi(stage));
+    DeltaKernel::declare(&mut b, stage, form, schedule, args);
+    b.finish().shared_layout().1
+}
+
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
+struct DeltaKernel<'s> {
+    stage: &'s Stage,
+    form: &'s DeltaRule,
+    schedule: &'s ChunkDelta,
+    args: Args,
+    /// Keys, and values of the block's part of the width, of the tiles in flight.
+    keys: Tile,
+    values: Tile,
+    /// The vectors that the state is read by, where they are not the keys; queries, where there are any.
+    columns: Option<Tile>,
+    queries: Option<Tile>,
+    /// Of each chunk the inverse of its system, and weights of keys for queries.
+    inverses: Tile,
+    weights: Tile,
+    /// The systems, in `f32`.
+    systems: SharedId,
+    /// Of the times of two tiles the running sums of logarithms, those before each step, and the factors of what is read and added.
+    rates: [SharedId; 4],
+    thread: Operand,
+    warp: Operand,
+    lane: Operand,
+    /// lane / 4 and lane mod 4.
+    group: Operand,
+    member: Operand,
+    /// The index along every outer axis but the width.
+    outer: Vec<(Axis, Operand)>,
+    /// The first place of the block's part of the width, `i32`.
+    part: Operand,
+    /// The output that goes through shared memory.
+    staged: Option<Staged>,
+}
+
+impl<'s> DeltaKernel<'s> {
+    fn declare(
+        b: &mut Builder,
+        stage: &'s Stage,
+        form: &'s DeltaRule,
+        schedule: &'s ChunkDelta,
+        args: Args,
+    ) -> DeltaKernel<'s> {
+        let mut tile = |param: u32, inner: Axis, depth: u32| {
+            let shape = TileShape { rows: TIMES, depth, stages: schedule.stages };
+            Tile::declare(b, stage, TileOf { param, along: form.time, inner }, shape)
+        };
+        let mut keys = tile(form.row.param, form.depth, schedule.depth);
+        let mut values = tile(form.value.param, form.width, TIMES);
+        let mut columns =
+            (form.column.param != form.row.param).then(|| tile(form.column.param, form.depth, schedule.depth));
+        let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
+        let elem = keys.elem;
+        let [inverses, weights] = ["inverses", "weights"].map(|name| Tile::bare(b, name, elem, TIMES, ROWS));
+        let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
+        let systems = array(b, "systems", TIMES * PITCH);
+        let rates = ["sums", "before", "read", "added"].map(|name| array(b, name, 2 * TIMES));
+        for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries) {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, schedule.stages);
+        }
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let (outer, part) = place(b, &args, form);
+        let mut kernel = DeltaKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            keys,
+            values,
+            columns,
+            queries,
+            inverses,
+            weights,
+            systems,
+            rates,
+            thread,
+            warp,
+            lane,
+            group,
+            member,
+            outer,
+            part,
+            staged: None,
+        };
+        kernel.staged = Staged::declare(b, &kernel);
+        kernel
+    }
+
+    /// The tiles that are copied.
+    fn tiles(&self) -> impl Iterator<Item = &Tile> {
+        [&self.keys, &self.values].into_iter().chain(&self.columns).chain(&self.queries)
+    }
+
+    /// The source of what all threads copy.
+    fn source(&self) -> Source<'_> {
+        Source {
+            args: &self.args,
+            outer: &self.outer,
+            threads: self.schedule.threads(),
+            thread: self.thread,
+            vector: self.schedule.vector,
+            padded: self.schedule.padded,
+            fenced: false,
+            rolled: false,
+        }
+    }
+
+    /// The offset at which a tile's tensor begins for the block, at its part of the width.
+    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
+        let origin = tile.origin(b, source);
+        if tile.inner != self.form.width {
+            return origin;
+        }
+        let place = b.convert(Ty::I64, self.part);
+        let by = b.mul(place, self.args.stride(Tensor::Param(tile.param), tile.inner));
+        b.add(origin, by)
+    }
+
+    /// The index along an axis, from one of 32 bits; along the width, from one of the block's part.
+    fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+        let at = if axis == self.form.width { b.add(self.part, at) } else { at };
+        let at = b.convert(Ty::I64, at);
+        let exists = b.lt(at, self.args.size(axis));
+        Index { at, exists }
+    }
+
+    /// The thread's first row of the 16 of its warp.
+    fn first_row(&self, b: &mut Builder) -> Operand {
+        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        b.add(of_warp, self.group)
+    }
+
+    /// The thread's first column of a block of eight.
+    fn first_column(&self, b: &mut Builder) -> Operand {
+        b.mul(self.member, Operand::i32(2))
+    }
+
+    /// The index of an element of a tile in its only stage, in column `within` of the blocks' eight.
+    fn element(&self, b: &mut Builder, tile: &Tile, row: Operand, block: u32, within: Operand) -> Operand {
+        let index = tile.piece_index(b, row, Operand::i32(block as i32));
+        b.add(index, within)
+    }
+
+    /// The index of a tile's rates.
+    fn rates_from(&self, b: &mut Builder, chunk: Operand) -> Operand {
+        let odd = b.binary(Binary::And, chunk, Operand::i32(1));
+        b.mul(odd, Operand::i32(TIMES as i32))
+    }
+}
+
+/// The index along every outer axis of a block but the width, and the first place of its part of the width, `i32`.
+fn place(b: &mut Builder, args: &Args, form: &DeltaRule) -> (Vec<(Axis, Operand)>, Operand) {
+    let block = b.special(Special::Block);
+    let block = b.convert(Ty::I64, block);
+    let up = b.add(args.size(form.width), Operand::i64(i64::from(TIMES) - 1));
+    let parts = b.binary(Binary::Div, up, Operand::i64(i64::from(TIMES)));
+    let [point, part] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, parts));
+    let outer = args.indices(b, point, form.outer);
+    let part = b.convert(Ty::I32, part);
+    (outer, b.mul(part, Operand::i32(TIMES as i32)))
+}
+
+/// Columns of a block that a thread has, in its two rows: number r of four is in row r / 2 and column r mod 2.
+const ELEMENTS: [(usize, usize); 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];

@@ -1,0 +1,134 @@
+//! What steps multiply by: decays, as running sums of logarithms, and factors of what is read and added.
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary, Value};
+
+use super::{DeltaKernel, ROWS, TIMES};
+use crate::block::pair::{Coordinates, Values};
+use crate::build::Builder;
+use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::stage::kind::Factored;
+use crate::target::WARP;
+use crate::tile::{Memory, Operand, Shuffle};
+
+/// Times of a lane.
+const EACH: u32 = TIMES / WARP;
+/// The logarithm of a decay that leaves nothing of an `f32`.
+const NOTHING: f64 = -160.0;
+
+/// The rates at a lane's times of a tile.
+pub(super) struct Rates {
+    logs: Vec<Operand>,
+    /// Whether the state is forgotten before a step, where that may be.
+    resets: Vec<Option<Operand>>,
+    read: Vec<Operand>,
+    added: Vec<Operand>,
+}
+
+impl DeltaKernel<'_> {
+    /// Reads what the lane's times of a tile depend on.
+    pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
+        let mut values = values.clone();
+        let own = b.mul(self.lane, Operand::i32(EACH as i32));
+        let own = b.add(first, own);
+        let mut rates = Rates { logs: vec![], resets: vec![], read: vec![], added: vec![] };
+        for k in 0..EACH {
+            let at = b.add(own, Operand::i32(k as i32));
+            let time = self.index_along(b, at, self.form.time);
+            values.set_row(k, time);
+            let here = Coordinates { row: Some(k), ..Coordinates::default() };
+            let log = logarithm_at(b, &mut values, self.form.decay, here);
+            let reset = self.form.reset.map(|reset| {
+                let reset = values.value(b, reset, here);
+                b.and(time.exists, reset)
+            });
+            rates.logs.push(reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log)));
+            rates.resets.push(reset);
+            let column = self.number(b, &mut values, &self.form.column, here);
+            let row = self.number(b, &mut values, &self.form.row, here);
+            let read = b.mul(column, row);
+            let added = self.number(b, &mut values, &self.form.value, here);
+            rates.read.push(b.select(time.exists, read, f32(0.0)));
+            rates.added.push(b.select(time.exists, added, f32(0.0)));
+        }
+        rates
+    }
+
+    /// The numbers that a parameter is multiplied by.
+    pub(super) fn number(&self, b: &mut Builder, values: &mut Values, of: &Factored, here: Coordinates) -> Operand {
+        let number = product(b, values, &of.factors, here);
+        if of.negative { b.unary(Unary::Neg, number) } else { number }
+    }
+
+    /// Writes the rates of a tile, by the first warp.
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, chunk: Operand) {
+        let is_first = b.eq(self.warp, Operand::i32(0));
+        let mut sums: Vec<Operand> = vec![];
+        for log in &rates.logs {
+            sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
+        }
+        let earlier = self.sum_before(b, sums[sums.len() - 1]);
+        let from = self.rates_from(b, chunk);
+        let own = b.mul(self.lane, Operand::i32(EACH as i32));
+        let at = b.add(from, own);
+        let mut before = vec![];
+        for k in 0..EACH as usize {
+            let sum = if k == 0 { earlier } else { b.add(earlier, sums[k - 1]) };
+            before.push(rates.resets[k].map_or(sum, |reset| {
+                let forgotten = b.add(sum, f32(NOTHING));
+                b.select(reset, forgotten, sum)
+            }));
+        }
+        let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(earlier, sum)).collect();
+        for (array, own) in self.rates.iter().zip([&sums, &before, &rates.read, &rates.added]) {
+            b.store(Memory::Shared(*array), at, own, Some(is_first));
+        }
+    }
+
+    /// The sum of the lanes before that have times of the same chunk.
+    fn sum_before(&self, b: &mut Builder, own: Operand) -> Operand {
+        let mut sum = own;
+        let place = b.binary(Binary::Rem, self.lane, Operand::i32((ROWS / EACH) as i32));
+        for by in [1, 2, 4] {
+            let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
+            let inside = b.ge(place, Operand::i32(by));
+            let both = b.add(sum, other);
+            sum = b.select(inside, both, sum);
+        }
+        let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
+        let is_first = b.eq(place, Operand::i32(0));
+        b.select(is_first, f32(0.0), before)
+    }
+
+    /// Two neighbouring rates of a kind: those at the thread's columns of a block.
+    pub(super) fn two_rates(&self, b: &mut Builder, kind: usize, from: Operand, block: u32) -> [Operand; 2] {
+        let column = self.first_column(b);
+        let at = b.add(from, column);
+        let at = b.add(at, Operand::i32((block * super::COLUMNS) as i32));
+        let two = b.load(
+            Memory::Shared(self.rates[kind]),
+            at,
+            2,
+            None,
+            Operand::Const(Ty::F32, oplus_dsl::ir::Literal::Float(0.0)),
+        );
+        [two[0], two[1]]
+    }
+
+    /// A rate of a kind at a time of the tile.
+    pub(super) fn rate(&self, b: &mut Builder, kind: usize, from: Operand, time: Operand) -> Operand {
+        let at = b.add(from, time);
+        b.load1(Memory::Shared(self.rates[kind]), at)
+    }
+}
+
+/// The kinds of rates.
+pub(super) const SUMS: usize = 0;
+pub(super) const BEFORE: usize = 1;
+pub(super) const READ: usize = 2;
+pub(super) const ADDED: usize = 3;
+
+/// The product of values, 1 of none.
+fn product(b: &mut Builder, values: &mut Values, factors: &[Value], here: Coordinates) -> Operand {
+    values.product(b, None, factors, here).unwrap_or(f32(1.0))
+}

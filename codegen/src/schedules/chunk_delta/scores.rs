@@ -1,0 +1,103 @@
+//! Products over pairs of times of a chunk: its triangular system, and the weights of keys for queries. Every warp has a chunk.
+
+use oplus_dsl::ir::Binary;
+
+use super::rates::{BEFORE, READ, SUMS};
+use super::{COLUMNS, DeltaKernel, ELEMENTS, PITCH, ROWS};
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, Factor, mma_two, zeros};
+use crate::build::Builder;
+use crate::schedules::chunkwise::decay::f32;
+use crate::tile::{Expr, Memory, Operand};
+use oplus_dsl::Ty;
+
+impl DeltaKernel<'_> {
+    /// The factor from the first row of the warp's chunk on.
+    pub(super) fn own_chunk<'a>(&self, b: &mut Builder, factor: Factor<'a>) -> Factor<'a> {
+        let rows = b.mul(self.warp, Operand::i32((ROWS * factor.tile.panel()) as i32));
+        Factor { start: b.add(factor.start, rows), ..factor }
+    }
+
+    /// The products of a left factor and all keys of a chunk.
+    pub(super) fn products(&self, b: &mut Builder, left: Factor, keys: Factor) -> Blocks {
+        let mut sums: Blocks = vec![zeros(); 2];
+        for sixteen in 0..self.schedule.depth / ROWS {
+            let rows = left.four(b, 0, sixteen, false);
+            let columns = keys.four(b, 0, sixteen, false);
+            mma_two(b, self.keys.elem, &mut sums, rows, columns);
+        }
+        sums
+    }
+
+    /// Writes the system of the warp's chunk.
+    pub(super) fn store_system(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+        let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        for (block, products) in (0..).zip(products) {
+            let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
+            let scaled = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], read[h]));
+            for h in 0..2 {
+                let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+                let index = b.mul(row, Operand::i32(PITCH as i32));
+                let index = b.add(index, column);
+                let index = b.add(index, Operand::i32((block * COLUMNS) as i32));
+                b.store(Memory::Shared(self.systems), index, &scaled[2 * h..2 * h + 2], None);
+            }
+        }
+    }
+
+    /// Writes the weights of the warp's chunk.
+    pub(super) fn store_weights(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+        let sums = self.of_rows(b, SUMS, from);
+        for (block, products) in (0..).zip(products) {
+            let decayed = self.decayed(b, products, sums, (block, from), Binary::Le);
+            self.store_block(b, &self.weights, block, decayed);
+        }
+    }
+
+    /// The rates of a kind at the thread's two rows.
+    fn of_rows(&self, b: &mut Builder, kind: usize, from: Operand) -> [Operand; 2] {
+        let row = self.first_row(b);
+        [0, COLUMNS].map(|by| {
+            let row = b.add(row, Operand::i32(by as i32));
+            self.rate(b, kind, from, row)
+        })
+    }
+
+    /// A block of products times the decays from column to row; nothing of columns that are not `earlier`.
+    fn decayed(
+        &self,
+        b: &mut Builder,
+        products: &[Operand; 4],
+        logs: [Operand; 2],
+        (block, from): (u32, Operand),
+        earlier: Binary,
+    ) -> [Operand; 4] {
+        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let own = b.add(from, of_warp);
+        let sums = self.two_rates(b, SUMS, own, block);
+        let column = self.first_column(b);
+        ELEMENTS.map(|(h, c)| {
+            let product = if self.form.decays() {
+                let apart = b.sub(logs[h], sums[c]);
+                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                b.mul(products[2 * h + c], decay)
+            } else {
+                products[2 * h + c]
+            };
+            let row = b.add(self.group, Operand::i32(h as i32 * COLUMNS as i32));
+            let column = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));
+            let is_earlier = b.binary(earlier, column, row);
+            b.select(is_earlier, product, f32(0.0))
+        })
+    }
+
+    fn store_block(&self, b: &mut Builder, tile: &Tile, block: u32, elements: [Operand; 4]) {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let index = self.element(b, tile, row, block, column);
+            b.store(Memory::Shared(tile.array), index, &elements[2 * h..2 * h + 2], None);
+        }
+    }
+}

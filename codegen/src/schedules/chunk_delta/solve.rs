@@ -1,0 +1,83 @@
+//! The rows that the steps of a chunk add, of a warp's 16 places of the width, and what is read of the state.
+
+use super::rates::{ADDED, BEFORE, READ, SUMS};
+use super::{DeltaKernel, ELEMENTS, ROWS};
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, Factor, load_four, mma_two, pack, zeros};
+use crate::build::Builder;
+use crate::tile::{Expr, Operand};
+use oplus_dsl::Ty;
+
+/// Sums that do not wait for one another.
+const CHAINS: usize = 2;
+
+impl DeltaKernel<'_> {
+    /// What the state, as left factors of 16 places of the depth each, gives for the vectors of a chunk.
+    pub(super) fn read(&self, b: &mut Builder, state: &[[Operand; 4]], right: Factor, chunk: u32) -> Blocks {
+        let chains = CHAINS.min(state.len());
+        let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
+        for (sixteen, left) in (0..).zip(state) {
+            let columns = right.four(b, chunk * ROWS, sixteen, false);
+            mma_two(b, self.keys.elem, &mut sums[sixteen as usize % chains], *left, columns);
+        }
+        let add = |b: &mut Builder, k: usize, r: usize| {
+            let first = sums[0][k][r];
+            sums[1..].iter().fold(first, |sum, chain| b.add(sum, chain[k][r]))
+        };
+        (0..2).map(|k| [0, 1, 2, 3].map(|r| add(b, k, r))).collect()
+    }
+
+    /// The rows that a chunk's steps add, as a left factor: the solution of its system for what is read of the state, and the values.
+    pub(super) fn solve(
+        &self,
+        b: &mut Builder,
+        read: &Blocks,
+        (values, first): (&Tile, Operand),
+        inverses: Factor,
+        (from, chunk): (Operand, u32),
+    ) -> [Operand; 4] {
+        let index = b.add(first, Operand::i32((chunk * ROWS * values.depth) as i32));
+        let packed = load_four(b, values, index, true);
+        let mut sums: Blocks = vec![];
+        for (eight, read) in (0..).zip(read) {
+            let block = 2 * chunk + eight;
+            let [scale, added, before] = [READ, ADDED, BEFORE].map(|kind| self.two_rates(b, kind, from, block));
+            let decays = self.powers(b, before);
+            let scale = [0, 1].map(|c| decays.map_or(scale[c], |decays| b.mul(scale[c], decays[c])));
+            let own = [0, 1].map(|h| b.unpack(values.elem, packed[2 * eight as usize + h]));
+            sums.push(ELEMENTS.map(|(h, c)| {
+                let value = b.mul(own[h][c], added[c]);
+                b.fma(read[2 * h + c], scale[c], value)
+            }));
+        }
+        // The inverse is stored without its identity.
+        let left = pack(b, self.keys.elem, &sums);
+        let columns = inverses.four(b, chunk * ROWS, 0, false);
+        mma_two(b, self.keys.elem, &mut sums, left, columns);
+        pack(b, self.keys.elem, &sums)
+    }
+
+    /// Two to the power of logarithms, where there are decays.
+    fn powers(&self, b: &mut Builder, logs: [Operand; 2]) -> Option<[Operand; 2]> {
+        self.form.decays().then(|| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
+    }
+
+    /// What queries read after each step of a chunk: of the state before it, and of its steps so far.
+    pub(super) fn reads(
+        &self,
+        b: &mut Builder,
+        mut sums: Blocks,
+        (added, weights): ([Operand; 4], Factor),
+        (from, chunk): (Operand, u32),
+    ) -> Blocks {
+        for (eight, sums) in (0..).zip(&mut sums) {
+            let logs = self.two_rates(b, SUMS, from, 2 * chunk + eight);
+            if let Some(decays) = self.powers(b, logs) {
+                *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], decays[c]));
+            }
+        }
+        let columns = weights.four(b, chunk * ROWS, 0, false);
+        mma_two(b, self.keys.elem, &mut sums, added, columns);
+        sums
+    }
+}

@@ -1,0 +1,101 @@
+//! The state: 16 places of the width in every warp, all of the depth.
+
+use super::rates::SUMS;
+use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};
+use crate::block::matmul::{Blocks, Factor, multiply_in_time, pack};
+use crate::block::pair::{Coordinates, Values};
+use crate::build::Builder;
+use crate::tile::{Expr, Operand, Reg};
+use oplus_dsl::Ty;
+
+/// The blocks of the thread's warp, in the order of the depth.
+pub(super) type State = Vec<[Reg; 4]>;
+
+/// The numbers of a thread's two places of the width among [`Values`]' columns.
+pub(super) const PLACES: [u32; 2] = [0, 1];
+
+impl DeltaKernel<'_> {
+    /// Makes the thread's places of the width columns of [`Values`].
+    pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values) {
+        let row = self.first_row(b);
+        for (h, number) in (0..).zip(PLACES) {
+            let at = b.add(row, Operand::i32(h * COLUMNS as i32));
+            values.set_column(number, self.index_along(b, at, self.form.width));
+        }
+    }
+
+    /// The coordinates of the thread's four elements of a block of the state.
+    pub(super) fn coordinates(&self, b: &mut Builder, values: &mut Values, block: u32) -> [Coordinates; 4] {
+        let column = self.first_column(b);
+        for c in 0..2 {
+            let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+            values.set_inner(c, self.form.depth, self.index_along(b, at, self.form.depth));
+        }
+        ELEMENTS.map(|(h, c)| Coordinates { row: None, column: Some(PLACES[h]), inner: Some(c as u32) })
+    }
+
+    /// The state before the first time.
+    pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
+        let mut values = values.clone();
+        self.set_width(b, &mut values);
+        let block = |block: u32| {
+            let mut values = values.clone();
+            let coordinates = self.coordinates(b, &mut values, block);
+            coordinates.map(|here| {
+                let value = values.value(b, self.form.init, here);
+                let (_, exists) = values.indices(b, here);
+                let value = b.select(exists, value, crate::build::zero(Ty::F32));
+                b.var(value)
+            })
+        };
+        (0..self.schedule.depth / COLUMNS).map(block).collect()
+    }
+
+    /// The state as left factors.
+    pub(super) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<[Operand; 4]> {
+        let blocks: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
+        blocks.chunks(2).map(|two| pack(b, self.keys.elem, two)).collect()
+    }
+
+    /// S_next = decay·S + Σ decayed row⊗key, over a chunk.
+    pub(super) fn advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        added: [Operand; 4],
+        (keys, from): (Factor, Operand),
+        chunk: u32,
+    ) {
+        let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut left = added;
+        if self.form.decays() {
+            let end = self.rate(b, SUMS, from, Operand::i32(((chunk + 1) * ROWS) as i32 - 1));
+            let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
+            sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
+            left = self.to_end(b, added, chunk, (end, from));
+        }
+        multiply_in_time(b, &mut sums, (left, keys), chunk);
+        for (block, sums) in state.iter().zip(sums) {
+            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
+        }
+    }
+
+    /// The rows that a chunk's steps add, decayed to its end.
+    fn to_end(&self, b: &mut Builder, left: [Operand; 4], chunk: u32, (end, from): (Operand, Operand)) -> [Operand; 4] {
+        let decays = [0, 1].map(|half| {
+            let sums = self.two_rates(b, SUMS, from, 2 * chunk + half);
+            sums.map(|sum| {
+                let apart = b.sub(end, sum);
+                b.let_(Ty::F32, Expr::Exp2Fast(apart))
+            })
+        });
+        let elem = self.keys.elem;
+        [0, 1, 2, 3].map(|register: usize| {
+            // Registers 0 and 1 have the first eight times, 2 and 3 the others.
+            let [first, second] = decays[register / 2];
+            let [low, high] = b.unpack(elem, left[register]);
+            let (low, high) = (b.mul(low, first), b.mul(high, second));
+            b.pack(elem, low, high)
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! Recurrences whose step moves what the state gives for a vector: the delta rules.
+//!
+//! S\[t\] = w\[t\]·S\[t−1\] + (Σ over the depth of S\[t−1\]·z\[t\])·b\[t\] + y\[t\]⊗x\[t\], where b and y are numbers times one vector, the key. So a step
+//! adds the key times one row: of what the state gives for z, and of x.
+
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Term, Unary, Value};
+
+use super::matrix::Decay;
+use super::product::is;
+use super::readouts::readouts;
+use crate::stage::{Recurrence, Refusal, Stage};
+
+/// A recurrence that can be computed in chunks of times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaRule {
+    /// The axis that is scanned.
+    pub time: Axis,
+    /// The axis that the matrices act on.
+    pub depth: Axis,
+    /// The other axis of the state.
+    pub width: Axis,
+    /// The axes over which recurrences are computed apart.
+    pub outer: AxisSet,
+    /// The decay, over time and the outer axes; none where it is 1.
+    pub decay: Option<Decay>,
+    /// Where the state is forgotten, if there is such a condition: at the first time of a packed sequence.
+    pub reset: Option<Value>,
+    /// The vector that the state is read by, as a parameter and other factors.
+    pub column: Factored,
+    /// The key in what is read of the state and added, and the other factors.
+    pub row: Factored,
+    /// The parameter with the width that is added times the key, and the other factors.
+    pub value: Factored,
+    /// The state before the first step.
+    pub init: Value,
+    /// The reads of the state after every step, if there are any.
+    pub readout: Option<DeltaReadout>,
+}
+
+/// A parameter times numbers over time and the outer axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Factored {
+    /// The parameter.
+    pub param: u32,
+    /// The other factors.
+    pub factors: Vec<Value>,
+    /// Whether the product is negated.
+    pub negative: bool,
+}
+
+/// The sum over the depth of the state and a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaReadout {
+    /// The sum.
+    pub value: Value,
+    /// The query.
+    pub query: Factored,
+}
+
+impl DeltaRule {
+    /// The form of a recurrence, or what it lacks.
+    pub(super) fn of(stage: &Stage, recurrence: Recurrence<'_>) -> Result<DeltaRule, Refusal> {
+        let (program, scan) = (&stage.program, recurrence.scan);
+        if scan.reverse {
+            return Err(Refusal::Reverse);
+        }
+        if recurrence.exclusive.is_some() {
+            return Err(Refusal::Exclusive);
+        }
+        let [Term::Pair { column, row }] = scan.terms[..] else { return Err(Refusal::Terms) };
+        let find = Find { program, depth: scan.along, time: scan.axis };
+        let not_outer = || Refusal::NotOuter {
+            depth: program.axis_name(scan.along).to_owned(),
+            width: "another axis of the state".to_owned(),
+        };
+        let decay = find.decay(scan.decay)?;
+        let (column, row) = (find.vector(column)?, find.vector(row)?);
+        let mut added = find.factors(scan.input);
+        let key = find.take(&mut added, scan.along).ok_or_else(not_outer)?;
+        if key != row.param {
+            return Err(Refusal::TwoKeys);
+        }
+        let width = stage.outer_axes().iter().filter(|axis| find.is_width(&added, *axis, (column.param, key)));
+        let width = width.last().ok_or_else(not_outer)?;
+        let value = find.take(&mut added, width).ok_or_else(not_outer)?;
+        let outer = stage.outer_axes().without(width);
+        let value = find.factored(value, added)?;
+        let states = recurrence.inclusive;
+        let readout = find.readout(stage, states)?;
+        let form = DeltaRule {
+            time: scan.axis,
+            depth: scan.along,
+            width,
+            outer,
+            decay,
+            reset: scan.reset,
+            column,
+            row,
+            value,
+            init: scan.init,
+            readout,
+        };
+        form.check(stage)?;
+        Ok(form)
+    }
+
+    /// The parameters that are multiplied as matrices.
+    pub fn params(&self) -> Vec<u32> {
+        let mut params = vec![self.column.param, self.row.param, self.value.param];
+        params.extend(self.readout.as_ref().map(|readout| readout.query.param));
+        params
+    }
+
+    /// Whether a state before a step counts less after it.
+    pub fn decays(&self) -> bool {
+        self.decay.is_some() || self.reset.is_some()
+    }
+
+    fn check(&self, stage: &Stage) -> Result<(), Refusal> {
+        let program = &stage.program;
+        let first = program.params[self.row.param as usize].elem;
+        if self.params().iter().any(|param| program.params[*param as usize].elem != first) {
+            return Err(Refusal::Type);
+        }
+        let lacks_width = |values: &[Value]| values.iter().all(|v| !program.node(*v).axes.contains(self.width));
+        let numbers = [&self.column, &self.row, &self.value].into_iter().chain(self.readout.iter().map(|r| &r.query));
+        if !numbers.into_iter().all(|factored| lacks_width(&factored.factors)) {
+            return Err(Refusal::TwoKeys);
+        }
+        let of_decay = self.decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
+        let of_reset = self.reset.map_or(AxisSet::EMPTY, |reset| program.node(reset).axes);
+        let varies = |axis: &Axis| of_decay.union(of_reset).contains(*axis);
+        if let Some(axis) = [self.width, self.depth].into_iter().find(varies) {
+            return Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() });
+        }
+        if program.outputs.iter().any(|o| o.axes.contains(&self.time) && o.axes.contains(&self.depth)) {
+            return Err(Refusal::AllStates);
+        }
+        let shifts = |node: &oplus_dsl::ir::Node| matches!(node.op, Op::Shift { .. });
+        if program.nodes.iter().any(shifts) { Err(Refusal::Elsewhere) } else { Ok(()) }
+    }
+}
+
+/// What factors are found in.
+struct Find<'p> {
+    program: &'p Program,
+    depth: Axis,
+    time: Axis,
+}
+
+impl Find<'_> {
+    /// The factors of a value; −1 for a negation.
+    fn factors(&self, value: Value) -> Factors {
+        let (mut factors, mut open) = (Factors::default(), vec![value]);
+        while let Some(value) = open.pop() {
+            match self.program.node(value).op {
+                Op::Binary(Binary::Mul, x, y) => open.extend([y, x]),
+                Op::Broadcast(x) => open.push(x),
+                Op::Unary(Unary::Neg, x) => {
+                    factors.negative = !factors.negative;
+                    open.push(x);
+                }
+                _ if is(self.program, value, 1.0) => {}
+                _ => factors.values.push(value),
+            }
+        }
+        factors
+    }
+
+    /// Takes out the one factor with an axis, if it is a parameter.
+    fn take(&self, factors: &mut Factors, axis: Axis) -> Option<u32> {
+        let mut with: Vec<Value> =
+            factors.values.extract_if(.., |v| self.program.node(*v).axes.contains(axis)).collect();
+        let param = with.pop().filter(|_| with.is_empty()).map(|v| &self.program.node(v).op);
+        if let Some(Op::Param(param)) = param { Some(*param) } else { None }
+    }
+
+    /// A parameter with the depth and time, times numbers.
+    fn vector(&self, value: Value) -> Result<Factored, Refusal> {
+        let mut factors = self.factors(value);
+        let param = self.take(&mut factors, self.depth).ok_or(Refusal::TwoKeys)?;
+        self.factored(param, factors)
+    }
+
+    fn factored(&self, param: u32, factors: Factors) -> Result<Factored, Refusal> {
+        let has_time = self.program.params[param as usize].axes.contains(&self.time);
+        let is_free = factors.values.iter().all(|v| !self.program.node(*v).axes.contains(self.depth));
+        if !has_time || !is_free {
+            return Err(Refusal::TwoKeys);
+        }
+        Ok(Factored { param, factors: factors.values, negative: factors.negative })
+    }
+
+    /// Whether the factors of what is added have an axis that the other vectors lack.
+    fn is_width(&self, added: &Factors, axis: Axis, (column, key): (u32, u32)) -> bool {
+        let has = |param: u32| self.program.params[param as usize].axes.contains(&axis);
+        let added = added.values.iter().any(|v| self.program.node(*v).axes.contains(axis));
+        added && !has(column) && !has(key)
+    }
+
+    fn decay(&self, decay: Value) -> Result<Option<Decay>, Refusal> {
+        let factors = self.factors(decay);
+        match factors.values[..] {
+            _ if factors.negative => Err(Refusal::NoExponential),
+            [] => Ok(None),
+            [one] if self.program.node(one).axes.contains(self.depth) => {
+                Err(Refusal::Channels { axis: self.program.axis_name(self.depth).to_owned() })
+            }
+            [one] => match self.program.node(one).op {
+                Op::Unary(Unary::Exp, log) => Ok(Some(Decay { log, binary: false, reset: None })),
+                Op::Unary(Unary::Exp2, log) => Ok(Some(Decay { log, binary: true, reset: None })),
+                _ => Err(Refusal::NoExponential),
+            },
+            _ => Err(Refusal::NoExponential),
+        }
+    }
+
+    fn readout(&self, stage: &Stage, states: Option<Value>) -> Result<Option<DeltaReadout>, Refusal> {
+        let readouts = readouts(stage);
+        let not_query = || Refusal::NotQuery { axis: self.program.axis_name(self.depth).to_owned() };
+        let [readout] = readouts[..] else { return if readouts.is_empty() { Ok(None) } else { Err(not_query()) } };
+        let mut factors = self.factors(readout.element);
+        let before = factors.values.len();
+        factors.values.retain(|v| Some(*v) != states);
+        if factors.values.len() + 1 != before {
+            return Err(not_query());
+        }
+        let param = self.take(&mut factors, self.depth).ok_or_else(not_query)?;
+        let query = self.factored(param, factors).map_err(|_| not_query())?;
+        Ok(Some(DeltaReadout { value: readout.value, query }))
+    }
+}
+
+/// The factors of a product.
+#[derive(Default)]
+struct Factors {
+    values: Vec<Value>,
+    negative: bool,
+}

@@ -1,0 +1,91 @@
+//! Which values the stage of a recurrence computes, and which it reads.
+
+use std::collections::BTreeSet;
+
+use oplus_dsl::ir::{Axis, AxisSet, Binary, MatrixScan, Op, Program, Unary, Value};
+
+use super::Parts;
+
+/// The values beneath a stage.
+pub(super) struct Points {
+    /// Values that it computes, and the parameters of the program that it reads.
+    pub(super) inside: BTreeSet<Value>,
+    /// Values that it reads and that are in memory.
+    pub(super) held: BTreeSet<Value>,
+    /// Values that it reads and that are still to be stored.
+    pub(super) imports: BTreeSet<Value>,
+}
+
+impl Points {
+    /// Those beneath the states of a recurrence, of which there are some nodes, and beneath what the stage writes.
+    pub(super) fn of(parts: &Parts<'_>, scan: &MatrixScan, members: &[Value], written: Vec<Value>) -> Points {
+        let program = parts.program;
+        let mut points = Points { inside: BTreeSet::new(), held: BTreeSet::new(), imports: BTreeSet::new() };
+        let rows = program.node(members[0]).axes.without(scan.axis).without(scan.along);
+        let mut open: Vec<Value> = written;
+        open.extend(members);
+        while let Some(value) = open.pop() {
+            if parts.held.contains_key(&value) {
+                points.held.insert(value);
+            } else if is_inside(program, value, (scan, members), rows) {
+                if points.inside.insert(value) {
+                    open.extend(program.node(value).op.operands());
+                }
+            } else {
+                points.imports.insert(value);
+            }
+        }
+        points
+    }
+}
+
+/// Whether the stage computes a value that is not in memory.
+fn is_inside(program: &Program, value: Value, (scan, members): (&MatrixScan, &[Value]), rows: AxisSet) -> bool {
+    let (node, time, along) = (program.node(value), scan.axis, scan.along);
+    match &node.op {
+        Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,
+        Op::MatrixScan(_) => members.contains(&value),
+        Op::Last { value: of, .. } | Op::First { value: of, .. } => members.contains(of),
+        Op::Field(tuple, _) => depends(program, *tuple, members),
+        Op::Reduce { .. } => depends(program, value, members),
+        Op::Shift { axis, .. } => *axis == time && is_point(program, value, time),
+        op if is_map(op) => {
+            // What differs along the vectors of all rows would be computed by each of them.
+            let is_repeated = !node.axes.contains_all(rows) && node.axes.contains(time) && node.axes.contains(along);
+            !(is_dear(op) && is_repeated && !depends(program, value, members))
+        }
+        _ => false,
+    }
+}
+
+/// Whether an operation is a function of its operands' values at one point.
+pub(super) fn is_map(op: &Op) -> bool {
+    matches!(op, Op::Unary(..) | Op::Binary(..) | Op::Select(..) | Op::Convert(..) | Op::Broadcast(_))
+}
+
+/// Whether a value is computed from one of some others.
+fn depends(program: &Program, value: Value, others: &[Value]) -> bool {
+    oplus_dsl::walk::any(program, value, |v| others.contains(&v))
+}
+
+/// Whether a value is a map of parameters and of their neighbours along an axis.
+fn is_point(program: &Program, value: Value, time: Axis) -> bool {
+    oplus_dsl::walk::all(program, value, |v| match &program.node(v).op {
+        Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Some(true),
+        Op::Shift { axis, .. } if *axis == time => None,
+        op if is_map(op) && !is_dear(op) => None,
+        _ => Some(false),
+    })
+}
+
+/// Whether an operation takes many instructions.
+fn is_dear(op: &Op) -> bool {
+    match op {
+        Op::Unary(unary, _) => !matches!(
+            unary,
+            Unary::Neg | Unary::Not | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Floor | Unary::Powi(_)
+        ),
+        Op::Binary(binary, ..) => matches!(binary, Binary::Div | Binary::Rem),
+        _ => false,
+    }
+}

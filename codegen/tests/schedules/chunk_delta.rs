@@ -1,0 +1,179 @@
+//! Delta rules in chunks: fla's rule of errors against the interpreter.
+
+use oplus_codegen::plan::{Plan, Planner};
+use oplus_codegen::schedules::{Access, Schedule};
+use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::CutKind;
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::ir::{Axis, Param, Program};
+use oplus_dsl::rng::Rng;
+
+use crate::device::{Placement, Work, call, run};
+use crate::oracle::rounded;
+
+/// The root mean square of an error may be so much of that of what is exact.
+const RULE: f64 = 0.005;
+
+fn model(name: &str) -> Program {
+    let all = oplus_front::model_programs();
+    all.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16)
+}
+
+fn sizes(program: &Program, [b, h, t, k, v]: [usize; 5]) -> Vec<usize> {
+    let size = |axis: &String| match axis.as_str() {
+        "B" => b,
+        "H" => h,
+        "T" => t,
+        "K" => k,
+        "S" => 5,
+        _ => v,
+    };
+    program.axes.iter().map(size).collect()
+}
+
+/// Inputs as models have them: keys of length 1, steps of 0 to 1, decays near 1.
+fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
+    let mut rng = Rng::new(11);
+    let mut input = |param: &Param| {
+        let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
+        if param.name == "cu" {
+            let time = sizes[program.axis("T").expect("time").0 as usize] as i64;
+            return Array { sizes: own, data: Data::Int(vec![0, time / 7, time / 3, time / 3, time / 2 + 1]) };
+        }
+        let (low, high) = match param.name.as_str() {
+            "beta" => (0.0, 1.0),
+            "g" => (-0.5, 0.0),
+            _ => (-1.0, 1.0),
+        };
+        let mut data: Vec<f64> = (0..own.iter().product()).map(|_| rng.between(low, high)).collect();
+        if param.name == "k" {
+            for key in data.chunks_mut(own[own.len() - 1].max(1)) {
+                let length = key.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-9);
+                key.iter_mut().for_each(|x| *x /= length);
+            }
+        }
+        data.iter_mut().for_each(|x| *x = rounded(*x, param.elem));
+        Array { sizes: own, data: Data::Float(data) }
+    };
+    program.params.iter().map(&mut input).collect()
+}
+
+/// The fastest plan in chunks.
+fn chunked(program: &Program, sizes: &[usize], placement: Placement, target: &Target) -> Plan {
+    let planner = Planner::new(program, target).expect("cuts");
+    let call = call(program, sizes, placement);
+    let chunks = |plan: &Plan| plan.steps.iter().any(|step| matches!(step.schedule, Schedule::ChunkDelta(_)));
+    (0..8).filter_map(|rank| planner.plan_ranked(&call, rank).ok()).find(chunks).expect("takes chunks")
+}
+
+fn relative_error(wanted: &Array, found: &Array) -> f64 {
+    let (wanted, found) = (wanted.as_floats().unwrap(), found.as_floats().unwrap());
+    let squares = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>();
+    let error = squares(&mut wanted.iter().zip(found).map(|(a, b)| a - b));
+    (error / squares(&mut wanted.iter().copied()).max(1e-300)).sqrt()
+}
+
+/// Rules as users write them: packed sequences, a state that is only read at its end, and outputs with a gate and a scale.
+const WRITTEN: [&str; 3] = [
+    "fn packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: [B, H, T], cu: i32[S]) -> (o: [B, H, T, V]) {
+        o = sum(K, q * scan(T, segmented(DeltaRule)(beta, k, v), offsets = cu));
+    }",
+    "fn last_only(k: [B, H, T, K], v: [B, H, T, V], g: [B, H, T], beta: [B, H, T], s0: f32[B, H, K, V]) -> (s: f32[B, H, K, V]) {
+        s = last(T, scan(T, GatedDeltaRule(g, beta, k, v), init = s0));
+    }",
+    "fn gated(q: [B, T, H, K], k: [B, T, H, K], v: [B, T, H, V], z: [B, T, H, V], beta: [B, T, H], a: f32[H]) -> (o: [B, T, H, V]) {
+        let s = scan(T, GatedDeltaRule(-exp(a) * beta, sigmoid(beta), k, v));
+        o = silu(z) * 0.125 * sum(K, s * q);
+    }",
+];
+
+fn written(text: &str) -> Program {
+    let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    programs[0].instantiate(Elem::Bf16)
+}
+
+fn check(program: &Program, lengths: [usize; 5], (placement, order): (Placement, Order)) {
+    let name = &program.name;
+    let sizes = sizes(program, lengths);
+    let given = inputs(program, &sizes);
+    let Plan { steps: launches, buffers, message_words, .. } = chunked(program, &sizes, placement, &Target::H200);
+    let work = Work { launches, buffers, message_words };
+    let found = run(program, &work, &given, &sizes, (placement, order, Isa::Sm90a));
+    let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
+    let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes).collect();
+    let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");
+    for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
+        let error = relative_error(wanted, found);
+        assert!(error < RULE, "{name} {lengths:?} {placement:?}: `{}` is off by {error}", output.name);
+    }
+}
+
+#[test]
+fn chunks_give_what_the_rule_means() {
+    for name in ["delta_rule", "gated_delta_rule"] {
+        let program = &model(name);
+        check(program, [1, 1, 64, 64, 64], (Placement::Contiguous, Order::Ascending));
+        check(program, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
+        check(program, [2, 1, 65, 128, 64], (Placement::Contiguous, Order::Descending));
+        check(program, [1, 1, 1, 32, 64], (Placement::Contiguous, Order::Random(2)));
+        check(program, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
+        check(program, [1, 1, 67, 21, 3], (Placement::Strided, Order::Random(4)));
+        check(program, [1, 1, 63, 33, 17], (Placement::Misaligned, Order::Random(5)));
+    }
+}
+
+#[test]
+fn chunks_of_rules_as_users_write_them() {
+    for text in WRITTEN {
+        let program = &written(text);
+        check(program, [1, 2, 150, 64, 64], (Placement::Contiguous, Order::Random(1)));
+        check(program, [2, 1, 70, 32, 128], (Placement::Contiguous, Order::Descending));
+        check(program, [1, 1, 33, 20, 12], (Placement::Strided, Order::Random(2)));
+    }
+}
+
+/// What a stage with a recurrence lacks for chunks.
+fn refusal(program: &Program) -> String {
+    let planner = Planner::new(program, &Target::H200).expect("cuts");
+    let cut = planner.cut(CutKind::Plain).expect("a cut");
+    let stage = cut.stages.iter().find(|stage| stage.recurrence().is_some()).expect("a recurrence");
+    stage.kind().delta().expect_err("no chunks").to_string()
+}
+
+#[test]
+fn other_recurrences_go_state_by_state_and_the_reason_is_told() {
+    assert!(refusal(&model("kda")).contains("differs along K"), "{}", refusal(&model("kda")));
+    let two = "op Two(z: [K], b: [K], y: [K], v: [V]) -> (s: [V, K]) {
+        combine(l, r) (l.s + sum(K, l.s * r.z) * r.b + r.v * r.y);
+    }
+    fn apart(q: [T, K], z: [T, K], b: [T, K], y: [T, K], v: [T, V]) -> (o: [T, V]) {
+        o = sum(K, q * scan(T, Two(z, b, y, v)));
+    }";
+    assert!(refusal(&written(two)).contains("no numbers times one parameter"), "{}", refusal(&written(two)));
+    let all = "fn all(k: [T, K], v: [T, V], beta: [T]) -> (s: [T, V, K]) { s = scan(T, DeltaRule(beta, k, v)); }";
+    assert_eq!(refusal(&written(all)), "all states are written");
+    let reverse = "fn back(q: [T, K], k: [T, K], v: [T, V], beta: [T]) -> (o: [T, V]) {
+        o = sum(K, q * scan(T, DeltaRule(beta, k, v), reverse));
+    }";
+    assert_eq!(refusal(&written(reverse)), "the scan begins at the end");
+    let short = model("delta_rule");
+    let planner = Planner::new(&short, &Target::H200).expect("cuts");
+    let plan = planner.plan(&call(&short, &sizes(&short, [1, 1, 64, 8, 8]), Placement::Contiguous)).expect("plans");
+    let chunks = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(_));
+    let refused = plan.choices.iter().flat_map(|choice| &choice.refused).find(|(schedule, _)| chunks(schedule));
+    assert!(refused.is_some() && !plan.steps.iter().any(|step| chunks(&step.schedule)));
+}
+
+#[test]
+fn schedules_print_and_parse() {
+    let program = model("delta_rule");
+    let planner = Planner::new(&program, &Target::H200).expect("cuts");
+    let stage = &planner.cut(CutKind::Plain).expect("a cut").stages[0];
+    let all = Schedule::candidates(stage, Target::H200.isa, Access::Singles);
+    assert!(all.iter().any(|schedule| matches!(schedule, Schedule::ChunkDelta(_))));
+    for schedule in all {
+        assert_eq!(schedule.to_string().parse(), Ok(schedule));
+    }
+}

@@ -1,0 +1,139 @@
+//! The delta rules by the rule of flash-linear-attention: keys of length 1, steps between 0 and 1, and decays of a sigmoid, against the
+//! CPU in `f64`.
+
+use oplus::{Device, Elem, Kernel, Tensor, models};
+use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::rng::Rng;
+use oplus_dsl::scalar;
+
+use super::linear::judge;
+use super::{floats, numbers, tensor};
+use crate::check::CheckError;
+use crate::check::case::Extent;
+use crate::check::oracle::Agreement;
+use crate::check::scenario::Scenario;
+
+/// What gives a model's kernel.
+type Get = fn() -> &'static Kernel;
+
+/// A model at a shape: batch, times, heads, keys, values.
+#[derive(Clone, Copy)]
+pub struct Subject {
+    name: &'static str,
+    kernel: Get,
+    elem: Elem,
+    sizes: [usize; 5],
+}
+
+/// The models, and their kernels.
+const MODELS: [(&str, Get); 4] = [
+    ("delta_rule", models::delta_rule::kernel),
+    ("gated_delta_rule", models::gated_delta_rule::kernel),
+    ("kda", models::kda::kernel),
+    ("rwkv7", models::rwkv7::kernel),
+];
+
+/// All scenarios of delta rules.
+pub fn scenarios(extent: Extent) -> Vec<Scenario> {
+    let shapes = [[1, 63, 1, 64, 64], [2, 500, 3, 60, 60], [1, 1024, 2, 128, 128], [2, 1000, 2, 100, 64]];
+    let elems: &[Elem] = if extent == Extent::Long { &[Elem::Bf16, Elem::F16, Elem::F32] } else { &[Elem::Bf16] };
+    let mut all: Vec<Scenario> = vec![];
+    for ((name, kernel), elem) in MODELS.into_iter().flat_map(|model| elems.iter().map(move |elem| (model, *elem))) {
+        for sizes in shapes {
+            let subject = Subject { name, kernel, elem, sizes };
+            let [b, t, h, k, v] = sizes;
+            let title = format!("rules/delta {name} {elem} {b}x{t}x{h}x{k}x{v}");
+            all.push(Scenario::new(title, move |world| subject.check(&world.device()?)));
+        }
+    }
+    all
+}
+
+impl Subject {
+    /// Runs forward and backward and compares.
+    ///
+    /// # Errors
+    /// [`CheckError::Wrong`] when the error is larger than the rule allows; those of the device.
+    pub fn check(&self, device: &Device) -> Result<Agreement, CheckError> {
+        let program = (self.kernel)().program()?;
+        let (given, bars) = self.given(program);
+        let found = self.run(program, (&given, &bars), device, false)?;
+        let wanted = self.run(program, (&given, &bars), &Device::Cpu, true)?;
+        let mut all = Agreement::default();
+        for ((name, wanted), (_, found)) in wanted.iter().zip(&found) {
+            let worst = judge(&format!("{} of {}", name, self.name), found, wanted)?;
+            all = Agreement { worst: all.worst.max(worst), compared: all.compared + wanted.len(), unbounded: 0 };
+        }
+        Ok(all)
+    }
+
+    fn shape(&self, program: &Program, axes: &[Axis]) -> Vec<usize> {
+        let size = |axis: &Axis| ["B", "T", "H", "K", "V"].iter().position(|n| *n == program.axis_name(*axis));
+        axes.iter().map(|axis| size(axis).map_or(1, |place| self.sizes[place])).collect()
+    }
+
+    /// Random inputs, and cotangents of all outputs.
+    fn given(&self, program: &Program) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+        let mut rng = Rng::new(self.sizes[1] as u64);
+        let mut of = |name: &str, elem: Elem, axes: &[Axis]| {
+            let shape = self.shape(program, axes);
+            let mut all = numbers(elem, shape.iter().product(), &mut rng);
+            let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+            match name {
+                "beta" => all.iter_mut().for_each(|x| *x = sigmoid(*x)),
+                "g" | "w" => all.iter_mut().for_each(|x| *x = sigmoid(*x).ln()),
+                "k" | "a" | "b" => all.chunks_mut(shape[shape.len() - 1]).for_each(unit),
+                _ => {}
+            }
+            all.iter_mut().for_each(|x| *x = scalar::round(elem, *x));
+            all
+        };
+        let params = program.params.iter().map(|p| of(&p.name, p.elem.in_call(self.elem), &p.axes)).collect();
+        let bars = program.outputs.iter().map(|o| of("", o.elem.in_call(self.elem), &o.axes)).collect();
+        (params, bars)
+    }
+
+    /// The outputs and the gradients by name, in the call's type or in `f64`.
+    fn run(
+        &self,
+        program: &Program,
+        (given, bars): (&[Vec<f64>], &[Vec<f64>]),
+        device: &Device,
+        exact: bool,
+    ) -> Result<Vec<(String, Vec<f64>)>, CheckError> {
+        let place = |elem: Elem, axes: &[Axis], numbers: &Vec<f64>| {
+            let elem = if exact { Elem::F64 } else { elem.in_call(self.elem) };
+            tensor(elem, &self.shape(program, axes), numbers, device)
+        };
+        let inputs = program.params.iter().zip(given).map(|(p, numbers)| place(p.elem, &p.axes, numbers));
+        let inputs: Vec<Tensor> = inputs.collect::<Result<_, _>>()?;
+        let (outputs, call) = (self.kernel)().call(&inputs.iter().map(Some).collect::<Vec<_>>())?;
+        let cotangents = program.outputs.iter().zip(bars).map(|(o, numbers)| place(o.elem, &o.axes, numbers));
+        let cotangents: Vec<Tensor> = cotangents.collect::<Result<_, _>>()?;
+        let gradients = (self.kernel)().backward(&call, &cotangents.iter().map(Some).collect::<Vec<_>>())?;
+        let outputs = program.outputs.iter().map(|o| o.name.clone()).zip(outputs);
+        let names = program.params.iter().map(|p| format!("{}.bar", p.name));
+        let gradients = names.zip(gradients).filter_map(|(name, gradient)| Some((name, gradient?)));
+        outputs.chain(gradients).map(|(name, tensor)| Ok((name, floats(&tensor)?))).collect()
+    }
+}
+
+/// A vector divided by its length.
+fn unit(vector: &mut [f64]) {
+    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-9);
+    vector.iter_mut().for_each(|x| *x /= length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_follows_the_rule_on_a_cpu() {
+        for (name, kernel) in MODELS {
+            let subject = Subject { name, kernel, elem: Elem::Bf16, sizes: [1, 33, 2, 6, 5] };
+            let agreement = subject.check(&Device::Cpu).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(agreement.compared > 0 && agreement.worst > 0.0, "{name}");
+        }
+    }
+}
