@@ -99,9 +99,9 @@ pub struct Fold {
 /// Ranks whose messages are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranks {
-    /// Those before the own one.
+    /// The ranks before this one.
     Before,
-    /// Those after it.
+    /// The ranks after this one.
     After,
     /// All.
     All,

@@ -1,4 +1,4 @@
-//! What the project is tested and measured with on a GPU. The tests that need none are in `tests/`.
+//! Programs that test and measure the project on a GPU. The tests that need none are in `tests/`.
 
 pub mod bench;
 pub mod check;

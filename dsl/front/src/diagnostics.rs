@@ -14,7 +14,7 @@ const MOST: usize = 500;
 /// One mistake and the tokens that are wrong.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// What is wrong and what to write instead.
+    /// The mistake and what to write instead.
     pub mistake: Mistake,
     /// The smallest part of the input that shows it.
     pub extent: Extent,

@@ -39,7 +39,7 @@ const ELSEWHERE: [(&str, &str); 35] = [
     ("len", "size(L)"),
 ];
 
-/// What to write for a function that other languages have.
+/// The advice for a function that other languages have.
 pub(crate) fn write_instead(name: &str) -> Option<&'static str> {
     let found = ELSEWHERE.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
     found.map(|(_, instead)| *instead)

@@ -1,4 +1,4 @@
-//! What a block expands to: plain Rust items that name the program and call the runtime.
+//! The expansion of a block: plain Rust items that name the program and call the runtime.
 //!
 //! The expansion is thin: the program's text, the signature as structs, and one call into `::oplus` for each of forward
 //! and backward. Everything else is library code. When anything is wrong the same items are generated without a program

@@ -1,4 +1,4 @@
-//! What a text declares, as data: from it a binding makes functions of another language.
+//! The declarations of a text as data, from which a binding makes functions of another language.
 
 use std::fmt;
 
@@ -102,13 +102,13 @@ pub struct Kernel {
 pub struct Param {
     /// The name.
     pub name: String,
-    /// What a caller should know of it, in one paragraph of Markdown.
+    /// Its documentation for callers, in one paragraph of Markdown.
     pub docs: String,
     /// The names of the axes, in memory order, last fastest.
     pub axes: Vec<String>,
-    /// What it stores.
+    /// The element type that it stores.
     pub elem: Elem,
-    /// What it may store instead.
+    /// The element type that it may store instead.
     pub or: Option<Elem>,
     /// The value everywhere of a parameter that is left out; one without must be given.
     pub default: Option<Literal>,
@@ -123,11 +123,11 @@ pub struct Param {
 pub struct Output {
     /// The name.
     pub name: String,
-    /// What a caller should know of it, in one paragraph of Markdown.
+    /// Its documentation for callers, in one paragraph of Markdown.
     pub docs: String,
     /// The names of the axes, in memory order, last fastest.
     pub axes: Vec<String>,
-    /// What it stores.
+    /// The element type that it stores.
     pub elem: Elem,
     /// For a state, the parameter of the next chunk or step that this output is.
     pub state: Option<String>,
@@ -142,6 +142,6 @@ pub struct Step {
     pub kernel: Kernel,
     /// The axis that is gone.
     pub axis: String,
-    /// What one step hands to the next.
+    /// The states that one step hands to the next.
     pub states: Vec<State>,
 }

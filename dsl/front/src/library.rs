@@ -52,7 +52,7 @@ pub(crate) struct Template {
 /// An operator's name and the types of its fields where it is used.
 type Use = (String, Vec<Ty>);
 
-/// What can be named in a block beside its values.
+/// The operators, functions and constants that a block can name.
 pub(crate) struct Library {
     operators: Vec<Template>,
     /// The standard sum, whatever else is called so.
@@ -67,7 +67,7 @@ pub(crate) struct Library {
     inlined: RefCell<HashSet<String>>,
     /// Operators whose laws are broken already where they are declared.
     broken: RefCell<HashSet<String>>,
-    /// What was found of operators with fields of certain types: how they break their laws, if they do.
+    /// The results of checking operators with fields of certain types: how they break their laws, if they do.
     uses: RefCell<HashMap<Use, Option<String>>>,
 }
 

@@ -45,7 +45,7 @@ const STEPS: u32 = 100_000;
 /// How deep expressions of helper functions may nest when they are inlined.
 const DEPTH: u32 = 300;
 
-/// What a block becomes.
+/// The operators and programs of a block.
 pub(crate) struct Lowered {
     /// Each operator for f64, in the block's order; `None` if it has a mistake.
     pub(crate) operators: Vec<Option<Declared>>,

@@ -9,7 +9,7 @@ use std::fmt;
 /// Declares [`Mistake`] with its messages and codes from one table.
 macro_rules! catalogue {
     ($($(#[$doc:meta])* $name:ident { $($field:ident),* } $code:literal $text:literal)*) => {
-        /// What is wrong and what to write instead; the fields are the words that vary.
+        /// The mistake and what to write instead; the fields are the words that vary.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the message names its fields")]
         pub enum Mistake {
@@ -303,7 +303,7 @@ catalogue! {
     /// An operator whose laws hold for its declared types, but not for those of its elements.
     ElementLaws { operator, types, message } "element-laws"
         "operator `{operator}` does not keep its laws for elements of type {types}: {message}; convert the elements, as in `x as f64`, or declare an operator for this type"
-    /// What the program's verifier found although the front end had not.
+    /// An error of the program's verifier that the front end had not found.
     Invalid { message } "invalid"
         "this is not a valid program: {message}"
 }

@@ -14,7 +14,7 @@ pub enum SourceError {
     NotRust {
         /// Line (from 1) of the first wrong token.
         line: usize,
-        /// What the lexer says.
+        /// The lexer's message.
         message: String,
     },
     /// A `scan!` block has mistakes.

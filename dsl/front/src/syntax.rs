@@ -29,7 +29,7 @@ pub struct Name {
     pub text: String,
 }
 
-/// What stands before an item.
+/// The documentation and attributes before an item.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// `#[…]` attributes, doc comments among them.
@@ -92,9 +92,9 @@ pub struct Values {
 /// `combine(l, r) body`.
 #[derive(Clone, Debug)]
 pub struct Combine {
-    /// What the left operand is called.
+    /// The name of the left operand.
     pub left: Name,
-    /// What the right operand is called.
+    /// The name of the right operand.
     pub right: Name,
     /// The fields of the combination.
     pub body: Body,
@@ -133,9 +133,9 @@ pub struct KernelItem {
 pub struct TensorItem {
     /// Its name.
     pub name: Name,
-    /// What it stores.
+    /// The element type that it stores.
     pub elem: Elem,
-    /// What a parameter may store instead, and where that stands.
+    /// The element type that a parameter may store instead, and where that is written.
     pub or: Option<(Elem, Extent)>,
     /// Its axes in memory order, last fastest.
     pub axes: Vec<Name>,
@@ -181,7 +181,7 @@ pub enum Pattern {
 /// An expression and where it stands.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// What it is.
+    /// Its kind.
     pub kind: ExprKind,
     /// Its tokens.
     pub extent: Extent,
@@ -189,7 +189,7 @@ pub struct Expr {
     pub height: u32,
 }
 
-/// What an expression is.
+/// The kinds of expressions.
 #[derive(Clone, Debug)]
 pub enum ExprKind {
     /// Not readable; reported.

@@ -1,4 +1,4 @@
-//! What a block declares and never uses: parameters, `let`s, helper functions, private operators.
+//! Unused declarations of a block: parameters, `let`s, helper functions, private operators.
 //!
 //! A stable macro cannot give warnings. It can give rustc an item that rustc itself warns about: a variable or a function
 //! of the same name that nothing uses, on the user's token. Such a warning can be allowed like any other, by `#[allow]` or
@@ -55,7 +55,7 @@ fn allowed(head: &Head) -> TokenStream {
     tokens.chunks(2).filter(is_lint).flatten().cloned().collect()
 }
 
-/// What an unused name is worth.
+/// How rustc is made to warn about an unused name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A warning.

@@ -29,7 +29,7 @@ pub struct Message {
     pub phase: usize,
     /// What it is: a `total`, an element at the `border` of a shard, or the `end` of one.
     pub what: String,
-    /// What it stores.
+    /// The element type that it stores.
     pub elem: Elem,
     /// Its axes and their sizes.
     pub axes: Vec<(String, usize)>,

@@ -78,7 +78,7 @@ pub trait Inputs: Sized {
     /// The outputs of a call that is made by a function of the inputs in the order of the kernel's parameters.
     ///
     /// # Errors
-    /// Those of the function.
+    /// The errors of the function.
     fn call_by(self, call: By<'_>) -> Result<Self::Output, Error>;
 }
 

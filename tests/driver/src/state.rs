@@ -12,7 +12,7 @@ use crate::memory::Allocation;
 use crate::ptx::Kernel;
 use crate::{Code, error};
 
-/// What the driver knows.
+/// The state of the driver.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) calls: u64,
@@ -25,9 +25,9 @@ pub(crate) struct State {
     /// The error that has made the context unusable.
     pub(crate) dead: Option<Code>,
     pub(crate) findings: Vec<String>,
-    /// What could not be freed because the call for it failed.
+    /// The memory that could not be freed because the call for it failed.
     pub(crate) excused: BTreeSet<u64>,
-    /// What the host has waited for.
+    /// The work that the host has waited for.
     pub(crate) host: Clock,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,

@@ -20,7 +20,7 @@ pub(crate) struct Use {
     pub(crate) access: Access,
 }
 
-/// What an operation does besides using memory.
+/// The effect of an operation besides its use of memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Nothing,

@@ -13,7 +13,7 @@ use super::cases::{Case, Work};
 pub struct Candidate {
     /// How many plans are estimated to be faster.
     pub rank: usize,
-    /// What is called.
+    /// The program that is called.
     pub call: Called,
     /// The launches in their order.
     pub launches: Vec<Launched>,
@@ -62,7 +62,7 @@ impl Candidate {
     /// The plan of that rank, which calls on the device, of this name, run from now on.
     ///
     /// # Errors
-    /// Whatever keeps the library from planning it.
+    /// The planner's errors.
     pub fn of(case: &Case, device: &Device, name: &str, rank: usize) -> Result<Candidate, BenchError> {
         let Device::Cuda(cuda) = device else {
             return Err(BenchError::NoGpu("the device is the CPU".into()));

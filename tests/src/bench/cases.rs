@@ -36,7 +36,7 @@ pub enum Fill {
     Uniform(f32, f32),
 }
 
-/// What is run.
+/// The work of a case.
 pub enum Work {
     /// The driver's copy of that many `f32`.
     Copy(usize),
@@ -56,7 +56,7 @@ pub struct Case {
     pub work: Work,
     /// The kernel; unused by copies.
     pub kernel: &'static Kernel,
-    /// What the tensors store.
+    /// The element type of the tensors.
     pub elem: Elem,
     /// The shape and contents of the inputs, in the order of the kernel's parameters; parameters that are left out are
     /// left to their defaults.

@@ -17,9 +17,9 @@ const PICTURE: &str = "docs/book/src/pictures/bench.svg";
 pub struct Made {
     /// Where it is.
     pub path: PathBuf,
-    /// What it holds now; nothing if it is not there.
+    /// Its present content; empty if there is no such file.
     pub found: String,
-    /// What the results make of it.
+    /// Its content with the results.
     pub expected: String,
 }
 
@@ -99,7 +99,7 @@ fn table(section: &Section, results: &Results) -> String {
     text
 }
 
-/// What a column says of both passes; of one peer the name once.
+/// The text of a column for both passes; the name of a peer once.
 fn joined(said: impl Iterator<Item = String>) -> String {
     let said: Vec<String> = said.collect();
     match &said[..] {

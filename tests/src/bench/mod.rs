@@ -35,7 +35,7 @@ pub enum BenchError {
         output: usize,
         /// ‖ours − reference‖ / ‖reference‖.
         error: f64,
-        /// What is allowed.
+        /// The largest error that is allowed.
         bound: f64,
     },
     /// Results cannot be drawn.

@@ -17,7 +17,7 @@ const WIDTH: i32 = 1070;
 const STEP: i32 = 19;
 const HEADING: i32 = 28;
 const GAP: i32 = 10;
-/// What stands above the first section and below the last one.
+/// The space above the first section and below the last one.
 const TOP: i32 = 96;
 const BOTTOM: i32 = 34;
 /// Where names end, where the panels of speeds and shares begin and end, and where times begin.

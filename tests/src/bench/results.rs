@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// A line of a bench program. Lines of other kinds lack what makes them one.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Record {
-    /// What was timed.
+    /// The name of the case.
     pub case: String,
     /// Whose time it is, if ours.
     #[serde(rename = "impl")]

@@ -176,14 +176,14 @@ impl Prepared {
         }
     }
 
-    /// What the case reads: inputs and, of a gradient, outputs and the cotangent of the first.
+    /// The tensors that the case reads: inputs and, of a gradient, outputs and the cotangent of the first.
     pub(super) fn read(&self) -> Result<Vec<Vec<f32>>, oplus::Error> {
         let given = self.inputs.iter().flatten();
         let of_gradient = self.backward.iter().flat_map(|b| self.outputs.iter().chain(b.cotangents.iter().flatten()));
         given.chain(of_gradient).map(Tensor::to_vec).collect()
     }
 
-    /// What the case has written.
+    /// The tensors that the case has written.
     pub(super) fn written(&self) -> Result<Vec<Vec<f32>>, oplus::Error> {
         match &self.backward {
             None => self.outputs.iter().map(Tensor::to_vec).collect(),

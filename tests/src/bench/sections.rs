@@ -4,7 +4,7 @@ use super::results::{Results, Time};
 
 /// Cases that stand together.
 pub struct Section {
-    /// What marks the section's table in the book.
+    /// The mark of the section's table in the book.
     pub name: &'static str,
     /// The heading in the picture.
     pub title: &'static str,

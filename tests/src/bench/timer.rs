@@ -11,7 +11,7 @@ const WARM_UP: usize = 10;
 const RUNS: usize = 50;
 /// Of work that takes long.
 const LEAST_RUNS: usize = 3;
-/// What is overwritten between runs; several times the L2 cache.
+/// The bytes that are overwritten between runs; several times the L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
 /// A stream with events and a buffer that flushes the cache.
@@ -42,7 +42,7 @@ impl Timer {
     /// The median of the runs' times, in milliseconds.
     ///
     /// # Errors
-    /// Those of the work and of the driver.
+    /// The errors of the work and of the driver.
     pub fn median(&mut self, work: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
         self.median_within(None, work)
     }
@@ -50,7 +50,7 @@ impl Timer {
     /// The median of as many runs, but no more than take so many milliseconds all together, and at least three.
     ///
     /// # Errors
-    /// Those of the work and of the driver.
+    /// The errors of the work and of the driver.
     pub fn median_within(
         &mut self,
         most: Option<f64>,

@@ -81,7 +81,7 @@ struct Args {
     list: bool,
 }
 
-/// What is to be run.
+/// The suites that are to be run.
 struct Suites {
     cases: Vec<(&'static str, Vec<Case>)>,
     scenarios: Vec<Vec<Scenario>>,

@@ -1,4 +1,4 @@
-//! What is checked: kernels, element types, sizes, layouts.
+//! The cases that are checked: kernels, element types, sizes, layouts.
 
 use std::fmt;
 
@@ -15,23 +15,23 @@ use super::inputs::Fill;
 pub struct Case {
     /// The kernel.
     pub kernel: &'static Kernel,
-    /// What stands before its name, to tell it from others of that name.
+    /// A prefix of its name, to tell it from others of that name.
     pub prefix: String,
     /// The call's element type.
     pub elem: Elem,
-    /// What it gives.
+    /// The optional tensors that it gives.
     pub given: Given,
     /// Size of every axis, by name.
     pub sizes: Vec<(String, usize)>,
     /// How its tensors lie in memory.
     pub placement: Placement,
-    /// What they hold.
+    /// The numbers that they hold.
     pub fill: Fill,
     /// Seed of what they hold.
     pub seed: u64,
 }
 
-/// What a call gives of what it may leave out.
+/// Which of the optional tensors a call gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// No optional parameter, and the first cotangent alone.
@@ -232,7 +232,7 @@ fn cases(
     cases
 }
 
-/// What calls of a program give: every form that kernels are committed for, or all and the least.
+/// The forms of calls of a program: every form that kernels are committed for, or the fullest and the leanest.
 fn forms(program: &Program, all: bool) -> &'static [Given] {
     let outputs = program.outputs.iter().filter(|o| o.elem.is_float()).count();
     let optional = program.params.iter().any(|p| p.default.is_some());

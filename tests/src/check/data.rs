@@ -21,7 +21,7 @@ pub enum Placement {
 
 /// Elements around a tensor that nothing may touch; keeps 16-byte alignment for every type.
 const GUARD: usize = 64;
-/// What gaps and guards hold.
+/// The number in gaps between elements and in the memory around them.
 const GAP: f64 = -77.0;
 
 /// A tensor and the memory around it.
@@ -44,7 +44,7 @@ impl Placed {
     /// An array on a device. Gaps between its elements hold a number that it does not.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn input(array: &Array, elem: Elem, placement: Placement, device: &Device) -> Result<Placed, Error> {
         Placed::new(&array.sizes, elem, placement, device, |positions, len| {
             let mut data = gaps(elem, len);
@@ -56,7 +56,7 @@ impl Placed {
     /// Room for an output.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn output(sizes: &[usize], elem: Elem, placement: Placement, device: &Device) -> Result<Placed, Error> {
         Placed::new(sizes, elem, placement, device, |_, len| gaps(elem, len))
     }
@@ -78,7 +78,7 @@ impl Placed {
     /// The elements, and whether anything beside them has changed.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn read(&self) -> Result<Found, Error> {
         let data = download(&self.base)?;
         let mut own = vec![false; data.len()];

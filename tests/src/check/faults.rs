@@ -1,4 +1,4 @@
-//! What goes wrong around a call: memory, sources of kernels, handles, threads, graphs.
+//! Faults around a call: memory, sources of kernels, handles, threads, graphs.
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags as Flags, CUstreamCaptureMode as Mode};
 use oplus::source::{Code, Isa, KernelSource, Launch, register};

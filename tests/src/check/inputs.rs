@@ -1,4 +1,4 @@
-//! What tensors are filled with.
+//! The numbers that tensors are filled with.
 
 use oplus_dsl::interpret::{Array, Data};
 use oplus_dsl::ir::{Param, Program};
@@ -16,7 +16,7 @@ pub enum Fill {
     NearOne,
 }
 
-/// What the elements of a parameter must be like.
+/// The numbers that a parameter may have.
 enum Domain {
     /// Random numbers in [−2, 2].
     Real,

@@ -36,7 +36,7 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
 /// Elements of a block: a prime number of rows.
 const ROWS: usize = 1_000_003;
 
-/// What both say.
+/// The agreement of both results.
 pub(super) fn together(a: Agreement, b: Agreement) -> Agreement {
     Agreement { worst: a.worst.max(b.worst), compared: a.compared + b.compared, unbounded: 0 }
 }

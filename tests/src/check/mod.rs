@@ -48,9 +48,9 @@ pub enum CheckError {
         output: String,
         /// Which element, in row-major order.
         index: usize,
-        /// What was computed.
+        /// The computed number.
         found: f64,
-        /// What it should be.
+        /// The expected number.
         wanted: f64,
         /// How far it may be from that.
         bound: f64,
@@ -72,9 +72,9 @@ pub enum CheckError {
         output: String,
         /// Which element, in row-major order.
         index: usize,
-        /// What this run gave.
+        /// The number of this run.
         found: f64,
-        /// What the first gave.
+        /// The number of the first run.
         wanted: f64,
     },
     /// Something else than what was to happen.

@@ -1,4 +1,4 @@
-//! What the outputs of a call must be.
+//! The expected outputs of a call.
 
 use oplus_dsl::decay::decays;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
@@ -9,7 +9,7 @@ use oplus_dsl::{Elem, scalar};
 use super::CheckError;
 use super::bound::{Cell, Number, ROUNDING, Slack, evaluate, unit};
 
-/// What an output must be, with bounds.
+/// An expected output, with bounds.
 pub struct Expected {
     name: String,
     elem: Elem,

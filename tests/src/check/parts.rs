@@ -24,7 +24,7 @@ pub struct Part {
     pub count: usize,
 }
 
-/// What a part tells of a result.
+/// The lines of a result that one part of a run writes.
 #[derive(Serialize, Deserialize)]
 pub struct Told {
     #[serde(flatten)]

@@ -33,7 +33,7 @@ pub fn scenario() -> Scenario {
 /// all that lived on the GPU is dropped; the CPU goes on working.
 ///
 /// # Errors
-/// What should not have happened.
+/// An error that says what should not have happened.
 pub fn run() -> Result<(), CheckError> {
     static TRAPPING: Kernel = Kernel::new(
         "trapping",

@@ -71,7 +71,7 @@ pub struct Planners {
 
 impl Planners {
     /// # Errors
-    /// Those of the planner.
+    /// The errors of the planner.
     pub fn new(program: &Program, target: &Target) -> Result<Planners, CheckError> {
         let portable = Target { isa: Isa::Sm80, ..*target };
         let portable = (target.isa != Isa::Sm80).then(|| Planner::new(program, &portable)).transpose();
@@ -83,7 +83,7 @@ impl Planners {
     /// these the models' only where they are committed.
     ///
     /// # Errors
-    /// Those of the planner.
+    /// The errors of the planner.
     pub fn ways(&self, case: &Case, call: &Call) -> Result<Vec<Way>, CheckError> {
         let mut ways = ranked(case, call, &self.own, false)?;
         let Some(portable) = &self.portable else { return Ok(ways) };
@@ -99,7 +99,7 @@ impl Planners {
     /// Every way to run a case's call with the kernels for all devices.
     ///
     /// # Errors
-    /// Those of the planner.
+    /// The errors of the planner.
     pub fn portable_ways(&self, case: &Case, call: &Call) -> Result<Vec<Way>, CheckError> {
         ranked(case, call, self.portable.as_ref().unwrap_or(&self.own), true)
     }
@@ -107,7 +107,7 @@ impl Planners {
     /// The ways in which a model's call may run among committed kernels, each of which takes one that none before it does.
     ///
     /// # Errors
-    /// Those of the planner.
+    /// The errors of the planner.
     pub fn committed_ways(&self, case: &Case, call: &Call) -> Result<Vec<Way>, CheckError> {
         self.own.plan(call).map_err(failed)?;
         let is_there = |launch: &Launch, without: &BTreeSet<String>| {
@@ -189,7 +189,7 @@ fn keys(case: &Case, programs: &[(Program, Planners)]) -> Result<BTreeSet<String
     Ok(keys)
 }
 
-/// What a case may cost the interpreter that is not the only one of a kernel: a few seconds.
+/// The most work of the interpreter for a case that is not the only one of a kernel: a few seconds.
 const DEAR: u64 = 20_000_000;
 
 /// The places of those cases that together run every committed kernel that any of them runs, `times` times where there are
@@ -197,7 +197,7 @@ const DEAR: u64 = 20_000_000;
 /// the interpreter much are taken for kernels that no other reaches. With the keys of those kernels.
 ///
 /// # Errors
-/// Those of the planner, and of the programs.
+/// The errors of the planner and of the programs.
 pub fn covering(cases: &[Case], target: &Target, times: usize) -> Result<(Vec<usize>, BTreeSet<String>), CheckError> {
     let committed = Committed::of_manifest();
     let candidates: Vec<usize> = (0..cases.len()).filter(|i| committed.has(&cases[*i])).collect();

@@ -1,4 +1,4 @@
-//! What a check has found: lines, a summary, receipts.
+//! The results of a check: lines, a summary, receipts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use super::source::Recorder;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Line {
-    /// What was checked.
+    /// The name of the check.
     pub check: String,
     /// `forward`, `backward`, or empty.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -54,7 +54,7 @@ pub struct Receipts {
     pub path: PathBuf,
     /// The name of the device.
     pub device: String,
-    /// What knows the texts of kernels.
+    /// The source that keeps the texts of kernels.
     pub recorder: Arc<Recorder>,
 }
 

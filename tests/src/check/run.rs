@@ -52,7 +52,7 @@ struct Pass<'a> {
     expected: Vec<Expected>,
 }
 
-/// What a call has left.
+/// The tensors after a call.
 #[derive(Default)]
 struct Done {
     /// For the gradient; a gradient itself leaves none.
@@ -68,7 +68,7 @@ impl<'a> Runner<'a> {
     /// A runner on a new stream of a GPU, or on the CPU.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The errors of the driver.
     pub fn new(context: Option<&Arc<CudaContext>>, report: &'a Report, runs: Runs) -> Result<Runner<'a>, CheckError> {
         let device = match context {
             Some(context) => Device::from_stream(context.new_stream()?)?,
@@ -287,7 +287,7 @@ impl Case {
         axes.iter().map(|a| sizes[a.0 as usize]).collect()
     }
 
-    /// What a tensor of the call stores.
+    /// The element type that a tensor of the call stores.
     fn stored(&self, elem: Elem) -> Elem {
         elem.in_call(self.elem)
     }

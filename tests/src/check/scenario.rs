@@ -25,18 +25,18 @@ pub struct World {
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its function.
     pub run: Box<Run>,
 }
 
-/// What a scenario does.
+/// The function of a scenario.
 type Run = dyn Fn(&World) -> Result<Agreement, CheckError>;
 
 impl World {
     /// The GPU, on a new stream.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The errors of the driver.
     pub fn device(&self) -> Result<Device, CheckError> {
         let device = Device::from_stream(self.context.new_stream()?)?;
         if let Device::Cuda(cuda) = &device {
@@ -84,7 +84,7 @@ pub(super) fn equal(run: usize, output: &str, first: &[u32], now: &[u32]) -> Res
     })
 }
 
-/// What should not have happened.
+/// An error that says what should not have happened.
 pub(super) fn unexpected<T>(what: impl Into<String>) -> Result<T, CheckError> {
     Err(CheckError::Unexpected(what.into()))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong among ranks on purpose: it must be the error that is meant, and in time.
+//! Faults that are made on purpose among ranks: the error must be the one that is meant, and come in time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ impl Member {
         Ok(right.into_iter().all(|right| right))
     }
 
-    /// What was wrong with the error of ranks that call different kernels.
+    /// Checks the error of ranks that call different kernels; the complaint, if there is one.
     fn disagreement(&self) -> Result<Option<String>, Error> {
         let x = Tensor::full(0.5_f32, &[2, 3], &self.device)?;
         let result = match self.fragile.rank() {
@@ -39,7 +39,7 @@ impl Member {
         self.verdict(matches!(result, Err(Error::RanksDisagree { .. })), format!("{:?}", result.map(drop)))
     }
 
-    /// What was wrong with the error after a rank has become silent.
+    /// Checks the error after a rank has become silent; the complaint, if there is one.
     fn loss(&self) -> Result<Option<String>, Error> {
         let x = Tensor::full(0.5_f32, &[2, 3], &self.device)?;
         let (start, is_silent) = (Instant::now(), self.fragile.rank() + 1 == self.fragile.size());

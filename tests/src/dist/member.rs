@@ -1,4 +1,4 @@
-//! What every rank does: checks, and then times.
+//! The work of every rank: checks, and then measurements.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub struct Member {
     pub fragile: Group,
 }
 
-/// What is done.
+/// The checks and measurements that are asked for.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Tokens of each rank in measurements, one after the other.
@@ -126,7 +126,7 @@ impl Member {
         Ok((error, self.gathered(f64::from(u8::from(same_bits)))?.iter().all(|same| *same == 1.0)))
     }
 
-    /// What this rank runs on.
+    /// The name of this rank's device.
     pub(super) fn name(&self) -> String {
         self.device.to_string().split(", stream").next().unwrap_or_default().to_owned()
     }

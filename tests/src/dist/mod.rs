@@ -27,7 +27,7 @@ pub struct Line {
     pub ranks: usize,
     /// Size of the whole axis that is divided.
     pub tokens: usize,
-    /// What each rank ran on.
+    /// The device of each rank.
     pub device: String,
     /// The largest difference from the CPU, of outputs and gradients, relative to the largest number of its tensor.
     #[serde(skip_serializing_if = "Option::is_none")]

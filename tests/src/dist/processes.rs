@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Runs everything on ranks that are threads and share a device.
 ///
 /// # Errors
-/// Those of the first rank that has one.
+/// The error of the first rank that has one.
 pub fn in_threads(
     ranks: usize,
     device: &Device,
@@ -80,7 +80,7 @@ pub fn meet(child: &Child) -> Result<Member, Error> {
 /// to say in what.
 ///
 /// # Errors
-/// What the operating system says of processes; which ranks have failed.
+/// Errors of the operating system, and a message that names the ranks that failed.
 pub fn spawn(ranks: usize, arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let (program, folder) = (std::env::current_exe()?, tempfile::tempdir()?);
     let mut processes = Processes(vec![]);

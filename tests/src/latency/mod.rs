@@ -15,7 +15,7 @@ use parts::Whole;
 /// A line of output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// What was timed.
+    /// The name of the case.
     pub case: String,
     /// Microseconds.
     pub us: f64,
@@ -58,7 +58,7 @@ fn queueing(device: &Device, mut work: impl FnMut() -> Result<(), BenchError>) -
 /// then calls of kernels into the caller's tensors and into new ones, and of a gradient.
 ///
 /// # Errors
-/// Those of the library and of the driver.
+/// The errors of the library and of the driver.
 pub fn calls(device: &Device, stream: &std::sync::Arc<CudaStream>) -> Result<Vec<Line>, BenchError> {
     let (cumsum, affine) = (kernels::cumsum::kernel(), kernels::affine::kernel());
     let fresh = || Tensor::zeros(Elem::F32, &SHAPE, device);
@@ -103,7 +103,7 @@ impl Family {
     /// and both once more, which leaves what memory and launches take.
     ///
     /// # Errors
-    /// Those of the library.
+    /// The errors of the library.
     pub fn first_calls(self, device: &Device) -> Result<Vec<Line>, BenchError> {
         let (name, kernel, elem, sizes) = self.case();
         let given = self.tensors(kernel.name(), elem, sizes, device)?;
@@ -116,7 +116,7 @@ impl Family {
     /// The parts of a first call and of a first gradient that need no driver, each by itself.
     ///
     /// # Errors
-    /// Those of the library.
+    /// The errors of the library.
     pub fn parts(self, device: &Device) -> Result<Vec<Line>, BenchError> {
         let (name, kernel, elem, sizes) = self.case();
         let given = self.tensors(kernel.name(), elem, sizes, device)?;
@@ -217,7 +217,7 @@ impl Users {
     /// The first call of the kernel and the first gradient.
     ///
     /// # Errors
-    /// Those of the library.
+    /// The errors of the library.
     pub fn first_calls(self, device: &Device) -> Result<[Line; 2], BenchError> {
         let (kernel, name, shape) = match self {
             Users::Rows => (kernels::affine::kernel(), "users-rows", SHAPE),

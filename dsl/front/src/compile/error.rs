@@ -1,4 +1,4 @@
-//! What is wrong with a text, for people and for editors.
+//! The mistakes of a text, for people and for editors.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct TextError {
 /// A mistake in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextMistake {
-    /// What is wrong and what to write instead, in the words of `scan!`.
+    /// The mistake and what to write instead, in the words of `scan!`.
     pub message: String,
     /// The kind of mistake: a [code](crate::Mistake::code), or `not-a-token` for what the lexer refuses.
     pub code: &'static str,
@@ -45,7 +45,7 @@ impl TextError {
         TextError { mistakes }
     }
 
-    /// What the lexer refuses, from a place on.
+    /// The error of a text that the lexer refuses from a place on.
     pub(super) fn of_lexer(text: &str, span: Span) -> TextError {
         let start = Position::start(span);
         let found = text.get(start.byte..).and_then(|rest| rest.chars().next());

@@ -33,7 +33,7 @@ impl ToTokens for Doc {
     }
 }
 
-/// What is said of a kernel.
+/// The documentation of a kernel.
 pub(crate) struct Kernel {
     /// The function's documentation, after the user's.
     pub(crate) function: Doc,

@@ -22,7 +22,7 @@ pub(super) fn items(item: &KernelItem, program: Option<&Program>, framework: &Fr
     of_one(item, program, Inside { about_step: &about_step, items, is_step: false }, framework)
 }
 
-/// What a kernel has of its one-step form.
+/// The parts of a kernel's expansion that belong to its one-step form.
 pub(super) struct Inside<'a> {
     /// A section of its documentation.
     pub(super) about_step: &'a str,
@@ -138,7 +138,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// What a function does that makes one call with the inputs: the outputs by their names.
+    /// The body of a function that makes one call with the inputs: it gives the outputs by their names.
     fn body(&self, make: &TokenStream) -> TokenStream {
         let (output, call) = (&self.names.output, &self.call);
         let (count, tensors) = (self.item.outputs.len(), numbered(self.item.outputs.len()));
@@ -197,7 +197,7 @@ impl Kernel<'_> {
             /// ranks of the group.
             ///
             /// # Errors
-            /// Those of a plain call; when the kernel cannot be divided along the axis, when ranks disagree, and when one is lost.
+            /// The errors of a plain call; a kernel that cannot be divided along the axis, ranks that disagree, and a rank that is lost.
             pub fn sharded<'g, Inputs: ::oplus::dist::Inputs<Kernel = Sharded>>(
                 group: &'g ::oplus::dist::Group,
                 axis: &'g ::core::primitive::str,
@@ -243,7 +243,7 @@ impl Kernel<'_> {
                     &KERNEL
                 }
 
-                /// What a call of these shapes does and why: equations, gradient, plan.
+                /// Explains a call of these shapes: equations, gradient, and the plan with its reasons.
                 ///
                 /// # Errors
                 /// When the shapes are incomplete or no plan fits them.
@@ -317,7 +317,7 @@ fn numbered(count: usize) -> Vec<Ident> {
     (0..count).map(|k| quote::format_ident!("tensor_{k}")).collect()
 }
 
-/// What a struct of tensors derives.
+/// The traits that a struct of tensors derives.
 fn derives(default: bool) -> TokenStream {
     let default = default.then(|| quote!(, ::core::default::Default));
     quote!(::core::clone::Clone, ::core::fmt::Debug #default)

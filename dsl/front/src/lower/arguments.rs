@@ -8,7 +8,7 @@ use crate::mistake::Mistake;
 use crate::suggest::{counted, did_you_mean, listed};
 use crate::syntax::{Argument, Expr, ExprKind, Name};
 
-/// What a function takes beside its positional arguments.
+/// The arguments that a function takes beside its positional ones.
 #[derive(Clone, Copy)]
 pub(super) struct Signature<'a> {
     /// A call as the user should write it; its name up to the parenthesis.

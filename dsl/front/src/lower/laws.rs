@@ -72,10 +72,10 @@ pub(super) fn check_use(
     None
 }
 
-/// What to write where integers exceed their type.
+/// The advice where integers exceed their type.
 const OVERFLOW: &str = "an integer exceeds its type here; write `where no overflow` if callers promise that none does, or a combination that keeps to the type";
 
-/// What to write where there is no number.
+/// The advice where an operation has no value.
 const GUARD: &str = "guard what has no value there, as in `if d == 0 { 0 } else { n / d }`";
 
 /// Where a law is broken and what to write instead.

@@ -81,7 +81,7 @@ fn standard(
     operator
 }
 
-/// What one attempt with given types shows.
+/// The result of one attempt with given types.
 enum Attempt {
     /// The operator.
     Fits(Operator),

@@ -20,7 +20,7 @@ impl Scope {
         self.entries.push((name.to_owned(), term));
     }
 
-    /// What a name means.
+    /// The meaning of a name.
     pub(super) fn get(&self, name: &str) -> Option<&Term> {
         let place = self.places.get(name)?.last()?;
         self.entries.get(*place).map(|(_, term)| term)

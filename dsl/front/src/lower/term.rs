@@ -1,4 +1,4 @@
-//! What an expression means before it is a value of the program.
+//! The meaning of an expression before it is a value of the program.
 
 use std::rc::Rc;
 

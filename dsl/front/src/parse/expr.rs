@@ -35,7 +35,7 @@ const BINARY: [(&str, u32, Binary); 18] = [
 /// The precedence of comparisons, which do not chain.
 const COMPARISON: u32 = 3;
 
-/// What to write instead of brackets.
+/// The advice against brackets.
 pub(super) const INDEXING: &str = "tensors have named axes: take a position with `first`, `last` or `shift`";
 
 /// Words of Rust that begin something the language leaves out, and what to write instead.
@@ -64,7 +64,7 @@ const UNSUPPORTED: [(&str, &str); 22] = [
     ("extern", OUTSIDE),
 ];
 
-/// What to write instead of an item inside a body.
+/// The advice against an item inside a body.
 const OUTSIDE: &str = "declare it outside of `scan!`; a constant of the kernel is a `let name = …;`";
 
 /// Words that Rust keeps for itself and that cannot be names.
@@ -79,7 +79,7 @@ pub(crate) fn is_keyword(word: &str) -> bool {
     KEYWORDS.contains(&word) || others.contains(&word) || UNSUPPORTED.iter().any(|(known, _)| *known == word)
 }
 
-/// What a statement that begins with a word of Rust is called, and what to write instead, if it is none of this language.
+/// The name of a statement that begins with a word of Rust, and what to write instead, if it is none of this language.
 /// `assigns` tells whether another statement may be part of it.
 pub(super) fn not_a_statement(word: &str, assigns: bool) -> Option<(String, &'static str)> {
     if word == "if" && assigns {

@@ -25,7 +25,7 @@ struct Entry {
 struct TensorType {
     /// `None` if it is not known.
     elem: Option<Elem>,
-    /// What it may store instead.
+    /// The element type that it may store instead.
     or: Option<(Elem, Extent)>,
     axes: Vec<Name>,
 }

@@ -22,7 +22,7 @@ const SIZES: [Sizes; 8] = [
     Sizes { b: 1, g: 1, r: 1, m: 1, n: 67, e: 5, f: 4 },
 ];
 
-/// What hides keys from queries.
+/// The models, by how they hide keys from queries.
 pub(crate) const MODELS: [&str; 7] = [
     "attention",
     "attention_causal",

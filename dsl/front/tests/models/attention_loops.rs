@@ -11,7 +11,7 @@ pub(crate) struct Sizes {
     pub(crate) v: usize,
 }
 
-/// What the scan is given, or the gradients of it. Row-major: [h, t, k], [h, t, v], [h, t], [h, k, v].
+/// The inputs of the scan, or their gradients. Row-major: [h, t, k], [h, t, v], [h, t], [h, k, v].
 #[derive(Clone, Debug)]
 pub(crate) struct Tensors {
     pub(crate) q: Vec<f64>,

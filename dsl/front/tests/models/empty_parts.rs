@@ -139,7 +139,7 @@ fn blocks_of_nothing_merge_to_nothing() {
     }
 }
 
-/// What [`merge`](fn@merge) is given: two parts, in all combinations.
+/// Inputs of [`merge`](fn@merge): two parts, in all combinations.
 fn two() -> (Parts, Named, [(&'static str, usize); 3]) {
     let (parts, rows) = (Parts::all(2), 4);
     let mut given = Named::new();

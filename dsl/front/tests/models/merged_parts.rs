@@ -42,7 +42,7 @@ fn sizes_of((from, to): Cut) -> Vec<(&'static str, usize)> {
     named_sizes(Sizes { n: to - from, ..S })
 }
 
-/// What attention to a part is given.
+/// The inputs of attention to a part.
 fn given_to(cut: Cut) -> Named {
     let keys = cut.1 - cut.0;
     let part = |(name, all): (String, Array)| {
@@ -57,7 +57,7 @@ fn given_to(cut: Cut) -> Named {
     given().into_iter().map(part).collect()
 }
 
-/// What a query reads of a part.
+/// The outputs of attention to a part.
 fn attended(cut: Cut) -> Named {
     run(&model("attention_bias"), &given_to(cut), &sizes_of(cut), Mode::default())
 }
@@ -84,7 +84,7 @@ fn no_gradients() -> Named {
     given().into_iter().map(|(name, x)| (name, Array::floats(&x.sizes, vec![0.0; floats(&x).len()]))).collect()
 }
 
-/// What has been merged, and of what.
+/// A result of merging, and the parts that it was made of.
 struct Tree {
     out: Named,
     of: Of,
@@ -107,7 +107,7 @@ impl Tree {
         Tree { out: run(&model("merge"), &Tree::given(&both), &MERGED, Mode::default()), of: Of::Merged(both.into()) }
     }
 
-    /// What `merge` is given.
+    /// The inputs of `merge`.
     fn given(both: &[Tree; 2]) -> Named {
         let named = |(tree, mark): (&Tree, &str)| {
             tree.out.iter().map(|(name, x)| (format!("{name}{mark}"), x.clone())).collect::<Vec<_>>()

@@ -13,7 +13,7 @@ pub(crate) struct Sizes {
     pub(crate) t: usize,
 }
 
-/// What the scan is given; also the shape of its gradients. Row-major, axes in the order batch, group, channel, state, time.
+/// The inputs of the scan, or their gradients. Row-major, axes in the order batch, group, channel, state, time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tensors {
     pub(crate) u: Vec<f64>,
@@ -27,7 +27,7 @@ pub(crate) struct Tensors {
     pub(crate) h0: Vec<f64>,
 }
 
-/// What a selective scan is told beside its tensors.
+/// The options of a selective scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// The step size is softplus(delta + bias) instead of delta + bias.

@@ -19,7 +19,7 @@ pub(crate) struct Sizes {
     pub(crate) f: usize,
 }
 
-/// What attention is given, or the gradients of it; row-major, axes as in the model's text.
+/// The inputs of attention, or their gradients; row-major, axes as in the model's text.
 #[derive(Clone, Debug)]
 pub(crate) struct Tensors {
     pub(crate) q: Vec<f64>,

@@ -22,7 +22,7 @@ pub(crate) struct Place {
     pub(crate) n: usize,
 }
 
-/// What a model makes of its parameters, and the way back.
+/// A model's decays and inputs from its parameters, and the gradients back.
 pub(crate) trait Space {
     /// Rows, states of each, readouts of each, times.
     fn sizes(&self) -> [usize; 4];

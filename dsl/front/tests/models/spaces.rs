@@ -105,7 +105,7 @@ impl Fixed {
         }
     }
 
-    /// What inputs are multiplied by.
+    /// The weight of an input.
     fn weight(&self, x: &Tensors, at: Place) -> Complex {
         let k = self.place(at).1;
         match self.kind {

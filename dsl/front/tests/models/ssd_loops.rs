@@ -22,7 +22,7 @@ pub(crate) struct Sizes {
     pub(crate) n: usize,
 }
 
-/// What the model is given; also the shape of its gradients. Row-major, axes as in the model's text.
+/// The inputs of the model, or their gradients. Row-major, axes as in the model's text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tensors {
     pub(crate) x: Vec<f64>,
@@ -36,7 +36,7 @@ pub(crate) struct Tensors {
     pub(crate) h0: Vec<f64>,
 }
 
-/// What SSD is told beside its tensors.
+/// The options of SSD.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// The step size is softplus(dt + bias) instead of dt + bias.

@@ -13,7 +13,7 @@ use crate::cuda::capture::relaxed;
 
 /// An exchange that has been queued.
 pub(super) struct Queued {
-    /// What it is.
+    /// Its kind.
     pub(super) what: &'static str,
     /// When all work of this rank before it has been done.
     pub(super) ready: CudaEvent,

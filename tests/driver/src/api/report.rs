@@ -1,4 +1,4 @@
-//! What tests ask besides: how many calls there were, and what was wrong.
+//! Questions of tests: how many calls there were, and what was wrong.
 
 use super::put;
 use crate::state::{State, look};

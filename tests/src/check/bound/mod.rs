@@ -49,7 +49,7 @@ pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
     Slack { factor: factor(schedules, sizes, elem), cancels }
 }
 
-/// What an order of combination allows beyond a balanced tree.
+/// The error that an order of combination may have beyond a balanced tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slack {
     /// The factor of an element's error.

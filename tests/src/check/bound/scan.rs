@@ -86,7 +86,7 @@ impl Lane<'_> {
 }
 
 impl Combination<'_> {
-    /// What a lane stores at every index along the axis, or its one result.
+    /// The states that a lane stores along the axis, or its one result.
     fn run(&self, inputs: &[Lane<'_>], starts: &[Lane<'_>], lane: usize, size: usize) -> Vec<State> {
         let position = |visit: usize| if self.reverse { size - 1 - visit } else { visit };
         let element = |visit: usize| inputs.iter().map(|input| input.get(lane, position(visit))).collect::<State>();

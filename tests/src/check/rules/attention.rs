@@ -18,7 +18,7 @@ use crate::check::scenario::Scenario;
 /// times.
 pub const SINGLE: f64 = 16.0;
 
-/// What hides keys from queries, and what happens to scores.
+/// How keys are hidden from queries and scores changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Nothing.
@@ -38,7 +38,7 @@ pub enum Kind {
 /// A call.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
-    /// What is seen.
+    /// The pairs of queries and keys that are seen.
     pub kind: Kind,
     /// The element type.
     pub elem: Elem,
@@ -97,7 +97,7 @@ pub const CHANNELS: [usize; 12] = [32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 2
 const DECODING: [(usize, usize); 5] = [(1, 239), (1, 8192), (2, 4099), (4, 65_536), (1, 131_072)];
 /// The element types.
 const ELEMS: [Elem; 3] = [Elem::Bf16, Elem::F16, Elem::F32];
-/// What is seen.
+/// The pairs of queries and keys that are seen.
 const KINDS: [Kind; 7] = [
     Kind::Causal,
     Kind::Full,
@@ -163,7 +163,7 @@ struct Given {
     starts: [Vec<i64>; 2],
 }
 
-/// What a kernel has given.
+/// The results of a kernel.
 struct Results {
     o: Vec<f64>,
     lse: Vec<f64>,

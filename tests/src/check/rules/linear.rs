@@ -174,7 +174,7 @@ impl Subject {
         Ok(found)
     }
 
-    /// What the kernel must give, by loops over every head.
+    /// The expected results, by loops over every head.
     fn wanted(&self, given: &Named, bars: &Named) -> Named {
         let [b, t, h, k, v] = self.sizes;
         // Packed sequences take no state and leave none.

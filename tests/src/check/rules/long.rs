@@ -33,7 +33,7 @@ struct Given {
     a: f64,
 }
 
-/// What one place of the width gives: y and x̄ at the times compared, and its part of the last state.
+/// The results of one place of the width: y and x̄ at the times compared, and its part of the last state.
 struct Row {
     y: Vec<f64>,
     x_bar: Vec<f64>,

@@ -93,7 +93,7 @@ impl Recurrence {
     }
 }
 
-/// What a column of the state gives: of q̄, k̄ and ḡ its part.
+/// The part of q̄, k̄ and ḡ that one column of the state contributes.
 #[derive(Default)]
 struct Column {
     o: Vec<f64>,

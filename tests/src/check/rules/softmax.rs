@@ -39,7 +39,7 @@ pub struct Head {
     pub seen: Box<dyn Fn(usize, usize) -> bool + Sync>,
 }
 
-/// What a query's gradients need to know of all keys.
+/// The sums over all keys that a query's gradients need.
 #[derive(Clone, Copy, Debug)]
 pub struct Statistic {
     /// The log-sum-exp of its scores.
@@ -153,7 +153,7 @@ impl<'h> Loops<'h> {
         self.arithmetic.stored(capped * slope)
     }
 
-    /// What a query's gradients need to know.
+    /// The sums that a query's gradients need.
     pub fn statistic(&self, row: usize) -> Statistic {
         let (scores, lse) = self.scores(row);
         let delta = scores.iter().fold(0.0, |sum, score| {
