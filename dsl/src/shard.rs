@@ -191,6 +191,13 @@ pub enum ShardError {
 /// # Errors
 /// [`ShardError`] when it cannot be done.
 pub fn shard(program: &Program, axis: &str) -> Result<Sharded, ShardError> {
+    let (program, along) = prepared(program, axis)?;
+    let phases = divide::Divide::of(&program, along)?.phases()?;
+    Ok(Sharded { axis: axis.to_owned(), phases })
+}
+
+/// The program as it is divided, and the axis, if it can be divided along it.
+fn prepared(program: &Program, axis: &str) -> Result<(Program, Axis), ShardError> {
     let no_axis = || ShardError::NoAxis { axis: axis.to_owned(), known: program.axes.join(", ") };
     let along = program.axis(axis).ok_or_else(no_axis)?;
     let mut tensors = program.params.iter().map(|p| &p.axes).chain(program.outputs.iter().map(|o| &o.axes));
@@ -199,8 +206,7 @@ pub fn shard(program: &Program, axis: &str) -> Result<Sharded, ShardError> {
     }
     let program = crate::simplify::simplify(program);
     check(&program, along)?;
-    let phases = divide::Divide::of(&program, along)?.phases()?;
-    Ok(Sharded { axis: axis.to_owned(), phases })
+    Ok((program, along))
 }
 
 /// Divides a program along an axis for ranks that divide their shards into equal segments, all of which a phase computes at once. The
@@ -211,11 +217,9 @@ pub fn shard(program: &Program, axis: &str) -> Result<Sharded, ShardError> {
 /// # Errors
 /// [`ShardError`] when it cannot be done.
 pub fn shard_in_segments(program: &Program, axis: &str) -> Result<Option<Sharded>, ShardError> {
-    let phases = shard(program, axis)?.phases;
-    let program = crate::simplify::simplify(program);
-    let Some(along) = program.axis(axis) else { return Ok(None) };
+    let (program, along) = prepared(program, axis)?;
     let divide = divide::Divide::of(&program, along)?;
-    let phases = segments::in_segments(&divide, &phases)?;
+    let phases = segments::in_segments(&divide, &divide.phases()?)?;
     Ok(phases.map(|phases| Sharded { axis: axis.to_owned(), phases }))
 }
 

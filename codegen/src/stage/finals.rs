@@ -7,6 +7,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Node, Op, Program, Value};
 
 use super::cut::cut_plain;
 use super::error::CutError;
+use super::kind::product::is;
 use super::opposite::{is_affine, narrow, shifted_decay};
 use super::{Cut, Kind, Stage};
 
@@ -59,7 +60,9 @@ fn with_own_decays(program: &Program) -> Option<Program> {
     let Op::Scan { operator, ref elements, ref init, exclusive: false, .. } = program.node(scan).op else {
         return None;
     };
-    let decay = shifted_decay(program, scan).filter(|_| init.is_empty() && is_affine(program.operator(operator)))?;
+    let Op::Shift { fill, .. } = program.node(elements[0]).op else { return None };
+    let is_meant = init.is_empty() && is(program, fill, 1.0) && is_affine(program.operator(operator));
+    let decay = shifted_decay(program, scan).filter(|_| is_meant)?;
     let mut own = program.without_nodes();
     let mut place: Vec<Value> = vec![];
     let push = |own: &mut Program, node: Node| {

@@ -20,7 +20,7 @@ pub enum Refusal {
     /// The matrix of a step is not a diagonal and one pair of vectors.
     #[error("the matrix of a step is not a diagonal and one pair of vectors")]
     Terms,
-    /// What a step reads of the state and what it adds do not go to one vector.
+    /// The two parts that a step adds, of what it reads of the state and of the input, are not along one vector.
     #[error("what a step reads of the state and what it adds are no numbers times one parameter along time")]
     TwoKeys,
     /// All states are asked for.

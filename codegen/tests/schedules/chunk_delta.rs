@@ -134,7 +134,7 @@ fn chunks_of_rules_as_users_write_them() {
     }
 }
 
-/// What a stage with a recurrence lacks for chunks.
+/// The reason why a stage with a recurrence is not taken by chunks.
 fn refusal(program: &Program) -> String {
     let planner = Planner::new(program, &Target::H200).expect("cuts");
     let cut = planner.cut(CutKind::Plain).expect("a cut");

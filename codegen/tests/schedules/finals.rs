@@ -11,7 +11,7 @@ use oplus_dsl::ir::Program;
 use oplus_dsl::shard::shard;
 
 use crate::device::{Placement, call};
-use crate::oracle::Case;
+use crate::oracle::{Case, program};
 use crate::state_space::SMALL;
 
 /// The programs of the totals of a model and of its gradient.
@@ -77,6 +77,26 @@ fn segments_of_time() {
         let sizes = sizes(&program, 85, 4);
         let case = Case { program: &program, sizes: &sizes, placement: Placement::Contiguous, order: Order::Random(3) };
         [1, 2, 5].into_iter().for_each(|tiles| case.check_segments(SMALL, tiles));
+    }
+}
+
+/// Another number than 1 before the first decay is a factor of the product that is kept: such a program is not written with its own decays.
+#[test]
+fn what_stands_before_the_first_decay_counts() {
+    for (fill, has_cut) in [("1.0", true), ("0.5", false)] {
+        let text = format!(
+            "program filled {{ axes D, N, L; param a: f32[D, L]; param b: f32[N, L]; {}
+            %0: f32[D, L] = param a; %1: f32[N, L] = param b; %2: f32 = const {fill}; %3: f32[D, L] = shift(L, -1, %0, %2);
+            %4: tuple[D, N, L] = scan(L, Affine, (%3, %1), reverse); %5: f32[D, N, L] = %4.b; %6: f32[D, N, L] = %0 * %5;
+            %7: f32 = const 0.0; %8: f32[D, N] = first(L, %6, %7); output last: f32[D, N] = %8; }}",
+            operators!()
+        );
+        let program = program(&text);
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        assert_eq!(planner.cut(CutKind::FinalStates).is_some(), has_cut, "{fill}");
+        let (sizes, order) = ([3, 4, 20], Order::Random(7));
+        Case { program: &program, sizes: &sizes, placement: Placement::Contiguous, order }
+            .check_ranked(&Target::H200, 0);
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Run<'a> {
     pub(super) binding: &'a Binding<'a>,
     /// The sizes of the shards of all ranks.
     pub(super) shards: &'a [usize],
-    /// Those of this rank's shard.
+    /// How this rank's shard is divided into segments.
     pub(super) segments: Segments,
     pub(super) sinks: &'a [Sink<'a>],
     /// Tensors by name: the inputs, what was folded and picked, and the outputs.

@@ -145,7 +145,7 @@ impl Estimate<'_> {
     }
 }
 
-/// What a choice depends on: the sizes of all axes, the element type, and which parameters are given.
+/// The facts that a choice depends on: the sizes of all axes, the element type, and which parameters are given.
 pub(super) type Key = (Vec<usize>, oplus_dsl::Elem, Vec<bool>);
 
 /// The choices that were made.

@@ -1,4 +1,4 @@
-//! What steps multiply by: decays, as running sums of logarithms, and factors of what is read and added.
+//! The numbers that steps multiply by: decays, as running sums of logarithms, and factors of what is read and added.
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary, Value};

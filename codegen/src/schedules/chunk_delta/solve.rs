@@ -12,7 +12,7 @@ use oplus_dsl::Ty;
 const CHAINS: usize = 2;
 
 impl DeltaKernel<'_> {
-    /// What the state, as left factors of 16 places of the depth each, gives for the vectors of a chunk.
+    /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
     pub(super) fn read(&self, b: &mut Builder, state: &[[Operand; 4]], right: Factor, chunk: u32) -> Blocks {
         let chains = CHAINS.min(state.len());
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
@@ -62,7 +62,7 @@ impl DeltaKernel<'_> {
         self.form.decays().then(|| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
     }
 
-    /// What queries read after each step of a chunk: of the state before it, and of its steps so far.
+    /// The outputs of each step of a chunk: queries times the state before the chunk, and times what its steps so far have added.
     pub(super) fn reads(
         &self,
         b: &mut Builder,

@@ -25,7 +25,7 @@ pub(super) fn of(stage: &Stage, access: Access) -> Vec<Recurrence> {
     }
 }
 
-/// Those that keep to the order of sums.
+/// The candidates that keep to the order of sums.
 pub(super) fn ordered(stage: &Stage) -> Vec<Recurrence> {
     padded(stage, 1).map(|schedule| Recurrence { ordered: true, ..schedule }).collect()
 }

@@ -16,7 +16,7 @@ pub(super) struct Values<'k, 's> {
     emitted: Emitted<Place>,
     /// The index along time, `i64`; 0 where nothing that varies along time is asked for.
     time: Operand,
-    /// What was loaded for the step.
+    /// The elements that were loaded for the step.
     slot: Option<&'k Slot>,
     /// The states before and after the step.
     pub(super) before: Vec<Operand>,

@@ -141,7 +141,7 @@ impl DeltaRule {
     }
 }
 
-/// What factors are found in.
+/// The program in which factors are found, and the axes that they may have.
 struct Find<'p> {
     program: &'p Program,
     depth: Axis,

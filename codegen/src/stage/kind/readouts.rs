@@ -9,7 +9,7 @@ use crate::stage::Stage;
 pub struct Readout {
     /// The sum.
     pub value: Value,
-    /// What is summed.
+    /// The value that is summed.
     pub element: Value,
 }
 

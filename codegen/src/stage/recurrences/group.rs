@@ -66,7 +66,7 @@ impl Group {
     }
 }
 
-/// What the states of a recurrence reach by maps and sums.
+/// The values that the states of a recurrence reach by maps and sums.
 struct Reach {
     scan: MatrixScan,
     members: Vec<Value>,

@@ -17,7 +17,7 @@ pub(super) struct Points {
 }
 
 impl Points {
-    /// Those beneath the states of a recurrence, of which there are some nodes, and beneath what the stage writes.
+    /// The point values beneath the states of a recurrence, whose nodes are `members`, and beneath the outputs of the stage.
     pub(super) fn of(parts: &Parts<'_>, scan: &MatrixScan, members: &[Value], written: Vec<Value>) -> Points {
         let program = parts.program;
         let mut points = Points { inside: BTreeSet::new(), held: BTreeSet::new(), imports: BTreeSet::new() };

@@ -13,7 +13,7 @@ use crate::check::case::Extent;
 use crate::check::oracle::Agreement;
 use crate::check::scenario::Scenario;
 
-/// What gives a model's kernel.
+/// A function that gives a model's kernel.
 type Get = fn() -> &'static Kernel;
 
 /// A model at a shape: batch, times, heads, keys, values.
