@@ -100,7 +100,7 @@ fn state_space_backward() -> StateSpaceBackward {
     }
 }
 
-fn examples() -> [Schedule; 9] {
+fn examples() -> [Schedule; 11] {
     [
         Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
         Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
@@ -111,6 +111,16 @@ fn examples() -> [Schedule; 9] {
         Schedule::StateSpaceBackward(state_space_backward()),
         Schedule::Chunkwise(chunkwise()),
         Schedule::ChunkwiseBackward(chunkwise_backward()),
+        Schedule::Recurrence(Recurrence {
+            lanes: 8,
+            warps: 4,
+            states: 8,
+            ahead: 2,
+            vector: 4,
+            padded: true,
+            ordered: false,
+        }),
+        Schedule::ChunkDelta(ChunkDelta { depth: 64, padded: false, wide: true, stages: 2, vector: 8, blocks: 2 }),
     ]
 }
 

@@ -230,7 +230,7 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the stage is of quite another sort, and lacks nothing that stages of the schedule's sort have.
     pub fn is_of_another_sort(&self) -> bool {
-        use Refusal::{NoContraction, NoPairs, NoParts, NoScan, OneDirection, Scanned};
-        matches!(self, Scanned | NoScan | NoContraction | OneDirection | NoParts | NoPairs)
+        use Refusal::{NoContraction, NoMatrices, NoPairs, NoParts, NoScan, OneDirection, Scanned};
+        matches!(self, Scanned | NoScan | NoMatrices | NoContraction | OneDirection | NoParts | NoPairs)
     }
 }

@@ -1,7 +1,7 @@
 //! Recurrences of matrices, state by state.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedules::{Access, Recurrence, Schedule, Strategy};
+use oplus_codegen::schedules::{Access, ChunkDelta, Recurrence, Schedule, Strategy};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::{CutKind, Stage};
 use oplus_codegen::target::Target;
@@ -189,7 +189,24 @@ fn schedules_print_and_parse_and_refuse_other_stages() {
     let map = &planner.cut(CutKind::Plain).expect("a cut").stages[0];
     let refusal = Recurrence::takes(map.kind()).expect_err("no recurrence");
     assert_eq!(refusal.to_string(), "no state is multiplied by a matrix");
+    assert_eq!(Schedule::refusals(map), [], "maps lack nothing that other schedules are for");
     let odd = Recurrence { lanes: 3, warps: 4, states: 8, ahead: 2, vector: 1, padded: true, ordered: false };
     let error = odd.lower(&stage, Target::H200.isa, "odd").expect_err("three lanes");
     assert!(error.to_string().ends_with("has numbers that no kernel can have"), "{error}");
+}
+
+#[test]
+fn only_recurrences_of_matrices_are_told_what_these_schedules_want() {
+    for program in oplus_front::standard_programs().into_iter().chain(oplus_front::model_programs()) {
+        if program.has_matrix_scans() {
+            continue;
+        }
+        let program = program.instantiate(Elem::F32);
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        for stage in &planner.cut(CutKind::Plain).expect("a cut").stages {
+            let refused = Schedule::refusals(stage);
+            let of_matrices = |name: &str| name == Recurrence::NAME || name == ChunkDelta::NAME;
+            assert!(refused.iter().all(|(name, _)| !of_matrices(name)), "{}: {refused:?}", program.name);
+        }
+    }
 }
