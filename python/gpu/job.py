@@ -27,7 +27,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FLA = ("simple_gla", "retention", "gla", "hgrn", "linear_attn", "lightning_attn", "delta", "gdn", "kda", "attn")
+FLA = ("simple_gla", "retention", "gla", "hgrn", "linear_attn", "lightning_attn", "delta", "gdn", "kda", "rwkv7", "dplr_delta", "iplr_delta", "attn")
 FLASH_PARTS = 6
 # Seconds that a run has to end by itself after the last case that it may begin.
 GRACE = 25

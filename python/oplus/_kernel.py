@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from functools import cache, cached_property
 from types import ModuleType
@@ -19,6 +20,11 @@ _libraries: dict[type, ModuleType] = {}
 kernels: dict[str, _native.Kernel] = {}
 
 
+def _plain(docs: str) -> str:
+    """Documentation of Rust without its links and escapes."""
+    return re.sub(r"\\([^\w\s])", r"\1", re.sub(r"\[(`[^`\]]*`)\]\([^)]*\)", r"\1", docs))
+
+
 class Kernel:
     """A kernel: called with arrays of NumPy, PyTorch or JAX, it gives a named tuple of arrays of the same library.
 
@@ -29,7 +35,7 @@ class Kernel:
         self._native = native
         # The kernel whose forward mode this is.
         self._origin: Kernel | None = None
-        self._docs = native.docs if docs is None else docs
+        self._docs = _plain(native.docs) if docs is None else docs
         self._key = f"{native.name}#{len(kernels)}"
         kernels[self._key] = native
         self._params = native.params

@@ -256,7 +256,7 @@ class _log_decay_outputs(NamedTuple):
 class _log_decay(Kernel):
     """Recurrence with a decay in logarithms for each row, s[t] = exp(g[t])·s[t−1] + x[t] with s[−1] = s0.
 
-    fn log_decay(g:  | wide[B, T], x: [B, T], s0: state[B] = 0) -> (s: [B, T], s_last: state[B])
+    fn log_decay(g: call | wide[B, T], x: [B, T], s0: state[B] = 0) -> (s: [B, T], s_last: state[B])
     s[t] = (if exp(g[t]) = 0 { 0 } else { exp(g[t])·s[t−1] }) + x[t]    (s[−1] = s0)
     s_last = s[n−1]"""
     def __call__(self, g: Array, x: Array, s0: Array | None = None) -> _log_decay_outputs: ...
@@ -272,7 +272,7 @@ class _log_decay_channels_outputs(NamedTuple):
 class _log_decay_channels(Kernel):
     """Recurrence with a decay of its own for each channel, s[t] = exp(g[t])·s[t−1] + x[t] along the middle axis.
 
-    fn log_decay_channels(g:  | wide[B, T, D], x: [B, T, D], s0: state[B, D] = 0) -> (s: [B, T, D], s_last: state[B, D])
+    fn log_decay_channels(g: call | wide[B, T, D], x: [B, T, D], s0: state[B, D] = 0) -> (s: [B, T, D], s_last: state[B, D])
     s[t] = (if exp(g[t]) = 0 { 0 } else { exp(g[t])·s[t−1] }) + x[t]    (s[−1] = s0)
     s_last = s[n−1]"""
     def __call__(self, g: Array, x: Array, s0: Array | None = None) -> _log_decay_channels_outputs: ...
@@ -337,7 +337,7 @@ class _monoid(Kernel):
     """Recurrence of a matrix-valued state with one decay per head, s[t] = exp(g[t])·s[t−1] + x[t]: every state of monoid
     attention.
 
-    fn monoid(g:  | wide[B, H, T], x: [B, H, T, K, V], s0: state[B, H, K, V] = 0) -> (s: [B, H, T, K, V], s_last: state[B, H, K, V])
+    fn monoid(g: call | wide[B, H, T], x: [B, H, T, K, V], s0: state[B, H, K, V] = 0) -> (s: [B, H, T, K, V], s_last: state[B, H, K, V])
     s[t] = (if exp(g[t]) = 0 { 0 } else { exp(g[t])·s[t−1] }) + x[t]    (s[−1] = s0)
     s_last = s[n−1]"""
     def __call__(self, g: Array, x: Array, s0: Array | None = None) -> _monoid_outputs: ...

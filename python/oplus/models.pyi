@@ -14,10 +14,10 @@ class _affine_packed_states(Kernel):
     """First-order affine recurrence of packed sequences, h[t] = a[t]·h[t−1] + b[t], where each sequence begins at a state of its own
     and gives its last one.
 
-    Sequence s holds the times cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1. A sequence of no times keeps its state. On a GPU it is
+    Sequence s holds the times cu_seqlens[s] to cu_seqlens[s + 1] − 1. A sequence of no times keeps its state. On a GPU it is
     baked or compiled.
 
-    fn affine_packed_states(a: [B, T], b: [B, T], cu_seqlens: i32 | i64[S.ends], h0: state[B, S] = 0) -> (h: [B, T], h_last: state[B, S])
+    fn affine_packed_states(a: [B, T], b: [B, T], cu_seqlens: i32 | i64[S + 1], h0: state[B, S] = 0) -> (h: [B, T], h_last: state[B, S])
     h[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { a[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + b[t] } else { b[t] } } else { a[t]·h[t−1] + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { a[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + b[t] } else { b[t] }) }
     w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
     h_last[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { h[t] | T=w[s] } else { h0[s] }"""
@@ -37,7 +37,7 @@ class _attention(Kernel):
 
     G heads of keys and values serve R heads of queries each: `[B, G·R, M, E]` seen as `[B, G, R, M, E]` costs nothing, and
     `[B, M, G·R, E]` is a matter of strides. M and N are any lengths; of no keys the mean is 0 and the log-sum-exp −∞. Parts of
-    the keys may be attended to apart and [`merge`](fn@merge)d. Vaswani et al., "Attention is all you need", 2017, §3.2.1.
+    the keys may be attended to apart and `merge`d. Vaswani et al., "Attention is all you need", 2017, §3.2.1.
 
     fn attention(q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F]) -> (o: [B, G, R, M, F], lse: state[B, G, R, M])
     (m, d, o₂) = Softmax_N((Σ_E q·k)·rsqrt(|E|), 1, v)
@@ -54,7 +54,7 @@ class _attention_bias_outputs(NamedTuple):
     """lse: state[B, G, R, M]"""
 
 class _attention_bias(Kernel):
-    """[`attention`](fn@attention) with a bias added to the scores; a bias of −∞ hides a key from a query.
+    """`attention` with a bias added to the scores; a bias of −∞ hides a key from a query.
 
     fn attention_bias(q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], bias: [B, G, R, M, N]) -> (o: [B, G, R, M, F], lse: state[B, G, R, M])
     (m, d, o₂) = Softmax_N(if bias > −∞ { (Σ_E q·k)·rsqrt(|E|) + bias } else { −∞ }, if bias > −∞ { 1 } else { 0 }, if bias > −∞ { v } else { 0 })
@@ -71,7 +71,7 @@ class _attention_causal_outputs(NamedTuple):
     """lse: state[B, G, R, M]"""
 
 class _attention_causal(Kernel):
-    """[`attention`](fn@attention) in which a query sees the keys up to its own position. The last query is at the last key:
+    """`attention` in which a query sees the keys up to its own position. The last query is at the last key:
     query m sees the keys n ≤ m + |N| − |M|.
 
     fn attention_causal(q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F]) -> (o: [B, G, R, M, F], lse: state[B, G, R, M])
@@ -90,8 +90,8 @@ class _attention_packed_outputs(NamedTuple):
     """lse: state[B, G, R, M]"""
 
 class _attention_packed(Kernel):
-    """[`attention`](fn@attention) of packed sequences: the queries cu_q\\[s\\] … cu_q\\[s + 1\\] − 1 see the keys
-    cu_k\\[s\\] … cu_k\\[s + 1\\] − 1.
+    """`attention` of packed sequences: the queries cu_q[s] … cu_q[s + 1] − 1 see the keys
+    cu_k[s] … cu_k[s + 1] − 1.
 
     Both lists begin with 0, are in order and as long as each other; each is of `i64` or `i32`. What lies behind their ends is one
     more sequence.
@@ -112,7 +112,7 @@ class _attention_packed_causal_outputs(NamedTuple):
     """lse: state[B, G, R, M]"""
 
 class _attention_packed_causal(Kernel):
-    """[`attention_causal`](fn@attention_causal) of packed sequences, see [`attention_packed`](fn@attention_packed): the last query
+    """`attention_causal` of packed sequences, see `attention_packed`: the last query
     of a sequence is at its last key.
 
     fn attention_packed_causal(q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64 | i32[S], cu_k: i64 | i32[S]) -> (o: [B, G, R, M, F], lse: state[B, G, R, M])
@@ -131,7 +131,7 @@ class _attention_softcap_outputs(NamedTuple):
     """lse: state[B, G, R, M]"""
 
 class _attention_softcap(Kernel):
-    """[`attention_causal`](fn@attention_causal) of scores s that are kept within ±cap: cap·tanh(s/cap).
+    """`attention_causal` of scores s that are kept within ±cap: cap·tanh(s/cap).
 
     Gemma Team, "Gemma 2: Improving open language models at a practical size", 2024, §2.
 
@@ -151,7 +151,7 @@ class _attention_window_outputs(NamedTuple):
     """lse: state[B, G, R, M]"""
 
 class _attention_window(Kernel):
-    """[`attention`](fn@attention) in which a query sees the keys around its own position, `left` to the left and `right` to the
+    """`attention` in which a query sees the keys around its own position, `left` to the left and `right` to the
     right of it. The last query is at the last key: query m sees the keys n with at − left ≤ n ≤ at + right for
     at = m + |N| − |M|, so that right = 0 is causal.
 
@@ -182,7 +182,7 @@ class _delta_rule(Kernel):
     may grow without bound. Schlag et al., "Linear transformers are secretly fast weight programmers", 2021; Yang et al.,
     "Parallelizing linear transformers with the delta rule over sequence length", 2024, §2.
 
-    fn delta_rule(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta:  | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    fn delta_rule(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: call | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
     S[t] = S[t−1] + (Σ_K S[t−1]·k[t])·(−beta[t]·k[t]) + beta[t]·k[t]·v[t]    (S[−1] = s0)
     o[t] = Σ_K q[t]·S[t]
     s_last = S[n−1]"""
@@ -197,12 +197,12 @@ class _delta_rule_packed_states_outputs(NamedTuple):
     """s_last: state[B, S, H, K, V]"""
 
 class _delta_rule_packed_states(Kernel):
-    """[`delta_rule`](fn@delta_rule) of packed sequences: sequence s holds the times cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at
-    s0\\[s\\] and ends with s_last\\[s\\].
+    """`delta_rule` of packed sequences: sequence s holds the times cu_seqlens[s] to cu_seqlens[s + 1] − 1, begins at
+    s0[s] and ends with s_last[s].
 
     A sequence of no times keeps its state.
 
-    fn delta_rule_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta:  | wide[B, H, T], cu_seqlens: i32 | i64[S.ends], s0: state[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: state[B, S, H, K, V])
+    fn delta_rule_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: call | wide[B, H, T], cu_seqlens: i32 | i64[S + 1], s0: state[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: state[B, S, H, K, V])
     S[t] = S[t−1] + (Σ_K S[t−1]·k[t])·(−beta[t]·k[t]) + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) − (Σ_K (s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 })))·k[t])·beta[t]·k[t] } else { 0 }) + beta[t]·k[t]·v[t]    (S[t−1] = 0 where t ∈ cu_seqlens[s.ends], S[−1] = 0)
     o[t] = Σ_K q[t]·S[t]
     w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
@@ -252,12 +252,12 @@ class _gated_delta_rule_outputs(NamedTuple):
     """s_last: wide[B, H, K, V]"""
 
 class _gated_delta_rule(Kernel):
-    """The gated delta rule: the state decays by exp(g[t]) before [`delta_rule`](fn@delta_rule) moves it,
+    """The gated delta rule: the state decays by exp(g[t]) before `delta_rule` moves it,
     s[t] = d + β[t]·k[t]⊗(v[t] − Σ over K of k[t]·d) with d = exp(g[t])·s[t−1], read by o[t] = Σ over K of q[t]·s[t].
 
     Yang et al., "Gated delta networks: Improving Mamba2 with delta rule", 2025, §3.
 
-    fn gated_delta_rule(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T], beta:  | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    fn gated_delta_rule(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T], beta: call | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
     S[t] = exp(g[t])·S[t−1] + (Σ_K S[t−1]·exp(g[t])·k[t])·(−beta[t]·k[t]) + beta[t]·k[t]·v[t]    (S[−1] = s0)
     o[t] = Σ_K q[t]·S[t]
     s_last = S[n−1]"""
@@ -275,10 +275,10 @@ class _gated_linear_attention(Kernel):
     """Gated linear attention with a decay for each channel of the keys: s[t] = exp(g[t])·s[t−1] + k[t]⊗v[t] with g[K, t], read by
     o[t] = Σ over K of q[t]·s[t].
 
-    With one decay for all channels it is [`monoid_attention`](fn@monoid_attention). Yang et al., "Gated linear attention
+    With one decay for all channels it is `monoid_attention`. Yang et al., "Gated linear attention
     transformers with hardware-efficient training", 2023, §4.
 
-    fn gated_linear_attention(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T, K], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    fn gated_linear_attention(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T, K], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
     x[t] = (if exp(g[t]) = 0 { 0 } else { exp(g[t])·x[t−1] }) + k[t]·v[t]    (x[−1] = s0)
     o[t] = Σ_K q[t]·x[t]
     s_last = x[n−1]"""
@@ -293,10 +293,10 @@ class _gated_linear_attention_packed_states_outputs(NamedTuple):
     """s_last: wide[B, S, H, K, V]"""
 
 class _gated_linear_attention_packed_states(Kernel):
-    """[`gated_linear_attention`](fn@gated_linear_attention) of packed sequences, each with a state of its own, see
-    [`monoid_attention_packed_states`](fn@monoid_attention_packed_states).
+    """`gated_linear_attention` of packed sequences, each with a state of its own, see
+    `monoid_attention_packed_states`.
 
-    fn gated_linear_attention_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T, K], cu_seqlens: i32 | i64[S.ends], s0: wide[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V])
+    fn gated_linear_attention_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T, K], cu_seqlens: i32 | i64[S + 1], s0: wide[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V])
     x[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] } } else { (if exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] }) = 0 { 0 } else { exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] })·x[t−1] }) + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] }) }
     o[t] = Σ_K q[t]·x[t]
     w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
@@ -312,11 +312,11 @@ class _kda_outputs(NamedTuple):
     """s_last: wide[B, H, K, V]"""
 
 class _kda(Kernel):
-    """Kimi delta attention: [`gated_delta_rule`](fn@gated_delta_rule) with a decay exp(g[t]) for each channel K of the keys.
+    """Kimi delta attention: `gated_delta_rule` with a decay exp(g[t]) for each channel K of the keys.
 
     Kimi team, "Kimi linear: An expressive, efficient attention architecture", 2025, §3.
 
-    fn kda(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T, K], beta:  | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    fn kda(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T, K], beta: call | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
     S[t] = exp(g[t])·S[t−1] + (Σ_K S[t−1]·exp(g[t])·k[t])·(−beta[t]·k[t]) + beta[t]·k[t]·v[t]    (S[−1] = s0)
     o[t] = Σ_K q[t]·S[t]
     s_last = S[n−1]"""
@@ -334,7 +334,7 @@ class _linear_attention(Kernel):
     """Linear attention, which forgets nothing: s[t] = s[t−1] + k[t]⊗v[t], read by o[t] = Σ over K of q[t]·s[t].
 
     Katharopoulos et al., "Transformers are RNNs: Fast autoregressive transformers with linear attention", 2020, §3.3, without
-    the division by Σ over K of q[t]·(k\\[0\\] + … + k[t]), which is one more column of v.
+    the division by Σ over K of q[t]·(k[0] + … + k[t]), which is one more column of v.
 
     fn linear_attention(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
     s[t] = s[t−1] + k[t]·v[t]    (s[−1] = s0)
@@ -397,11 +397,11 @@ class _mamba2_outputs(NamedTuple):
     """h_last: wide[B, G, H, P, N]"""
 
 class _mamba2(Kernel):
-    """The inside of a Mamba-2 block: [`ssd_softplus`](fn@ssd_softplus) with a gate, its y times silu(z).
+    """The inside of a Mamba-2 block: `ssd_softplus` with a gate, its y times silu(z).
 
     This is `mamba_chunk_scan_combined(x, dt, A, B, C, D=…, z=z, dt_bias=…, dt_softplus=True)` of mamba-ssm.
 
-    fn mamba2(x: [B, T, G, H, P], dt:  | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], z: [B, T, G, H, P], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
+    fn mamba2(x: [B, T, G, H, P], dt: call | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], z: [B, T, G, H, P], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
     s[t] = (if exp(softplus(dt[t] + dt_bias)·a) = 0 { 0 } else { exp(softplus(dt[t] + dt_bias)·a)·s[t−1] }) + softplus(dt[t] + dt_bias)·x[t]·b[t]    (s[−1] = h0)
     y[t] = (Σ_N c[t]·s[t] + skip·x[t])·silu(z[t])
     h_last = s[n−1]"""
@@ -414,7 +414,7 @@ class _mamba_packed_outputs(NamedTuple):
     """y: [B, G, D, T]"""
 
 class _mamba_packed(Kernel):
-    """[`mamba`](fn@mamba) of packed sequences: sequence s holds the times cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, and its
+    """`mamba` of packed sequences: sequence s holds the times cu_seqlens[s] to cu_seqlens[s + 1] − 1, and its
     state begins at 0.
 
     fn mamba_packed(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T], cu_seqlens: i32 | i64[S], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0) -> (y: [B, G, D, T])
@@ -431,10 +431,10 @@ class _mamba_packed_states_outputs(NamedTuple):
     """h_last: state[B, S, G, D, N]"""
 
 class _mamba_packed_states(Kernel):
-    """[`mamba`](fn@mamba) of packed sequences, each with a state of its own, see
-    [`selective_scan_packed_states`](fn@selective_scan_packed_states).
+    """`mamba` of packed sequences, each with a state of its own, see
+    `selective_scan_packed_states`.
 
-    fn mamba_packed_states(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T], cu_seqlens: i32 | i64[S.ends], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, S, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, S, G, D, N])
+    fn mamba_packed_states(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T], cu_seqlens: i32 | i64[S + 1], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, S, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, S, G, D, N])
     w[t] = exp(softplus(delta[t] + delta_bias)·a)
     w₂[t] = softplus(delta[t] + delta_bias)·u[t]·b[t]
     s[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] } } else { w[t]·s[t−1] + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] }) }
@@ -476,7 +476,7 @@ class _merge_parts_outputs(NamedTuple):
     """total: state[B, M]"""
 
 class _merge_parts(Kernel):
-    """[`merge`](fn@merge) of any number of parts P, of which any may be nothing.
+    """`merge` of any number of parts P, of which any may be nothing.
 
     fn merge_parts(o: [P, B, M, F], lse: state[P, B, M]) -> (mean: [B, M, F], total: state[B, M])
     (m, d, o₂) = Softmax_P(if lse > −∞ { lse } else { −∞ }, if lse > −∞ { 1 } else { 0 }, if lse > −∞ { o } else { 0 })
@@ -496,13 +496,13 @@ class _monoid_attention_outputs(NamedTuple):
 
 class _monoid_attention(Kernel):
     """Log-decay (monoid) attention: s[t] = exp(g[t])·s[t−1] + k[t]⊗v[t], read by o[t] = Σ over K of q[t]·s[t], and the state at
-    the end: s and the accumulated decay g0 + g\\[0\\] + … + g\\[T−1\\].
+    the end: s and the accumulated decay g0 + g[0] + … + g[T−1].
 
     The K×V states are not an output, and so need not be written. With g = 0 this is linear attention (Katharopoulos et
     al., "Transformers are RNNs", 2020, §3.3), with a constant g retention (Sun et al., "Retentive network", 2023, §2.1), with
     one g for a head and time Mamba-2 (Dao and Gu, "Transformers are SSMs", 2024, §5).
 
-    fn monoid_attention(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T], g0: wide[B, H] = 0, s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], g_last: wide[B, H], s_last: wide[B, H, K, V])
+    fn monoid_attention(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T], g0: wide[B, H] = 0, s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], g_last: wide[B, H], s_last: wide[B, H, K, V])
     x[t] = (if exp(g[t]) = 0 { 0 } else { exp(g[t])·x[t−1] }) + k[t]·v[t]    (x[−1] = s0)
     o[t] = Σ_K q[t]·x[t]
     s[t] = s[t−1] + g[t]    (s[−1] = g0)
@@ -517,10 +517,10 @@ class _monoid_attention_packed_outputs(NamedTuple):
     """o: [B, H, T, V]"""
 
 class _monoid_attention_packed(Kernel):
-    """[`monoid_attention`](fn@monoid_attention) of packed sequences: sequence s holds the times cu_seqlens\\[s\\] to
-    cu_seqlens\\[s + 1\\] − 1, and its state begins at 0.
+    """`monoid_attention` of packed sequences: sequence s holds the times cu_seqlens[s] to
+    cu_seqlens[s + 1] − 1, and its state begins at 0.
 
-    fn monoid_attention_packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T], cu_seqlens: i32 | i64[S]) -> (o: [B, H, T, V])
+    fn monoid_attention_packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T], cu_seqlens: i32 | i64[S]) -> (o: [B, H, T, V])
     x[t] = if t ∈ cu_seqlens { k[t]·v[t] } else { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·x[t−1] }) + k[t]·v[t] }
     o[t] = Σ_K q[t]·x[t]"""
     def __call__(self, q: Array, k: Array, v: Array, g: Array, cu_seqlens: Array) -> _monoid_attention_packed_outputs: ...
@@ -534,13 +534,13 @@ class _monoid_attention_packed_states_outputs(NamedTuple):
     """s_last: wide[B, S, H, K, V]"""
 
 class _monoid_attention_packed_states(Kernel):
-    """[`monoid_attention`](fn@monoid_attention) of packed sequences, each with a state of its own: sequence s holds the times
-    cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at s0\\[s\\] and ends with s_last\\[s\\].
+    """`monoid_attention` of packed sequences, each with a state of its own: sequence s holds the times
+    cu_seqlens[s] to cu_seqlens[s + 1] − 1, begins at s0[s] and ends with s_last[s].
 
     A sequence of no times keeps its state. The K×V states of all times are stored on the way, as in
-    [`ssd_packed_states`](fn@ssd_packed_states). On a GPU it is baked or compiled.
+    `ssd_packed_states`. On a GPU it is baked or compiled.
 
-    fn monoid_attention_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T], cu_seqlens: i32 | i64[S.ends], s0: wide[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V])
+    fn monoid_attention_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T], cu_seqlens: i32 | i64[S + 1], s0: wide[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V])
     x[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] } } else { (if exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] }) = 0 { 0 } else { exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] })·x[t−1] }) + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] }) }
     o[t] = Σ_K q[t]·x[t]
     w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
@@ -559,12 +559,12 @@ class _monoid_states_outputs(NamedTuple):
 
 class _monoid_states(Kernel):
     """Every state of log-decay (monoid) attention, s[t] = exp(g[t])·s[t−1] + x[t], from given x = k⊗v, and the state at the
-    end: s and the accumulated decay g0 + g\\[0\\] + … + g\\[T−1\\].
+    end: s and the accumulated decay g0 + g[0] + … + g[T−1].
 
     g = −∞ forgets the past entirely. Katharopoulos et al., "Transformers are RNNs", 2020, §3.3, with the decay of Yang et
     al., "Gated linear attention", 2023, §4.
 
-    fn monoid_states(g:  | wide[B, H, T], x: [B, H, T, K, V], g0: wide[B, H] = 0, s0: wide[B, H, K, V] = 0) -> (s: [B, H, T, K, V], g_last: wide[B, H], s_last: wide[B, H, K, V])
+    fn monoid_states(g: call | wide[B, H, T], x: [B, H, T, K, V], g0: wide[B, H] = 0, s0: wide[B, H, K, V] = 0) -> (s: [B, H, T, K, V], g_last: wide[B, H], s_last: wide[B, H, K, V])
     s[t] = (if exp(g[t]) = 0 { 0 } else { exp(g[t])·s[t−1] }) + x[t]    (s[−1] = s0)
     s₂[t] = s₂[t−1] + g[t]    (s₂[−1] = g0)
     g_last = s₂[n−1]
@@ -620,10 +620,10 @@ class _rwkv7(Kernel):
     """RWKV-7: s[t] = exp(w[t])·s[t−1] + b[t]⊗(Σ over K of a[t]·s[t−1]) + k[t]⊗v[t], read by o[t] = Σ over K of r[t]·s[t].
 
     Here w is the logarithm of the decay, and a and b are those of the recurrence: the model makes them of a normalised key,
-    a = −κ and b = κ·(the rate at which it learns in context). Peng et al., "RWKV-7 \\"Goose\\" with expressive dynamic state
+    a = −κ and b = κ·(the rate at which it learns in context). Peng et al., "RWKV-7 "Goose" with expressive dynamic state
     evolution", 2025, §4.
 
-    fn rwkv7(r: [B, H, T, K], w:  | wide[B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [B, H, T, K], b: [B, H, T, K], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    fn rwkv7(r: [B, H, T, K], w: call | wide[B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [B, H, T, K], b: [B, H, T, K], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
     S[t] = exp(w[t])·S[t−1] + (Σ_K S[t−1]·a[t])·b[t] + k[t]·v[t]    (S[−1] = s0)
     o[t] = Σ_K r[t]·S[t]
     s_last = S[n−1]"""
@@ -732,7 +732,7 @@ class _selective_scan_complex_outputs(NamedTuple):
     """h_last_im: state[B, G, D, N]"""
 
 class _selective_scan_complex(Kernel):
-    """[`selective_scan`](fn@selective_scan) with complex states: h[d, n, t] = exp(delta[d, t]·a[d, n])·h[d, n, t−1] +
+    """`selective_scan` with complex states: h[d, n, t] = exp(delta[d, t]·a[d, n])·h[d, n, t−1] +
     delta[d, t]·b[n, t]·u[d, t] and y[d, t] = (2·Re Σ over n of c[n, t]·h[d, n, t] + skip[d]·u[d, t])·silu(z[d, t]), with
     a = a_re + i·a_im and so on, and delta + delta_bias in place of delta, or its softplus where `delta_softplus` holds.
 
@@ -763,7 +763,7 @@ class _selective_scan_complex_constant_outputs(NamedTuple):
     """h_last_im: state[B, G, D, N]"""
 
 class _selective_scan_complex_constant(Kernel):
-    """[`selective_scan_complex`](fn@selective_scan_complex) with an input projection and a readout that do not depend on the time:
+    """`selective_scan_complex` with an input projection and a readout that do not depend on the time:
     `B` and `C` of shape `(dim, dstate)`.
 
     fn selective_scan_complex_constant(u: [B, G, D, T], delta: [B, G, D, T], a_re: wide[G, D, N], a_im: wide[G, D, N], b_re: wide[G, D, N], b_im: wide[G, D, N], c_re: wide[G, D, N], c_im: wide[G, D, N], z: [B, G, D, T] = inf, skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, delta_softplus: bool = 0, h0_re: state[B, G, D, N] = 0, h0_im: state[B, G, D, N] = 0) -> (y: [B, G, D, T], h_last_re: state[B, G, D, N], h_last_im: state[B, G, D, N])
@@ -789,7 +789,7 @@ class _selective_scan_complex_constant_b_outputs(NamedTuple):
     """h_last_im: state[B, G, D, N]"""
 
 class _selective_scan_complex_constant_b(Kernel):
-    """[`selective_scan_complex`](fn@selective_scan_complex) with an input projection b\\[d, n\\] of each channel that does not depend
+    """`selective_scan_complex` with an input projection b[d, n] of each channel that does not depend
     on the time: `B` of shape `(dim, dstate)`.
 
     fn selective_scan_complex_constant_b(u: [B, G, D, T], delta: [B, G, D, T], a_re: wide[G, D, N], a_im: wide[G, D, N], b_re: wide[G, D, N], b_im: wide[G, D, N], c_re: [B, G, N, T], c_im: [B, G, N, T], z: [B, G, D, T] = inf, skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, delta_softplus: bool = 0, h0_re: state[B, G, D, N] = 0, h0_im: state[B, G, D, N] = 0) -> (y: [B, G, D, T], h_last_re: state[B, G, D, N], h_last_im: state[B, G, D, N])
@@ -815,7 +815,7 @@ class _selective_scan_complex_constant_c_outputs(NamedTuple):
     """h_last_im: state[B, G, D, N]"""
 
 class _selective_scan_complex_constant_c(Kernel):
-    """[`selective_scan_complex`](fn@selective_scan_complex) with a readout c\\[d, n\\] that does not depend on the time: `C` of shape
+    """`selective_scan_complex` with a readout c[d, n] that does not depend on the time: `C` of shape
     `(dim, dstate)`.
 
     fn selective_scan_complex_constant_c(u: [B, G, D, T], delta: [B, G, D, T], a_re: wide[G, D, N], a_im: wide[G, D, N], b_re: [B, G, N, T], b_im: [B, G, N, T], c_re: wide[G, D, N], c_im: wide[G, D, N], z: [B, G, D, T] = inf, skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, delta_softplus: bool = 0, h0_re: state[B, G, D, N] = 0, h0_im: state[B, G, D, N] = 0) -> (y: [B, G, D, T], h_last_re: state[B, G, D, N], h_last_im: state[B, G, D, N])
@@ -839,7 +839,7 @@ class _selective_scan_constant_outputs(NamedTuple):
     """h_last: state[B, G, D, N]"""
 
 class _selective_scan_constant(Kernel):
-    """[`selective_scan_constant_b`](fn@selective_scan_constant_b) with a readout c\\[d, n\\] that does not depend on the time either:
+    """`selective_scan_constant_b` with a readout c[d, n] that does not depend on the time either:
     `B` and `C` of shape `(dim, dstate)`. Only the step size is selective.
 
     fn selective_scan_constant(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: wide[G, D, N], c: wide[G, D, N], z: [B, G, D, T] = inf, skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, delta_softplus: bool = 0, h0: state[B, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, G, D, N])
@@ -858,7 +858,7 @@ class _selective_scan_constant_b_outputs(NamedTuple):
     """h_last: state[B, G, D, N]"""
 
 class _selective_scan_constant_b(Kernel):
-    """[`selective_scan`](fn@selective_scan) with an input projection b\\[d, n\\] of each channel that does not depend on the time:
+    """`selective_scan` with an input projection b[d, n] of each channel that does not depend on the time:
     h[d, n, t] = exp(delta[d, t]·a[d, n])·h[d, n, t−1] + delta[d, t]·b[d, n]·u[d, t] and
     y[d, t] = (Σ over n of c[n, t]·h[d, n, t] + skip[d]·u[d, t])·silu(z[d, t]), with delta + delta_bias in place of delta, or its
     softplus where `delta_softplus` holds.
@@ -883,7 +883,7 @@ class _selective_scan_constant_c_outputs(NamedTuple):
     """h_last: state[B, G, D, N]"""
 
 class _selective_scan_constant_c(Kernel):
-    """[`selective_scan_constant_b`](fn@selective_scan_constant_b) with a readout c\\[d, n\\] that does not depend on the time instead
+    """`selective_scan_constant_b` with a readout c[d, n] that does not depend on the time instead
     of the input projection: `C` of shape `(dim, dstate)`.
 
     fn selective_scan_constant_c(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: wide[G, D, N], z: [B, G, D, T] = inf, skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, delta_softplus: bool = 0, h0: state[B, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, G, D, N])
@@ -902,7 +902,7 @@ class _selective_scan_gated_outputs(NamedTuple):
     """h_last: state[B, G, D, N]"""
 
 class _selective_scan_gated(Kernel):
-    """The selective scan with a gate: the y of [`selective_scan`](fn@selective_scan) times silu(z).
+    """The selective scan with a gate: the y of `selective_scan` times silu(z).
 
     This is `selective_scan_fn(u, delta, A, B, C, D, z=z, delta_bias=…)` of mamba-ssm.
 
@@ -919,8 +919,8 @@ class _selective_scan_packed_outputs(NamedTuple):
     """y: [B, G, D, T]"""
 
 class _selective_scan_packed(Kernel):
-    """[`selective_scan`](fn@selective_scan) of packed sequences: sequence s holds the times cu_seqlens\\[s\\] to
-    cu_seqlens\\[s + 1\\] − 1, and its state begins at 0.
+    """`selective_scan` of packed sequences: sequence s holds the times cu_seqlens[s] to
+    cu_seqlens[s + 1] − 1, and its state begins at 0.
 
     fn selective_scan_packed(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], cu_seqlens: i32 | i64[S], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0) -> (y: [B, G, D, T])
     s[t] = if t ∈ cu_seqlens { (delta[t] + delta_bias)·u[t]·b[t] } else { exp((delta[t] + delta_bias)·a)·s[t−1] + (delta[t] + delta_bias)·u[t]·b[t] }
@@ -936,14 +936,14 @@ class _selective_scan_packed_states_outputs(NamedTuple):
     """h_last: state[B, S, G, D, N]"""
 
 class _selective_scan_packed_states(Kernel):
-    """[`selective_scan`](fn@selective_scan) of packed sequences, each with a state of its own: sequence s holds the times
-    cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at h0\\[s\\] and ends with h_last\\[s\\].
+    """`selective_scan` of packed sequences, each with a state of its own: sequence s holds the times
+    cu_seqlens[s] to cu_seqlens[s + 1] − 1, begins at h0[s] and ends with h_last[s].
 
     A sequence of no times keeps its state. The states of all times are stored on the way, 4·B·G·D·N·T bytes and as much again for
-    the gradient; where all states begin at 0 and none is wanted, [`selective_scan_packed`](fn@selective_scan_packed) stores none.
+    the gradient; where all states begin at 0 and none is wanted, `selective_scan_packed` stores none.
     On a GPU it is baked or compiled.
 
-    fn selective_scan_packed_states(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], cu_seqlens: i32 | i64[S.ends], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, S, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, S, G, D, N])
+    fn selective_scan_packed_states(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], cu_seqlens: i32 | i64[S + 1], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, S, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, S, G, D, N])
     w[t] = exp((delta[t] + delta_bias)·a)
     w₂[t] = (delta[t] + delta_bias)·u[t]·b[t]
     s[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] } } else { w[t]·s[t−1] + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] }) }
@@ -961,7 +961,7 @@ class _selective_scan_softplus_outputs(NamedTuple):
     """h_last: state[B, G, D, N]"""
 
 class _selective_scan_softplus(Kernel):
-    """The selective scan with a positive step size: [`selective_scan`](fn@selective_scan) of softplus(delta + delta_bias).
+    """The selective scan with a positive step size: `selective_scan` of softplus(delta + delta_bias).
 
     This is `selective_scan_fn(u, delta, A, B, C, D, delta_bias=…, delta_softplus=True)` of mamba-ssm.
 
@@ -987,7 +987,7 @@ class _ssd(Kernel):
     `mamba_chunk_scan_combined(x, dt, A, B, C, D=…, dt_bias=…)` of mamba-ssm. Dao and Gu, "Transformers are SSMs: Generalized
     models and efficient algorithms through structured state space duality", 2024, §5 and §6.
 
-    fn ssd(x: [B, T, G, H, P], dt:  | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
+    fn ssd(x: [B, T, G, H, P], dt: call | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
     s[t] = (if exp((dt[t] + dt_bias)·a) = 0 { 0 } else { exp((dt[t] + dt_bias)·a)·s[t−1] }) + (dt[t] + dt_bias)·x[t]·b[t]    (s[−1] = h0)
     y[t] = Σ_N c[t]·s[t] + skip·x[t]
     h_last = s[n−1]"""
@@ -1002,7 +1002,7 @@ class _ssd_combined_outputs(NamedTuple):
     """h_last: wide[B, G, H, P, N]"""
 
 class _ssd_combined(Kernel):
-    """Mamba-2's state-space dual with all options at once: [`ssd`](fn@ssd) with the step size
+    """Mamba-2's state-space dual with all options at once: `ssd` with the step size
     min(max(dt + dt_bias, dt_min), dt_max), or of softplus(dt + dt_bias) where `dt_softplus` holds, and
     y[p, t] = (Σ over N of c[n, t]·h[p, n, t] + (skip + skip_channels[p])·x[p, t])·silu(z[p, t]).
 
@@ -1012,7 +1012,7 @@ class _ssd_combined(Kernel):
     `D` has the shape `(nheads,)` (`skip`) or `(nheads, headdim)` (`skip_channels`). On a GPU it is baked or compiled. Dao and Gu,
     "Transformers are SSMs: Generalized models and efficient algorithms through structured state space duality", 2024, §5 to §7.
 
-    fn ssd_combined(x: [B, T, G, H, P], dt:  | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], z: [B, T, G, H, P] = inf, skip: wide[G, H] = 0, skip_channels: wide[G, H, P] = 0, dt_bias: wide[G, H] = 0, dt_softplus: bool = 0, dt_min: wide = -inf, dt_max: wide = inf, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
+    fn ssd_combined(x: [B, T, G, H, P], dt: call | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], z: [B, T, G, H, P] = inf, skip: wide[G, H] = 0, skip_channels: wide[G, H, P] = 0, dt_bias: wide[G, H] = 0, dt_softplus: bool = 0, dt_min: wide = -inf, dt_max: wide = inf, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
     w[t] = min(max(if dt_softplus { softplus(dt[t] + dt_bias) } else { dt[t] + dt_bias }, dt_min), dt_max)
     s[t] = (if exp(w[t]·a) = 0 { 0 } else { exp(w[t]·a)·s[t−1] }) + w[t]·x[t]·b[t]    (s[−1] = h0)
     y[t] = (Σ_N c[t]·s[t] + (skip + skip_channels)·x[t])·(if z[t] = ∞ { 1 } else { silu(if z[t] = ∞ { 0 } else { z[t] }) })
@@ -1026,10 +1026,10 @@ class _ssd_packed_outputs(NamedTuple):
     """y: [B, T, G, H, P]"""
 
 class _ssd_packed(Kernel):
-    """[`ssd_softplus`](fn@ssd_softplus) of packed sequences: sequence s holds the times cu_seqlens\\[s\\] to
-    cu_seqlens\\[s + 1\\] − 1, and its state begins at 0.
+    """`ssd_softplus` of packed sequences: sequence s holds the times cu_seqlens[s] to
+    cu_seqlens[s + 1] − 1, and its state begins at 0.
 
-    fn ssd_packed(x: [B, T, G, H, P], dt:  | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], cu_seqlens: i32 | i64[S], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0) -> (y: [B, T, G, H, P])
+    fn ssd_packed(x: [B, T, G, H, P], dt: call | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], cu_seqlens: i32 | i64[S], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0) -> (y: [B, T, G, H, P])
     s[t] = if t ∈ cu_seqlens { softplus(dt[t] + dt_bias)·x[t]·b[t] } else { (if exp(softplus(dt[t] + dt_bias)·a) = 0 { 0 } else { exp(softplus(dt[t] + dt_bias)·a)·s[t−1] }) + softplus(dt[t] + dt_bias)·x[t]·b[t] }
     y[t] = Σ_N c[t]·s[t] + skip·x[t]"""
     def __call__(self, x: Array, dt: Array, a: Array, b: Array, c: Array, cu_seqlens: Array, skip: Array | None = None, dt_bias: Array | None = None) -> _ssd_packed_outputs: ...
@@ -1043,14 +1043,14 @@ class _ssd_packed_states_outputs(NamedTuple):
     """h_last: wide[B, S, G, H, P, N]"""
 
 class _ssd_packed_states(Kernel):
-    """[`ssd_softplus`](fn@ssd_softplus) of packed sequences, each with a state of its own: sequence s holds the times
-    cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at h0\\[s\\] and ends with h_last\\[s\\].
+    """`ssd_softplus` of packed sequences, each with a state of its own: sequence s holds the times
+    cu_seqlens[s] to cu_seqlens[s + 1] − 1, begins at h0[s] and ends with h_last[s].
 
     A sequence of no times keeps its state. The P×N states of all times are stored on the way: for long sequences call
-    [`ssd_softplus`](fn@ssd_softplus) for each, or [`ssd_packed`](fn@ssd_packed) where all states begin at 0 and none is wanted. On
+    `ssd_softplus` for each, or `ssd_packed` where all states begin at 0 and none is wanted. On
     a GPU it is baked or compiled.
 
-    fn ssd_packed_states(x: [B, T, G, H, P], dt:  | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], cu_seqlens: i32 | i64[S.ends], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, S, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, S, G, H, P, N])
+    fn ssd_packed_states(x: [B, T, G, H, P], dt: call | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], cu_seqlens: i32 | i64[S + 1], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, S, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, S, G, H, P, N])
     w[t] = softplus(dt[t] + dt_bias)·a
     w₂[t] = exp(w[t])
     w₃[t] = softplus(dt[t] + dt_bias)·x[t]·b[t]
@@ -1069,9 +1069,9 @@ class _ssd_softplus_outputs(NamedTuple):
     """h_last: wide[B, G, H, P, N]"""
 
 class _ssd_softplus(Kernel):
-    """[`ssd`](fn@ssd) with a positive step size, softplus(dt + dt_bias): `dt_softplus=True` of mamba-ssm.
+    """`ssd` with a positive step size, softplus(dt + dt_bias): `dt_softplus=True` of mamba-ssm.
 
-    fn ssd_softplus(x: [B, T, G, H, P], dt:  | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
+    fn ssd_softplus(x: [B, T, G, H, P], dt: call | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, G, H, P, N])
     s[t] = (if exp(softplus(dt[t] + dt_bias)·a) = 0 { 0 } else { exp(softplus(dt[t] + dt_bias)·a)·s[t−1] }) + softplus(dt[t] + dt_bias)·x[t]·b[t]    (s[−1] = h0)
     y[t] = Σ_N c[t]·s[t] + skip·x[t]
     h_last = s[n−1]"""

@@ -36,6 +36,10 @@ LEFT_OUT = {
         "vllm_decode": "states in a cache, which is written in place",
         "intermediate_states": "states of every chunk as outputs",
         "bwd_full_value_reduction": "a kernel of its own: no drop-in",
+        "channel_mixing": "a kernel of its own: no drop-in",
+        "addcmul": "a kernel of its own: no drop-in",
+        "fused_k_update": "a kernel of its own: no drop-in",
+        "gate_output_correction": "a kernel of its own: no drop-in",
     },
     "flash_attn": {
         "kvcache": "keys in a cache, which is written in place",
@@ -53,7 +57,7 @@ MODULES = {
         f"ops.{name}"
         for name in (
             "simple_gla", "retention", "gla", "hgrn", "linear_attn", "lightning_attn", "delta_rule", "gated_delta_rule", "kda",
-            "attn.parallel",
+            "rwkv7", "generalized_delta_rule", "attn.parallel",
         )
     ],
     "flash_attn": ["bert_padding"],

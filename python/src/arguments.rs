@@ -1,6 +1,6 @@
 //! What a kernel says of its tensors.
 
-use oplus_dsl::ir::{Axis, Literal, Output, Param, Program};
+use oplus_dsl::ir::{Axis, ENDS, Literal, Output, Param, Program};
 use pyo3::prelude::*;
 
 /// A parameter or an output of a kernel: its name, axes in memory order and element type.
@@ -21,16 +21,17 @@ pub(crate) struct TensorType {
 
 #[pymethods]
 impl TensorType {
+    /// As the tensor is declared in a text.
     fn __repr__(&self) -> String {
-        let elem = if self.elem == "call" { "" } else { &self.elem };
-        let other = self.other.as_ref().map(|other| format!(" | {other}")).unwrap_or_default();
-        let axes = if self.axes.is_empty() && !elem.is_empty() {
-            String::new()
-        } else {
-            format!("[{}]", self.axes.join(", "))
+        let elem = match (&*self.elem, &self.other) {
+            ("call", None) => String::new(),
+            (elem, None) => elem.to_owned(),
+            (elem, Some(other)) => format!("{elem} | {other}"),
         };
+        let axes: Vec<String> = self.axes.iter().map(|axis| axis.replace(ENDS, " + 1")).collect();
+        let axes = if axes.is_empty() && !elem.is_empty() { String::new() } else { format!("[{}]", axes.join(", ")) };
         let default = self.default.map(|value| format!(" = {value}")).unwrap_or_default();
-        format!("{}: {elem}{other}{axes}{default}", self.name)
+        format!("{}: {elem}{axes}{default}", self.name)
     }
 }
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: E402
 from test_compat_fla import rand, same  # noqa: E402
 
 from oplus import compat  # noqa: E402
-from oplus.compat import _common, _delta, fla  # noqa: E402
+from oplus.compat import _common, _delta, _delta_torch, fla  # noqa: E402
 
 B, H, K, V = 2, 2, 3, 4
 
@@ -25,6 +25,8 @@ def loop(q, k, v, beta, g=None, scale=None, h0=None):
         wrong = v[:, t] - torch.einsum("bhk,bhkv->bhv", k[:, t], s)
         s = s + torch.einsum("bh,bhk,bhv->bhkv", beta[:, t], k[:, t], wrong)
         found.append(torch.einsum("bhk,bhkv->bhv", q[:, t], s))
+    if not found:
+        return v, s
     return torch.stack(found, 1) * (q.shape[-1] ** -0.5 if scale is None else scale), s
 
 
@@ -41,9 +43,11 @@ def decay(*shape):
     return (-torch.rand(*shape, dtype=torch.float64)).requires_grad_()
 
 
+@pytest.mark.parametrize("by", ["kernels", "torch"])
 @pytest.mark.parametrize("length", [1, 2, 15, 17, 63, 65, 131])
 @pytest.mark.parametrize("kind", ["none", "head", "channel"])
-def test_every_delta_rule_is_its_loop(kind, length):
+def test_every_delta_rule_is_its_loop(kind, length, by, monkeypatch):
+    monkeypatch.setattr(_delta, "has_kernels", lambda *_: by == "kernels")
     q, k, v, beta = given(length, values=2 * H)
     h0 = rand(B, 2 * H, K, V)
     options = {"scale": 0.3, "initial_state": h0, "output_final_state": True}
@@ -58,36 +62,61 @@ def test_every_delta_rule_is_its_loop(kind, length):
     same(ours, loop(q, k, v, beta, g, 0.3, h0), [q, k, v, beta, g, h0])
 
 
+@pytest.mark.parametrize("by", ["kernels", "torch"])
+def test_no_times_leave_the_state(by, monkeypatch):
+    monkeypatch.setattr(_delta, "has_kernels", lambda *_: by == "kernels")
+    q, k, v, beta = given(0)
+    h0 = rand(B, H, K, V)
+    for ours in (fla.chunk_delta_rule(q, k, v, beta, initial_state=h0, output_final_state=True),
+                 fla.chunk_kda(q, k, v, k, beta, initial_state=h0, output_final_state=True),
+                 fla.chunk_rwkv7(q, k, k, v, k, k, initial_state=h0, output_final_state=True)):  # fmt: skip
+        assert ours[0].shape == v.shape and torch.equal(ours[1], h0)
+
+
 @pytest.mark.parametrize("length", [17, 131, 500])
 def test_products_of_channels_are_made_for_some_chunks_after_the_others(length, monkeypatch):
+    monkeypatch.setattr(_delta, "has_kernels", lambda *_: False)
     q, k, v, beta = given(length)
     g, sizes = decay(B, length, H, K), []
 
-    def watched(k, total, *xs, made=_delta._of_channels):
+    def watched(k, total, *xs, made=_delta_torch._of_channels):
         sizes.append(total.numel() * total.shape[-2])
         return made(k, total, *xs)
 
-    monkeypatch.setattr(_delta, "_of_channels", watched)
-    monkeypatch.setattr(_delta, "MOST_PRODUCTS", 1)
-    chunks = -(-length // _delta.CHUNK["channel"])
-    keys = B * H * chunks * _delta.CHUNK["channel"] * K
+    monkeypatch.setattr(_delta_torch, "_of_channels", watched)
+    monkeypatch.setattr(_delta_torch, "MOST_PRODUCTS", 1)
+    chunks = -(-length // _delta_torch.CHUNK["channel"])
+    keys = B * H * chunks * _delta_torch.CHUNK["channel"] * K
     ours = fla.chunk_kda(q, k, v, g, beta, scale=0.3, output_final_state=True)
-    parts = min(chunks, _delta.CHUNK["channel"])
+    parts = min(chunks, _delta_torch.CHUNK["channel"])
     # As many at once as there are numbers in the keys, but for whole chunks.
-    assert len(sizes) == parts and max(sizes) <= keys + keys * _delta.CHUNK["channel"] // chunks
+    assert len(sizes) == parts and max(sizes) <= keys + keys * _delta_torch.CHUNK["channel"] // chunks
     same(ours, loop(q, k, v, beta, g, 0.3), [q, k, v, beta, g])
     assert len(sizes) > parts, "the gradient makes them once more"
 
 
-@pytest.mark.parametrize("ends", [[0, 3, 4, 9], [0, 4, 9], [0, 0, 9], [0, 1, 2, 3, 4, 5, 20]])
-def test_packed_sequences_with_states_at_both_ends(ends, monkeypatch):
+ENDS = [[0, 3, 4, 9], [0, 4, 9], [0, 0, 9], [0, 1, 2, 3, 4, 5, 20]]
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("kind", ["none", "head", "channel"])
+@pytest.mark.parametrize("together", [True, False])
+def test_packed_sequences_with_states_at_both_ends(ends, kind, together, monkeypatch):
+    monkeypatch.setattr(_common, "MOST_STATES", {"cpu": 1 << 21 if together else 0})
     q, k, v, beta = given(ends[-1], batch=1)
-    g, h0 = decay(1, ends[-1], H, K), rand(len(ends) - 1, H, K, V)
+    h0 = rand(len(ends) - 1, H, K, V)
+    g = {"none": None, "head": decay(1, ends[-1], H), "channel": decay(1, ends[-1], H, K)}[kind]
     options = {"initial_state": h0, "output_final_state": True, "cu_seqlens": torch.tensor(ends)}
-    parts = [loop(*[x[:, a:b] for x in (q, k, v, beta, g)], h0=h0[i : i + 1]) if b > a else (v[:, :0], h0[i : i + 1])
-             for i, (a, b) in enumerate(zip(ends, ends[1:]))]  # fmt: skip
+    parts = [
+        loop(*[None if x is None else x[:, a:b] for x in (q, k, v, beta, g)], h0=h0[i : i + 1])
+        for i, (a, b) in enumerate(zip(ends, ends[1:]))
+    ]
     expected = torch.cat([o for o, _ in parts], 1), torch.cat([s for _, s in parts])
-    same(fla.chunk_kda(q, k, v, g, beta, **options), expected, [q, k, v, beta, g, h0])
+    if kind == "none":
+        ours = fla.chunk_delta_rule(q, k, v, beta, **options)
+    else:
+        ours = (fla.chunk_gated_delta_rule if kind == "head" else fla.chunk_kda)(q, k, v, g, beta, **options)
+    same(ours, expected, [q, k, v, beta, g, h0])
 
 
 @pytest.mark.parametrize("ends", [[0, 4, 9], [0, 1, 9, 10, 30]])
@@ -137,6 +166,54 @@ def test_the_recurrent_forms():
     o, s = loop(q, k, v, beta, g[..., None] + gk, h0=h0.mT)
     same(ours, (o, s.mT), [q, k, v, beta, g, gk, h0])
     assert fla.fused_recurrent_gdn is fla.fused_recurrent_gated_delta_rule
+
+
+def pairs(q, k, v, a, b, w, scale, h0):
+    """s = exp(w[t])·s + b[t]⊗(a[t]·s) + k[t]⊗v[t]; o[t] = q[t]·s."""
+    s, found = h0, [v[:, :0]]
+    for t in range(q.shape[1]):
+        read = torch.einsum("bhk,bhkv->bhv", a[:, t], s)
+        s = s * w[:, t, :, :, None].exp() + torch.einsum("bhk,bhv->bhkv", b[:, t], read)
+        s = s + torch.einsum("bhk,bhv->bhkv", k[:, t], v[:, t])
+        found.append(torch.einsum("bhk,bhkv->bhv", q[:, t], s)[:, None])
+    return torch.cat(found, 1) * scale, s
+
+
+def given_pair(length, batch=B):
+    q, k, v, _ = given(length, batch=batch)
+    a, b = rand(batch, length, H, K), rand(batch, length, H, K)
+    return q, k, v, a, b, decay(batch, length, H, K)
+
+
+@pytest.mark.parametrize("length", [1, 2, 17, 65])
+def test_diagonals_and_pairs_of_vectors(length):
+    q, k, v, a, b, w = given_pair(length)
+    h0, none = rand(B, H, K, V), torch.zeros(B, length, H, K, dtype=torch.float64)
+    options = {"scale": 0.3, "initial_state": h0, "output_final_state": True}
+    given = q, k, v, a, b, w
+    for ours in (fla.chunk_dplr_delta_rule, fla.fused_recurrent_dplr_delta_rule):
+        same(ours(*given, **options), pairs(*given, 0.3, h0), [*given, h0])
+    for ours in (fla.chunk_iplr_delta_rule, fla.fused_recurrent_iplr_delta_rule):
+        same(ours(q, k, v, a, b, **options), pairs(q, k, v, a, b, none, 0.3, h0), [q, k, v, a, b, h0])
+    for ours in (fla.chunk_rwkv7, fla.fused_recurrent_rwkv7):
+        same(ours(q, w, k, v, a, b, **options), pairs(*given, 0.3, h0), [*given, h0])
+    ours = fla.fused_mul_recurrent_rwkv7(q, w, k, v, a, b, **options)
+    same(ours, pairs(q, k, v, -a, a * b, w, 0.3, h0), [q, k, v, a, b, w, h0])
+    flipped = pairs(*[x.flip(1) for x in given], 0.3, h0)
+    ours = fla.fused_recurrent_dplr_delta_rule(q, k, v, a, b, w, reverse=True, **options)
+    same(ours, (flipped[0].flip(1), flipped[1]), [q, k, v, a, b, w, h0])
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_packed_diagonals_and_pairs(ends):
+    q, k, v, a, b, w = given_pair(ends[-1], batch=1)
+    h0 = rand(len(ends) - 1, H, K, V)
+    parts = [
+        pairs(*[x[:, i:j] for x in (q, k, v, a, b, w)], 1, h0[n : n + 1]) for n, (i, j) in enumerate(zip(ends, ends[1:]))
+    ]
+    expected = torch.cat([o for o, _ in parts], 1), torch.cat([s for _, s in parts])
+    options = {"initial_state": h0, "output_final_state": True, "cu_seqlens": torch.tensor(ends)}
+    same(fla.chunk_rwkv7(q, w, k, v, a, b, **options), expected, [q, k, v, a, b, w, h0])
 
 
 def test_half_precision_is_computed_wide():
@@ -192,6 +269,10 @@ def test_what_is_not_done_says_so():
         fla.chunk_kda(q, k, v, k, beta, return_intermediate_states=True)
     with pytest.raises(ValueError, match="`chunk_size` must be either 32 or 64 for KDA, it is 100"):
         fla.chunk_kda(q, k, v, k, beta, chunk_size=100)
+    with pytest.raises(compat.Unsupported, match="`chunk_rwkv7` of oplus.compat does not do `cp_context`"):
+        fla.chunk_rwkv7(q, k, k, v, k, k, cp_context=object())
+    with pytest.raises(ValueError, match="axis T has size 2 in `a`, it must have 3"):
+        fla.chunk_dplr_delta_rule(q, k, v, k[:, :2], k, k)
     with pytest.raises(ValueError, match="3 heads of values cannot be divided among 2 groups"):
         fla.chunk_delta_rule(q, k, torch.cat([v, v[:, :, :1]], 2), torch.cat([beta, beta[..., :1]], -1))
     with pytest.raises(ValueError, match="axis T has size 3 in `g`, it must have 2" ):

@@ -1,5 +1,7 @@
 """Calls with arrays of NumPy against plain loops."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -161,3 +163,13 @@ def test_a_type_that_follows_from_the_call_beside_one_that_does_not():
     x = np.ones((2, 3), ml_dtypes.bfloat16)
     out = oplus.kernels.log_decay(np.zeros((2, 3), np.float32), x)
     assert out.s.dtype == x.dtype and out.s.astype(float).tolist() == [[1, 2, 3]] * 2
+
+
+def test_signatures_are_as_in_a_text_and_documentation_as_in_python():
+    known = [oplus.Kernel(native) for part in ("kernels", "models") for native in oplus._native.standard(part)]
+    for kernel in known:
+        told = kernel.__doc__[: kernel.__doc__.index(kernel.equations.rstrip())]
+        assert not re.search(r":  |\.ends|\]\(fn@|\\", told), told
+    packed = oplus.models.delta_rule_packed_states
+    assert "beta: call | wide[B, H, T], cu_seqlens: i32 | i64[S + 1], s0: state[B, S, H, K, V] = 0" in repr(packed)
+    assert packed.__doc__.startswith("`delta_rule` of packed sequences: sequence s holds the times cu_seqlens[s] to cu_seqlens[s + 1]")

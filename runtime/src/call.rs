@@ -37,9 +37,9 @@ impl Call {
     /// The call of a kernel that has been made with these inputs and gave these outputs, for those who keep its tensors
     /// themselves, as frameworks with a graph of their own do. Nothing is computed.
     ///
-    /// `inputs` has one entry per parameter and `outputs` one per output, `None` for those that the gradient does not read: it
-    /// reads those after which parameters of [`Kernel::gradient_program`] are named. `residual` has the states that the call has
-    /// saved; without it they are computed again.
+    /// `inputs` has one entry per parameter, `None` for those that the call left to their default. `outputs` has one per output, `None`
+    /// for those that the gradient does not read: it reads those after which parameters of [`Kernel::gradient_program`] are named.
+    /// `residual` has the states that the call has saved; without it they are computed again.
     ///
     /// ```
     /// use oplus::kernels::cumprod;

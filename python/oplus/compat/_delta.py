@@ -1,129 +1,124 @@
-"""Delta rules: a state that is corrected by what it gets wrong, s[t] = d[t]·s[t-1] + beta[t]·k[t]⊗(v[t] - k[t]·d[t]·s[t-1]).
-
-Their step multiplies the state by a matrix, d·(1 - beta·k⊗k), which is no operator of oplus yet. They are computed in chunks by
-PyTorch's own operations: inside a chunk the corrections solve a triangular system, and the state goes from chunk to chunk.
-Gradients are PyTorch's.
-"""
+"""Delta rules and their kin on tensors whose times come before heads: a state that is multiplied by a matrix at every step."""
 
 from __future__ import annotations
 
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from ._common import Options, check, grouped, packed, wide
-
-# How many times a chunk has: fewer where every channel decays by itself, for then all pairs of times have all channels.
-CHUNK = {"head": 64, "channel": 16}
-
-# How many products of channels are there at once, or as many as there are numbers in the keys if these are more.
-MOST_PRODUCTS = 1 << 24
+from .. import _native, _text, models
+from .._kernel import Kernel
+from . import _delta_torch
+from ._common import Options, check, grouped, wide
+from ._linear import Result, attended
 
 
 def delta_rule(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, g: Tensor | None, options: Options, normalized: bool
-) -> tuple[Tensor, Any]:
-    """A delta rule with decays in logarithms, `g`: none, of each head, [B, T, H], or of each channel of the keys, [B, T, H, K]."""
+) -> Result:
+    """s[t] = d[t] + beta[t]·k[t]⊗(v[t] - k[t]·d[t]) for the decayed state d[t] = exp(g[t])·s[t-1].
+
+    `g` is left out, or of each head, [B, T, H], or of each channel of the keys, [B, T, H, K].
+    """
     batch, length, heads, keys = q.shape
     check("k", k, "B T H K", batch, length, heads, keys)
     check("v", v, "B T Hv V", batch, length, None, None)
-    groups, learned = grouped("heads of values", v.shape[2], heads), wide(q)
+    groups = grouped("heads of values", v.shape[2], heads)
     if beta is not None:
         check("beta", beta, "B T Hv", *v.shape[:3])
     if g is not None:
         check("g", g, "B T Hv K" if g.dim() == 4 else "B T Hv", *v.shape[:3], *[keys] * (g.dim() - 3))
     beta = torch.ones_like(v[..., 0]) if beta is None else beta
-    g = torch.zeros_like(v[..., 0]) if g is None else g
-    dtype = v.dtype
-    q, k, v, beta, g = (x.to(learned) for x in (q, k, v, beta, g))
     if normalized:
-        q, k = (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6) for x in (q, k))
-    q = q * (keys**-0.5 if options.scale is None else options.scale)
-    q, k = (x.repeat_interleave(groups, 2) for x in (q, k))
-    initial = None if options.initial_state is None else options.initial_state.to(learned)
-    if initial is not None and options.state_v_first:
-        initial = initial.transpose(-1, -2)
+        q, k = (_normalized(x) for x in (q, k))
+    q, k = (x if groups == 1 else x.repeat_interleave(groups, 2) for x in (q, k))
 
-    def run(s0: Tensor | None, *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
-        o, state = _in_chunks(s0, *[x.transpose(1, 2) for x in tensors if x is not None])
-        return o.transpose(1, 2), state
+    def run(q: Tensor, k: Tensor, v: Tensor, s0: Tensor | None, beta: Tensor, g: Tensor | None) -> Any:
+        if not has_kernels(q, v, g):
+            o, s_last = _delta_torch.in_chunks(q, k, v, s0, beta, g)
+            return SimpleNamespace(o=o, s_last=s_last)
+        if g is None:
+            return models.delta_rule(q, k, v, beta, s0)
+        return (models.gated_delta_rule if g.dim() == 3 else models.kda)(q, k, v, g, beta, s0)
 
-    tensors = (q, k, v, beta, g)
-    if options.cu_seqlens is None:
-        o, state = run(initial, *tensors)
-    else:
-        o, state = packed(options.cu_seqlens, initial, tensors, run)
-    if not options.output_final_state:
-        return o.to(dtype), None
-    return o.to(dtype), state.transpose(-1, -2) if options.state_v_first else state
+    def together(
+        q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, s0: Tensor | None, beta: Tensor, g: Tensor | None
+    ) -> Any:
+        if g is None:
+            return models.delta_rule_packed_states(q, k, v, beta, cu_seqlens, s0)
+        return _packed("GatedDeltaRule" if g.dim() == 3 else "ChannelDeltaRule")(q, k, v, g, beta, cu_seqlens, s0)
 
-
-def _in_chunks(
-    state: Tensor | None, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Outputs and the last state for tensors [B, H, T, …]."""
-    length = q.shape[2]
-    if state is None:
-        state = q.new_zeros(*q.shape[:2], q.shape[3], v.shape[3])
-    if length == 0:
-        return torch.zeros_like(v), state
-    chunk = min(CHUNK["head" if g.dim() == 3 else "channel"], length)
-    g = g.unsqueeze(-1) if g.dim() == 3 else g
-    # Times of zeros behind the end leave the state as it is.
-    q, k, v, beta, g = (
-        F.pad(x, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk)) for x in (q, k, v, beta.unsqueeze(-1), g)
-    )
-    total = g.cumsum(-2)
-    of_keys, inside = _products((k, q), k, total)
-    # The corrections u solve u[t] + beta[t]·Σ_{s<t} k[t]·decay·k[s] u[s] = beta[t]·(v[t] - k[t]·decay·state).
-    system = torch.eye(chunk, dtype=q.dtype, device=q.device) + (of_keys * beta).tril(-1)
-    rights = torch.cat([v * beta, k * total.exp() * beta], -1)
-    solved = torch.linalg.solve_triangular(system, rights, upper=False, unitriangular=True)
-    own, of_state = solved.split([v.shape[-1], k.shape[-1]], -1)
-    reads = q * total.exp()
-    writes = (k * (total[..., -1:, :] - total).exp()).transpose(-1, -2)
-    kept = total[..., -1, :].exp().unsqueeze(-1)
-    outputs = []
-    for at in range(q.shape[2]):
-        u = own[:, :, at] - of_state[:, :, at] @ state
-        outputs.append(reads[:, :, at] @ state + inside[:, :, at] @ u)
-        state = kept[:, :, at] * state + writes[:, :, at] @ u
-    return torch.cat(outputs, 2)[:, :, :length], state
+    is_together = q.device.type == "cpu" or has_kernels(q, v, g)
+    return attended(run, q, k, v, (beta, g), options, together if is_together else None)
 
 
-def _products(xs: tuple[Tensor, ...], k: Tensor, total: Tensor) -> list[Tensor]:
-    """For each x [B, H, N, C, K] what times t of a chunk take from the keys of times s <= t, [B, H, N, C, C]:
-    Σ x[t]·k[s]·exp(total[t] - total[s]) over channels, else zeros.
-
-    Where every channel decays by itself these are C products for each number of the keys. Large ones are made for some chunks after
-    the others, and once more in the gradient, so that they take no memory in between.
-    """
-    if total.shape[-1] == 1:
-        decays = _decays(total).squeeze(-1)
-        return [(x @ k.transpose(-1, -2)) * decays for x in xs]
-    most = max(MOST_PRODUCTS, total.numel())
-    parts = min(-(-total.numel() * total.shape[-2] // most), total.shape[2])
-    if parts == 1 or torch._C._are_functorch_transforms_active():
-        return _of_channels(k, total, *xs)
-    pieces = zip(*[x.tensor_split(parts, 2) for x in (k, total, *xs)])
-    found = [checkpoint(_of_channels, *piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces]
-    return [torch.cat(part, 2) for part in zip(*found)]
+def has_kernels(q: Tensor, v: Tensor, g: Tensor | None) -> bool:
+    """Whether the kernels of oplus take a delta rule: on a GPU those that go in chunks, which are compiled when they are called."""
+    if q.device.type == "cpu":
+        return True
+    is_in_chunks = q.dtype == torch.bfloat16 and (g is None or g.dim() == 3) and max(q.shape[-1], v.shape[-1]) <= 128
+    return _native.COMPILES and is_in_chunks
 
 
-def _of_channels(k: Tensor, total: Tensor, *xs: Tensor) -> list[Tensor]:
-    """The products of channels of some chunks."""
-    decayed = _decays(total) * k.unsqueeze(-3)
-    return [torch.einsum("...tk,...tsk->...ts", x, decayed) for x in xs]
+def diagonal_plus_pair(
+    q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, gk: Tensor | None, options: Options
+) -> Result:
+    """s[t] = exp(gk[t])·s[t-1] + b[t]⊗(a[t]·s[t-1]) + k[t]⊗v[t], the recurrence of RWKV-7, without decays where `gk` is left out."""
+    given = {"k": k, "a": a, "b": b} | ({} if gk is None else {"gk": gk})
+    for name, x in given.items():
+        check(name, x, "B T H K", *q.shape)
+    gk = torch.zeros_like(k) if gk is None else gk
+    a, b = a.to(q.dtype), b.to(q.dtype)
+
+    def run(q: Tensor, k: Tensor, v: Tensor, s0: Tensor | None, w: Tensor, a: Tensor, b: Tensor) -> Any:
+        return models.rwkv7(q, w, k, v, a, b, s0)
+
+    def together(
+        q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, s0: Tensor | None, w: Tensor, a: Tensor, b: Tensor
+    ) -> Any:
+        return _rwkv7_packed()(q, w, k, v, a, b, cu_seqlens, s0)
+
+    return attended(run, q, k, v, (gk, a, b), options, together)
 
 
-def _decays(total: Tensor) -> Tensor:
-    """What is left at t of what was there at s <= t, [..., C, C, K], else zeros."""
-    later = torch.ones(total.shape[-2], total.shape[-2], dtype=torch.bool, device=total.device).triu(1)
-    between = total.unsqueeze(-2) - total.unsqueeze(-3)
-    return between.masked_fill(later.unsqueeze(-1), -torch.inf).exp()
+@cache
+def _packed(operator: str) -> Kernel:
+    """A gated delta rule of packed sequences, each with a state of its own."""
+    gate = {"GatedDeltaRule": "[B, H, T]", "ChannelDeltaRule": "[B, H, T, K]"}[operator]
+    return _text.scan(f"""
+        fn delta_rule_packed(
+            q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide{gate}, beta: call | wide[B, H, T],
+            cu_seqlens: i32 | i64[S + 1], s0: state[B, S, H, K, V] = 0,
+        ) -> (o: [B, H, T, V], s_last: state[B, S, H, K, V]) {{
+            let s = scan(T, segmented({operator})(g, beta, k, v), offsets = cu_seqlens, init = s0);
+            o = sum(K, q * s);
+            s_last = last(T, s, offsets = cu_seqlens);
+        }}
+    """).delta_rule_packed
+
+
+@cache
+def _rwkv7_packed() -> Kernel:
+    return _text.scan("""
+        fn rwkv7_packed(
+            r: [B, H, T, K], w: call | wide[B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [B, H, T, K], b: [B, H, T, K],
+            cu_seqlens: i32 | i64[S + 1], s0: state[B, S, H, K, V] = 0,
+        ) -> (o: [B, H, T, V], s_last: state[B, S, H, K, V]) {
+            let s = scan(T, segmented(DiagonalPlusPair)(exp(w), a, b, k * v), offsets = cu_seqlens, init = s0);
+            o = sum(K, r * s);
+            s_last = last(T, s, offsets = cu_seqlens);
+        }
+    """).rwkv7_packed
+
+
+def _normalized(x: Tensor) -> Tensor:
+    """Vectors of length 1, but for shorter ones than 1e-3, in the type of x."""
+    long = x.to(wide(x))
+    return (long * torch.rsqrt(long.square().sum(-1, keepdim=True) + 1e-6)).to(x.dtype)
 
 
 def check_chunk(kwargs: dict[str, Any], rule: str, *sizes: int) -> None:

@@ -42,7 +42,7 @@ def simple_gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, g_gamma: Tenso
     if options.cu_seqlens is not None and gamma is not None:
         # Behind the end of a sequence nothing decays, so that a decay of all times becomes one of each.
         g, gamma = (gamma.expand(batch, length, heads) if g is None else g.to(wide(q)) + gamma), None
-    return _attended(run, q, k, v, (g,), options, together, alone)
+    return attended(run, q, k, v, (g,), options, together, alone)
 
 
 def weights(q: Tensor, k: Tensor, g: Tensor | None, g_gamma: Tensor | None, scale: float | None) -> Tensor:
@@ -105,7 +105,7 @@ def gla(q: Tensor, k: Tensor, v: Tensor, gk: Tensor | None, gv: Tensor | None, o
     for name, decay, like in (("gk", gk, k), ("gv", gv, v)):
         if decay is not None:
             check(name, decay, "B T H D", *like.shape)
-    return _attended(run, q, k, v, (gk, gv), options, together)
+    return attended(run, q, k, v, (gk, gv), options, together)
 
 
 @cache
@@ -171,27 +171,27 @@ def hgrn(x: Tensor, g: Tensor, options: Options) -> Result:
     return o, state if options.output_final_state else None
 
 
-def _attended(
+def attended(
     run: Callable[..., Any],
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    decays: tuple[Tensor | None, ...],
+    others: tuple[Tensor | None, ...],
     options: Options,
-    together: Callable[..., Any],
+    together: Callable[..., Any] | None,
     alone: Callable[..., Tensor] | None = None,
 ) -> Result:
     """Brings times behind heads, and packed sequences and reversed times to what the models know.
 
-    `run` takes queries, keys, values, the first state and decays; `together` takes packed sequences, their borders before the first
-    states; `alone` does packed sequences without states.
+    `run` takes queries, keys, values, the first state and what else varies with the time; `together`, where there is one, takes packed
+    sequences, their borders before the first states; `alone` does packed sequences without states.
     """
     batch, length, heads, keys = q.shape
     check("k", k, "B T H K", batch, length, heads, keys)
     check("v", v, "B T H V", batch, length, heads, None)
     scale = keys**-0.5 if options.scale is None else options.scale
     dtype, initial, reverse = q.dtype, options.initial_state, options.reverse
-    decays = tuple(None if d is None else d if d.dtype in (dtype, wide(q)) else d.to(dtype) for d in decays)
+    others = tuple(None if x is None else x if x.dtype in (dtype, wide(q)) else x.to(dtype) for x in others)
     q, k, v = q if scale == 1 else q * scale, k.to(dtype), v.to(dtype)
     initial = None if initial is None else initial.to(wide(q))
     if initial is not None and options.state_v_first:
@@ -199,29 +199,31 @@ def _attended(
 
     def part(s0: Tensor | None, *given: Tensor | None) -> tuple[Tensor, Tensor]:
         ordered = [flipped(x) if reverse else x for x in given]
-        q, k, v, *decays = [None if x is None else x.transpose(1, 2) for x in ordered]
-        out = run(q, k, v, s0, *decays)
+        q, k, v, *others = [None if x is None else x.transpose(1, 2) for x in ordered]
+        out = run(q, k, v, s0, *others)
         o = out.o.transpose(1, 2)
         return o.flip(1) if reverse else o, out.s_last
 
     def at_once(s0: Tensor | None, cu_seqlens: Tensor, *given: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert together is not None
         s0 = None if s0 is None else s0.unsqueeze(0)
         if reverse:
             # Sequences that are read from the end come in the other order.
             cu_seqlens, s0 = length - cu_seqlens.flip(0), flipped(s0)
         ordered = [flipped(x) if reverse else x for x in given]
-        q, k, v, *decays = [None if x is None else x.transpose(1, 2) for x in ordered]
-        out = together(q, k, v, cu_seqlens, s0, *decays)
+        q, k, v, *others = [None if x is None else x.transpose(1, 2) for x in ordered]
+        out = together(q, k, v, cu_seqlens, s0, *others)
         o, state = out.o.transpose(1, 2), out.s_last.squeeze(0)
         return (o.flip(1), state.flip(0)) if reverse else (o, state)
 
-    tensors, cu_seqlens = (q, k, v, *decays), options.cu_seqlens
+    tensors, cu_seqlens = (q, k, v, *others), options.cu_seqlens
     if cu_seqlens is None:
         o, state = part(initial, *tensors)
     elif batch == 1 and alone is not None and initial is None and not options.output_final_state and not reverse:
         return alone(*[x.transpose(1, 2) for x in (q, k, v)], cu_seqlens).transpose(1, 2), None
     else:
-        o, state = packed(cu_seqlens, initial, tensors, part, Whole(at_once, heads * keys * v.shape[3]))
+        whole = None if together is None else Whole(at_once, heads * keys * v.shape[3])
+        o, state = packed(cu_seqlens, initial, tensors, part, whole)
     if not options.output_final_state:
         return o, None
     return o, state.transpose(-1, -2) if options.state_v_first else state

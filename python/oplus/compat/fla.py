@@ -263,7 +263,7 @@ def chunk_delta_rule(
     cu_seqlens_cpu: Tensor | None = None,
     **kwargs: Any,
 ) -> Result:
-    """The delta rule, s[t] = s[t-1] + beta[t]·k[t]⊗(v[t] - k[t]·s[t-1]), by PyTorch's own operations."""
+    """The delta rule, s[t] = s[t-1] + beta[t]·k[t]⊗(v[t] - k[t]·s[t-1])."""
     return _delta.delta_rule(q, k, v, beta, None, Options.of("chunk_delta_rule", locals()), use_qk_l2norm_in_kernel)
 
 
@@ -301,7 +301,7 @@ def chunk_gated_delta_rule(
     cp_context: Any = None,
     **kwargs: Any,
 ) -> Result:
-    """The delta rule whose state decays by exp(g[t]) for each head before it is corrected, by PyTorch's own operations.
+    """The delta rule whose state decays by exp(g[t]) for each head before it is corrected.
 
     With `use_gate_in_kernel` g is what a gate is given: it decays by exp(-exp(A_log)·softplus(g + dt_bias)).
     """
@@ -411,6 +411,141 @@ def fused_recurrent_kda(
         g = _delta.gate(g, A_log, dt_bias, lower_bound)
     rates = _delta.betas(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
     return _delta.delta_rule(q, k, v, rates, g, Options.of("fused_recurrent_kda", locals()), use_qk_l2norm_in_kernel)
+
+
+def chunk_dplr_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    gk: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    safe_gate: bool = False,
+    chunk_size: int | None = None,
+    disable_recompute: bool = False,
+    cp_context: Any = None,
+    lower_bound: float | None = None,
+    **kwargs: Any,
+) -> Result:
+    """A recurrence with a diagonal and a pair of vectors, s[t] = exp(gk[t])·s[t-1] + b[t]⊗(a[t]·s[t-1]) + k[t]⊗v[t].
+
+    `safe_gate`, `chunk_size`, `disable_recompute` and `lower_bound` choose among kernels of the original and change nothing here.
+    """
+    refuse("chunk_dplr_delta_rule", cp_context=cp_context is not None)
+    return _delta.diagonal_plus_pair(q, k, v, a, b, gk, Options.of("chunk_dplr_delta_rule", locals()))
+
+
+def fused_recurrent_dplr_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    gk: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> Result:
+    """`chunk_dplr_delta_rule`, also from the last time to the first."""
+    return _delta.diagonal_plus_pair(q, k, v, a, b, gk, Options.of("fused_recurrent_dplr_delta_rule", locals()))
+
+
+def chunk_iplr_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    **kwargs: Any,
+) -> Result:
+    """`chunk_dplr_delta_rule` without decays."""
+    return _delta.diagonal_plus_pair(q, k, v, a, b, None, Options.of("chunk_iplr_delta_rule", locals()))
+
+
+def fused_recurrent_iplr_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> Result:
+    """`chunk_iplr_delta_rule`."""
+    return _delta.diagonal_plus_pair(q, k, v, a, b, None, Options.of("fused_recurrent_iplr_delta_rule", locals()))
+
+
+def chunk_rwkv7(
+    r: Tensor,
+    w: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    scale: float = 1.0,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    safe_gate: bool = False,
+    chunk_size: int | None = None,
+    disable_recompute: bool = False,
+    cp_context: Any = None,
+    lower_bound: float | None = None,
+    **kwargs: Any,
+) -> Result:
+    """RWKV-7: `chunk_dplr_delta_rule` with the queries `r` and the logarithms of decays `w`."""
+    refuse("chunk_rwkv7", cp_context=cp_context is not None)
+    return _delta.diagonal_plus_pair(r, k, v, a, b, w, Options.of("chunk_rwkv7", locals()))
+
+
+def fused_recurrent_rwkv7(
+    r: Tensor,
+    w: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = True,
+    cu_seqlens: Tensor | None = None,
+    **kwargs: Any,
+) -> Result:
+    """`chunk_rwkv7`, whose scale is K^(-1/2) where it is left out, with the last state."""
+    return _delta.diagonal_plus_pair(r, k, v, a, b, w, Options.of("fused_recurrent_rwkv7", locals()))
+
+
+def fused_mul_recurrent_rwkv7(
+    r: Tensor,
+    w: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kk: Tensor,
+    a: Tensor,
+    scale: float | None = 1.0,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Tensor | None = None,
+    **kwargs: Any,
+) -> Result:
+    """`chunk_rwkv7` that takes the pair of vectors as a normalised key `kk` and the rate `a` at which it learns: -kk and kk·a."""
+    return _delta.diagonal_plus_pair(r, k, v, -kk, kk * a, w, Options.of("fused_mul_recurrent_rwkv7", locals()))
 
 
 def parallel_attn(
