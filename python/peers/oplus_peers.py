@@ -36,6 +36,7 @@ LEFT_OUT = {
         "vllm_decode": "states in a cache, which is written in place",
         "intermediate_states": "states of every chunk as outputs",
         "bwd_full_value_reduction": "a kernel of its own: no drop-in",
+        "safe_gate_multihead_gradients": "kernels inside of fla: no drop-in",
         "channel_mixing": "a kernel of its own: no drop-in",
         "addcmul": "a kernel of its own: no drop-in",
         "fused_k_update": "a kernel of its own: no drop-in",
