@@ -136,13 +136,24 @@ pub enum PlanError {
 }
 
 /// Schedules, and why each does not fit.
+///
+/// Printed, a kind of schedule has each reason once: of those that differ in numbers alone the last, which is that of the
+/// largest tiles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reasons(pub Vec<(Schedule, Misfit)>);
 
 impl Display for Reasons {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (i, (schedule, why)) in self.0.iter().enumerate() {
-            write!(f, "{}{schedule}: {why}", if i == 0 { "" } else { "; " })?;
+        let mut told: Vec<(String, String, String)> = vec![];
+        for (schedule, why) in &self.0 {
+            let (schedule, why) = (schedule.to_string(), why.to_string());
+            let name = schedule.split('(').next().unwrap_or_default().to_owned();
+            let form = why.replace(|letter: char| letter.is_ascii_digit(), "");
+            told.retain(|(own, known, _)| (own, known) != (&name, &form));
+            told.push((name, form, why));
+        }
+        for (i, (name, _, why)) in told.iter().enumerate() {
+            write!(f, "{}{name}: {why}", if i == 0 { "" } else { "; " })?;
         }
         Ok(())
     }

@@ -61,6 +61,16 @@ impl Planner {
         Ok(Planner { program: program.clone(), target: *target, divisions, refused })
     }
 
+    /// A planner whose plans cut the program only in ways of which kernels are committed.
+    ///
+    /// # Errors
+    /// As [`Planner::new`].
+    pub fn of_committed_cuts(program: &Program, target: &Target) -> Result<Planner, PlanError> {
+        let mut planner = Planner::new(program, target)?;
+        planner.divisions.retain(|division| division.how.is_committed());
+        Ok(planner)
+    }
+
     /// A planner whose plans combine one element after the other, in all scans and reductions, by the operations of the
     /// program and no others. A call in pieces, each from the state that the one before left, and a call of one-step
     /// forms give the bits of the whole. States that the program sums away are stored in between.
@@ -196,8 +206,10 @@ impl Planner {
             excess(*how, plan).is_none().then_some((*how, plan.micros()))
         };
         let fastest = plans.iter().filter_map(of_kept).min_by(|(_, a), (_, b)| a.total_cmp(b));
-        // Where every plan takes too much memory the plain one is as good as any.
-        let taken = fastest.map_or(CutKind::Plain, |(how, _)| how);
+        // Where every plan takes too much memory the one that takes least is taken, of equal ones the plain one.
+        let bytes = |(how, plan): &(CutKind, Result<Plan, PlanError>)| Some((*how, plan.as_ref().ok()?.buffer_bytes()));
+        let leanest = || plans.iter().filter_map(bytes).min_by_key(|(_, bytes)| *bytes).map(|(how, _)| how);
+        let taken = fastest.map(|(how, _)| how).or_else(leanest).unwrap_or(CutKind::Plain);
         let (mut best, mut others) = (None, vec![]);
         for (how, plan) in plans {
             let why = match plan {
@@ -258,7 +270,11 @@ impl Planner {
     fn division_for(&self, schedule: &Schedule) -> Result<&Division, PlanError> {
         // Sums over repeated pairs are all that there is to sums over pairs, where there are such.
         let mut kinds = CutKind::ALL.to_vec();
-        kinds.sort_by_key(|how| matches!(how, CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::SplitK));
+        let is_of_pairs = |how: &CutKind| {
+            use CutKind::{Pairwise, PairwiseArranged, PairwiseSeparate, SplitK};
+            matches!(how, Pairwise | PairwiseSeparate | PairwiseArranged | SplitK)
+        };
+        kinds.sort_by_key(is_of_pairs);
         let mut all = kinds.into_iter().filter_map(|how| self.division(how));
         all.find(|division| division.is_for(schedule)).ok_or(PlanError::NoStage)
     }

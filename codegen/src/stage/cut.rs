@@ -8,7 +8,7 @@ use oplus_dsl::unfused::unfused;
 use super::Cut;
 use super::assemble::assemble;
 use super::contraction::contractions;
-use super::cutter::Cutter;
+use super::cutter::{Cutter, Storing};
 use super::error::CutError;
 use super::group::group;
 use super::limits;
@@ -42,6 +42,14 @@ pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
         return cut_recurrences(program, |part| cut_with(part, BTreeSet::new(), None));
     }
     cut_with(program, BTreeSet::new(), None)
+}
+
+/// [`cut_plain`] in which what depends on several states is stored by the values over the fewest axes that it is a map of;
+/// `None` if that is the same.
+pub(super) fn cut_narrow(program: &Program) -> Result<Option<Cut>, CutError> {
+    let mut cutter = Cutter::new(program, BTreeSet::new(), None, Storing::Narrow { is_narrower: false });
+    cutter.resolve_all();
+    if cutter.storing == (Storing::Narrow { is_narrower: false }) { Ok(None) } else { assembled(cutter).map(Some) }
 }
 
 /// [`cut_plain`] with sums over a state axis kept with their scans, if there are such.
@@ -83,13 +91,16 @@ pub(super) fn prepare(program: &Program) -> Result<Program, CutError> {
 /// `parts` are the part axis and the values stored along it.
 fn cut_with(program: &Program, sums: BTreeSet<Value>, parts: Option<(Axis, Vec<Value>)>) -> Result<Cut, CutError> {
     let (part_axis, parts) = parts.map_or((None, vec![]), |(axis, parts)| (Some(axis), parts));
-    let mut cutter = Cutter::new(program, sums, part_axis);
+    let mut cutter = Cutter::new(program, sums, part_axis, Storing::Whole);
     parts.into_iter().for_each(|part| _ = cutter.add_buffer(part));
-    for root in 0..program.outputs.len() {
-        cutter.resolve(root);
-    }
+    cutter.resolve_all();
+    assembled(cutter)
+}
+
+/// The stages of a cut that is settled.
+fn assembled(cutter: Cutter<'_>) -> Result<Cut, CutError> {
     let groups = group(&cutter);
     let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, (i, groups.len())));
     let stages = stages.collect::<Result<_, _>>()?;
-    Ok(Cut { stages, buffers: cutter.buffers, part_axis })
+    Ok(Cut { stages, part_axis: cutter.part_axis, buffers: cutter.buffers })
 }

@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Op, Program};
 use thiserror::Error;
 
 use super::backward_scan::{Sums, first_taken};
-use super::cut::{contracted, cut_plain, partial_sums, prepare};
+use super::cut::{contracted, cut_narrow, cut_plain, partial_sums, prepare};
 use super::finals::final_states;
 use super::pairwise::Outward;
 use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
@@ -16,6 +16,8 @@ use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
 pub enum CutKind {
     /// Without sums that are kept with what they sum.
     Plain,
+    /// In which what is stored between stages has the fewest axes.
+    Narrow,
     /// With sums over states kept with their scans.
     Contracted,
     /// With a backward-scan stage that takes the sums of states.
@@ -24,6 +26,8 @@ pub enum CutKind {
     Pairwise,
     /// With a stage for each of these sums.
     PairwiseSeparate,
+    /// With those sums over pairs that kernels take, sums taken apart and computed rows and columns stored.
+    PairwiseArranged,
     /// With sums over pairs that are added up over an axis which repeats them.
     GroupedQuery,
     /// With the columns of pairs in parts.
@@ -97,12 +101,14 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
         let cut = match how {
             CutKind::Plain => Some(cut_plain(&program)?),
             _ if program.has_matrix_scans() => return Ok(Some(Err(CutRefusal::Matrices))),
+            CutKind::Narrow => cut_narrow(&program)?,
             CutKind::Contracted => contracted(&program)?,
             _ if gathers => return Ok(Some(Err(CutRefusal::Gathers))),
             CutKind::BackwardScan => return first_taken(&program, Sums::OfStates, |stage| how.refusal(stage)),
             CutKind::MatrixBackward => return first_taken(&program, Sums::All, |stage| how.refusal(stage)),
             CutKind::Pairwise => outward.pairwise()?,
             CutKind::PairwiseSeparate => outward.separate()?,
+            CutKind::PairwiseArranged => outward.arranged()?,
             CutKind::GroupedQuery => outward.grouped_query()?,
             CutKind::SplitK => outward.split_k()?,
             CutKind::PartialSums => partial_sums(&program)?,
@@ -120,14 +126,16 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 
 impl CutKind {
     /// All of them, in the order in which plans are compared: of equal ones the first is taken.
-    pub const ALL: [CutKind; 10] = [
+    pub const ALL: [CutKind; 12] = [
         CutKind::Plain,
+        CutKind::Narrow,
         CutKind::Contracted,
         CutKind::PartialSums,
         CutKind::BackwardScan,
         CutKind::MatrixBackward,
         CutKind::Pairwise,
         CutKind::PairwiseSeparate,
+        CutKind::PairwiseArranged,
         CutKind::GroupedQuery,
         CutKind::SplitK,
         CutKind::FinalStates,
@@ -135,14 +143,19 @@ impl CutKind {
 
     /// Whether the stages may store all states of a scan in between.
     pub fn may_store_states(self) -> bool {
-        matches!(self, CutKind::Plain | CutKind::Contracted | CutKind::PartialSums)
+        matches!(self, CutKind::Plain | CutKind::Narrow | CutKind::Contracted | CutKind::PartialSums)
+    }
+
+    /// Whether kernels of its stages are committed. Others are compiled or baked.
+    pub fn is_committed(self) -> bool {
+        !matches!(self, CutKind::Narrow | CutKind::PairwiseArranged)
     }
 
     /// Why no kernel takes a stage of such a cut, if none does.
     fn refusal(self, stage: &Stage) -> Option<CutRefusal> {
         let kind = stage.kind();
         let refusals = match self {
-            CutKind::Plain => vec![],
+            CutKind::Plain | CutKind::Narrow => vec![],
             CutKind::Contracted | CutKind::FinalStates => of_contracted(stage),
             CutKind::BackwardScan if stage.opposite_scans().is_some() => kind.walk_back().err().into_iter().collect(),
             CutKind::MatrixBackward if stage.opposite_scans().is_some() => {
@@ -150,12 +163,14 @@ impl CutKind {
             }
             CutKind::BackwardScan => vec![],
             CutKind::MatrixBackward => of_contracted(stage),
-            CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::GroupedQuery | CutKind::SplitK
-                if stage.is_pairwise() =>
-            {
-                kind.pairwise().err().into_iter().collect()
+            CutKind::Pairwise
+            | CutKind::PairwiseSeparate
+            | CutKind::PairwiseArranged
+            | CutKind::GroupedQuery
+            | CutKind::SplitK => {
+                let refusal = || kind.pairwise().err();
+                stage.is_pairwise().then(refusal).flatten().into_iter().collect()
             }
-            CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::GroupedQuery | CutKind::SplitK => vec![],
             CutKind::PartialSums if stage.part_axis.is_some() => {
                 let partial_sums = |kind: &Kind| kind.partial_sums().err();
                 let refusal =
@@ -171,6 +186,7 @@ impl CutKind {
     fn lacks(self) -> &'static str {
         match self {
             CutKind::Plain => "there is nothing to compute",
+            CutKind::Narrow => "what is stored in between has no fewer axes otherwise",
             CutKind::Contracted => "no states of a scan are summed away",
             CutKind::BackwardScan => "there are no two scans in opposite directions whose states are summed away",
             CutKind::MatrixBackward => {
@@ -178,6 +194,7 @@ impl CutKind {
             }
             CutKind::Pairwise => "nothing is summed over pairs of rows and columns",
             CutKind::PairwiseSeparate => "no stage has several sums over pairs",
+            CutKind::PairwiseArranged => "sums over pairs need no other form, or there are none",
             CutKind::GroupedQuery => "no axis repeats the pairs that are summed over",
             CutKind::SplitK => "there is not just one stage of sums over pairs",
             CutKind::PartialSums => "no states that are written are also summed over columns",
@@ -199,10 +216,12 @@ impl Display for CutKind {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CutKind::Plain => "into plain stages",
+            CutKind::Narrow => "into plain stages with fewer axes in between",
             CutKind::Contracted => "with sums of states in their scans",
             CutKind::BackwardScan => "with scans both ways",
             CutKind::Pairwise => "with sums over pairs",
             CutKind::PairwiseSeparate => "with sums over pairs apart",
+            CutKind::PairwiseArranged => "with sums over pairs taken apart",
             CutKind::GroupedQuery => "with sums over repeated pairs",
             CutKind::SplitK => "with sums over pairs in parts",
             CutKind::MatrixBackward => "with scans both ways and all their sums",

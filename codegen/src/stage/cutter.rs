@@ -12,6 +12,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 
 use super::contraction::{Contraction, contraction};
 use super::course::{Course, course};
+use super::narrow::narrowest;
 use super::needs::{Context, Needs, atoms, needs, position_axis};
 use super::{Sink, Temporary};
 
@@ -54,6 +55,18 @@ struct Run {
     course: Course,
 }
 
+/// How a value is stored that depends on several states and that a stage reads where it is not computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Storing {
+    /// As it is.
+    Whole,
+    /// As the values over the fewest axes that it is a map of.
+    Narrow {
+        /// Whether that made a difference so far.
+        is_narrower: bool,
+    },
+}
+
 /// The state of the cut.
 pub(super) struct Cutter<'p> {
     /// The program.
@@ -62,6 +75,8 @@ pub(super) struct Cutter<'p> {
     sums: BTreeSet<Value>,
     /// The axis along which sums are stored in parts.
     pub part_axis: Option<Axis>,
+    /// How values that depend on several states are stored.
+    pub storing: Storing,
     /// The outputs, then the other stored values.
     pub roots: Vec<Root>,
     /// The root that holds a value exactly.
@@ -73,13 +88,19 @@ pub(super) struct Cutter<'p> {
 }
 
 impl<'p> Cutter<'p> {
-    pub(super) fn new(program: &'p Program, sums: BTreeSet<Value>, part_axis: Option<Axis>) -> Cutter<'p> {
+    pub(super) fn new(
+        program: &'p Program,
+        sums: BTreeSet<Value>,
+        part_axis: Option<Axis>,
+        storing: Storing,
+    ) -> Cutter<'p> {
         let outputs = program.outputs.iter().enumerate();
         let roots = outputs.map(|(i, o)| Root::new(o.value, o.axes.clone(), o.elem, Sink::Output(i as u32)));
         let mut cutter = Cutter {
             program,
             sums,
             part_axis,
+            storing,
             roots: roots.collect(),
             stored: HashMap::new(),
             scans: HashMap::new(),
@@ -99,6 +120,13 @@ impl<'p> Cutter<'p> {
         let rounded = matches!(node.op, Op::Convert(elem, _) if elem == root.elem);
         let axes: AxisSet = root.axes.iter().copied().collect();
         axes == node.axes && (rounded || node.ty.elem() == Some(root.elem))
+    }
+
+    /// Settles all outputs.
+    pub(super) fn resolve_all(&mut self) {
+        for root in 0..self.program.outputs.len() {
+            self.resolve(root);
+        }
     }
 
     /// Settles what a root reads from memory, where it is computed, and its level.
@@ -179,14 +207,28 @@ impl<'p> Cutter<'p> {
         positions.iter().copied().filter(|p| foreign(*p) && !allowed(*p)).collect()
     }
 
-    /// The values to store so that others become point values: those beneath them, or themselves when that is less.
-    fn frontiers(&self, values: &BTreeSet<Value>, read: &BTreeSet<Value>) -> BTreeSet<Value> {
-        let frontier = |value: &Value| {
+    /// The values to store so that others become point values: those beneath them, or, when that is less, themselves or the
+    /// values over fewer axes that they are maps of, where such are wanted.
+    fn frontiers(&mut self, values: &BTreeSet<Value>, read: &BTreeSet<Value>) -> BTreeSet<Value> {
+        let mut frontiers = BTreeSet::new();
+        for value in values {
             let atoms = atoms(self.program, *value, read, |v| self.stored.contains_key(&v));
             let new = atoms.iter().filter(|v| !self.stored.contains_key(v)).count();
-            if new > 1 { BTreeSet::from([*value]) } else { atoms }
-        };
-        values.iter().flat_map(frontier).collect()
+            frontiers.extend(match new {
+                0 | 1 => atoms,
+                _ => self.wholly(*value, read),
+            });
+        }
+        frontiers
+    }
+
+    /// A value that depends on several states as it is stored: by itself, or by what it is a map of.
+    fn wholly(&mut self, value: Value, read: &BTreeSet<Value>) -> BTreeSet<Value> {
+        let itself = BTreeSet::from([value]);
+        let Storing::Narrow { is_narrower } = &mut self.storing else { return itself };
+        let narrowest = narrowest(self.program, value, read);
+        *is_narrower |= narrowest != itself;
+        narrowest
     }
 
     /// Makes sure that some root holds a value exactly.

@@ -10,6 +10,7 @@ mod device;
 mod elements;
 mod finals;
 mod flash;
+mod large;
 mod laws;
 mod lookback;
 mod lost;

@@ -190,9 +190,7 @@ impl Case<'_> {
 
     /// The plan with the columns of pairs in parts gives what the program means. Gives the number of parts.
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
-        let planner = Planner::new(self.program, target).expect("cuts");
-        let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_of(CutKind::SplitK, &call, 0).expect("plans").expect("columns in parts");
+        let work = self.check_cut(CutKind::SplitK, target, 0).expect("columns in parts");
         let parts = |launch: &Launch| {
             let axis = launch.stage.part_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));
@@ -201,10 +199,16 @@ impl Case<'_> {
                 _ => None,
             }
         };
-        let parts = plan.steps.iter().find_map(parts).expect("a stage of parts");
+        work.launches.iter().find_map(parts).expect("a stage of parts")
+    }
+
+    /// The plan of that rank with the program cut in one way gives what the program means; `None` where it is not cut so.
+    pub(crate) fn check_cut(&self, how: CutKind, target: &Target, rank: usize) -> Option<Work> {
+        let planner = Planner::new(self.program, target).expect("cuts");
+        let plan = planner.plan_of(how, &call(self.program, self.sizes, self.placement), rank).expect("plans")?;
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         self.compare(&work, target.isa);
-        parts
+        Some(work)
     }
 
     /// The plan for a target gives what the program means.

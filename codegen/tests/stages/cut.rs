@@ -1,13 +1,13 @@
 //! Cutting programs into stages: the stages, run one after another, give what the program gives.
 
-use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut, cut_contracted, cut_partial_sums};
+use oplus_codegen::stage::{Cut, CutKind, Kind, Sink, Source, cut, cut_contracted, cut_partial_sums, cuts};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 use oplus_dsl::testing::{Ingredients, program as random};
 
 use super::programs;
-use super::run::{check, program};
+use super::run::{check, check_all_within, program};
 
 /// A program's stages, after checking that they compute what it does.
 fn stages(text: &str) -> (Program, Cut) {
@@ -181,7 +181,16 @@ fn random_programs_are_cut_into_stages_that_compute_them() {
         check(&program, &cut);
         check_contracted(&program);
         check_parted(&program);
+        check_other_forms(&program);
     }
+}
+
+/// Checks the stages that store values over fewer axes, and those of programs that are written otherwise; gives how many cuts those are.
+fn check_other_forms(program: &Program) -> usize {
+    let cuts = cuts(program).expect("cuts");
+    let forms = [CutKind::Narrow, CutKind::PairwiseArranged].into_iter().filter_map(|how| cuts.get(how));
+    // Rows and columns that are stored are rounded to f32.
+    forms.inspect(|cut| check_all_within(program, cut, 1e-5)).count()
 }
 
 /// Checks the stages with sums over columns in parts; gives whether there are any.
@@ -201,7 +210,7 @@ fn check_contracted(program: &Program) -> bool {
 #[test]
 fn adjoints_of_random_programs_are_cut_into_stages_that_compute_them() {
     let ingredients = Ingredients { differentiable: true, ..Ingredients::default() };
-    let (mut checked, mut contracted, mut parted) = (0, 0, 0);
+    let (mut checked, mut contracted, mut parted, mut others) = (0, 0, 0, 0);
     for seed in 0..200 {
         let Ok(program) = adjoint(&random(seed, &ingredients).instantiate(Elem::F64)) else { continue };
         let cut = cut(&program).expect("cuts");
@@ -209,6 +218,7 @@ fn adjoints_of_random_programs_are_cut_into_stages_that_compute_them() {
         checked += 1;
         contracted += usize::from(check_contracted(&program));
         parted += usize::from(check_parted(&program));
+        others += check_other_forms(&program);
     }
-    assert!(checked > 100 && contracted > 0 && parted > 0, "{checked} {contracted} {parted}");
+    assert!(checked > 100 && contracted > 0 && parted > 0 && others > 0, "{checked} {contracted} {parted} {others}");
 }

@@ -6,6 +6,7 @@ mod backward_scan;
 mod cut;
 mod depth;
 mod explain;
+mod large;
 mod memory;
 mod pairwise;
 mod plan;

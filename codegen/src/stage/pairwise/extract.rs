@@ -41,7 +41,7 @@ impl Root {
             Sink::Output(k) => Source::Output(k),
             Sink::Buffer(k) => Source::Buffer(k),
         };
-        self.exact.then(|| (self.value, Held { source, axes: self.axes.clone() }))
+        self.exact.then(|| (self.value, Held { source, axes: self.axes.clone(), elem: self.elem }))
     }
 }
 
@@ -52,6 +52,8 @@ pub(super) struct Held {
     source: Source,
     /// Its axes in memory order.
     axes: Vec<Axis>,
+    /// What it stores.
+    elem: Elem,
 }
 
 /// The values in memory.
@@ -81,7 +83,7 @@ impl Part {
         let (mut images, mut sources) = (HashMap::new(), vec![]);
         for value in needed(program, stored, roots) {
             let image = match stored.get(&value) {
-                Some(held) => read(&mut builder, program, value, held)?,
+                Some(held) => read(&mut builder, value, held)?,
                 None => append(&mut builder, program, value, &images)?,
             };
             match (stored.get(&value), &program.node(value).op) {
@@ -152,9 +154,8 @@ fn needed(program: &Program, stored: &Stored, roots: &[Root]) -> BTreeSet<Value>
 }
 
 /// A parameter for a stored value.
-fn read(b: &mut Builder, program: &Program, value: Value, held: &Held) -> Result<Value, TypeError> {
-    let elem = program.node(value).ty.elem().unwrap_or(Elem::F32);
-    b.param(&format!("v{}", value.0), &held.axes, elem, None)
+fn read(b: &mut Builder, value: Value, held: &Held) -> Result<Value, TypeError> {
+    b.param(&format!("v{}", value.0), &held.axes, held.elem, None)
 }
 
 fn append(

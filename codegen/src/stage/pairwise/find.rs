@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
 
 use super::extract::Stored;
 use crate::stage::contraction::is_sum;
@@ -14,6 +14,8 @@ pub(super) struct Pairs {
     pub sums: Vec<PairSum>,
     /// Their fields that are read by more than the maps of outputs.
     pub demanded: BTreeSet<Value>,
+    /// Rows and columns that are stored before.
+    pub leaves: BTreeSet<Value>,
     /// Their places among `sums`, by their tuples.
     place: BTreeMap<Value, usize>,
 }
@@ -51,9 +53,19 @@ pub(super) enum Sharing {
 impl Pairs {
     /// The sums over pairs of a program.
     pub(super) fn of(program: &Program, sharing: Sharing) -> Pairs {
-        let mut pairs = Pairs::default();
-        for tuple in (0..program.nodes.len() as u32).map(Value) {
-            if let Some(sum) = pair_sum(program, tuple) {
+        Pairs::among(program, sharing, &BTreeSet::new(), &BTreeSet::new())
+    }
+
+    /// The sums over pairs of a program that has values which are stored before, but for some.
+    pub(super) fn among(
+        program: &Program,
+        sharing: Sharing,
+        stored: &BTreeSet<Value>,
+        left_out: &BTreeSet<Value>,
+    ) -> Pairs {
+        let mut pairs = Pairs { leaves: stored.clone(), ..Pairs::default() };
+        for tuple in (0..program.nodes.len() as u32).map(Value).filter(|tuple| !left_out.contains(tuple)) {
+            if let Some(sum) = pair_sum(program, stored, tuple) {
                 let beneath = pairs.fields_beneath(program, &program.node(tuple).op.operands(), &Stored::new());
                 let levels = beneath.iter().filter_map(|v| pairs.of_field(program, *v)).map(|sum| sum.level);
                 let level = 1 + levels.max().unwrap_or(0);
@@ -86,6 +98,11 @@ impl Pairs {
     /// Whether a tuple is a pair sum.
     pub(super) fn contains(&self, tuple: Value) -> bool {
         self.place.contains_key(&tuple)
+    }
+
+    /// The tuples of the sums of a group.
+    pub(super) fn tuples(&self, group: super::Group) -> impl Iterator<Item = Value> {
+        self.place.iter().filter(move |(_, place)| super::key(&self.sums[**place]) == group).map(|(tuple, _)| *tuple)
     }
 
     /// The pair sum that a value is a field of.
@@ -173,7 +190,7 @@ fn is_point(op: &Op) -> bool {
 }
 
 /// The pair sum that a tuple is.
-fn pair_sum(program: &Program, tuple: Value) -> Option<PairSum> {
+fn pair_sum(program: &Program, stored: &BTreeSet<Value>, tuple: Value) -> Option<PairSum> {
     let (column, operator, elements) = reduction(program, tuple)?;
     if !is_sum(operator) && operator.gauge.is_none() {
         return None;
@@ -185,9 +202,12 @@ fn pair_sum(program: &Program, tuple: Value) -> Option<PairSum> {
         if !seen.insert(value) {
             continue;
         }
-        let contracted =
-            if let Op::Field(own, _) = op { row_of(program, *own, column).map(|row| (*own, row)) } else { None };
+        let contracted = match op {
+            Op::Field(own, _) => row_of(program, stored, *own, column).map(|row| (*own, row)),
+            _ => None,
+        };
         match (contracted, op) {
+            _ if stored.contains(&value) => _ = needs.insert(value),
             (Some((own, row)), _) => {
                 pair = pair.union(program.node(own).axes);
                 rows = rows.union(program.node(row).axes);
@@ -200,35 +220,36 @@ fn pair_sum(program: &Program, tuple: Value) -> Option<PairSum> {
     (!pair.is_empty()).then_some(PairSum { column, pair, rows, needs, level: 0, own: 0, over: None })
 }
 
-/// The row of a tuple that is the sum of products of a row and a column, both parameters with the axis that is summed.
-fn row_of(program: &Program, tuple: Value, column: Axis) -> Option<Value> {
+/// The row of a tuple that is the sum of products of a row and a column, both parameters or stored, with the axis that is summed.
+fn row_of(program: &Program, stored: &BTreeSet<Value>, tuple: Value, column: Axis) -> Option<Value> {
     let (axis, operator, elements) = reduction(program, tuple)?;
     if axis == column || !is_sum(operator) {
         return None;
     }
-    let mut leaves = vec![];
-    factors(program, elements[0], &mut leaves);
+    let factors = factors(program, elements[0], stored);
     let along = |v: &&Value| program.node(**v).axes.contains(axis);
-    let is_param = |v: &Value| matches!(program.node(*v).op, Op::Param(_));
-    let leaves: Vec<&Value> = leaves.iter().filter(along).collect();
+    let is_param = |v: &Value| stored.contains(v) || matches!(program.node(*v).op, Op::Param(_));
+    let leaves: Vec<&Value> = factors.iter().filter(along).collect();
     let in_column = |v: &Value| program.node(*v).axes.contains(column);
     let [one, other] = leaves[..] else { return None };
     let row = if in_column(one) { other } else { one };
     (is_param(one) && is_param(other) && in_column(one) != in_column(other)).then_some(*row)
 }
 
-/// The factors of a product; a selection with 0 otherwise has those of the value selected.
-fn factors(program: &Program, value: Value, into: &mut Vec<Value>) {
-    let mut open = vec![value];
+/// The factors of a product; a selection with 0 otherwise has those of the value selected. What is `whole` has none.
+pub(super) fn factors(program: &Program, value: Value, whole: &BTreeSet<Value>) -> Vec<Value> {
+    let (mut found, mut open) = (vec![], vec![value]);
     // A value that is multiplied with itself again and again has more factors than matter.
-    while let Some(value) = open.pop().filter(|_| into.len() <= program.nodes.len()) {
+    while let Some(value) = open.pop().filter(|_| found.len() <= program.nodes.len()) {
         match program.node(value).op {
+            _ if whole.contains(&value) => found.push(value),
             Op::Binary(Binary::Mul, l, r) => open.extend([r, l]),
             Op::Select(_, x, zero) if is_zero(program, zero) => open.push(x),
-            Op::Broadcast(x) | Op::Unary(oplus_dsl::ir::Unary::Neg, x) => open.push(x),
-            _ => into.push(value),
+            Op::Broadcast(x) | Op::Unary(Unary::Neg, x) => open.push(x),
+            _ => found.push(value),
         }
     }
+    found
 }
 
 /// Whether a value is the constant 0.

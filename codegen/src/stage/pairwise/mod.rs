@@ -13,9 +13,10 @@
 //! after the pair sum, see [`outward`].
 //!
 //! [`cut_pairwise_separate`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
-//! the registers. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
+//! the registers. [`cut_arranged`] does so for programs that are written otherwise, see [`arrange`]. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
 //! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into parts, which are joined afterwards, see [`split_k`]: for few rows.
 
+mod arrange;
 mod extract;
 mod find;
 mod outward;
@@ -24,12 +25,13 @@ mod split_k;
 use std::collections::{BTreeSet, HashMap};
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 use oplus_dsl::simplify::simplify;
 
-use super::cut::{cut_plain, prepare};
+use super::cut::{cut_narrow, cut_plain, prepare};
 use super::error::CutError;
 use super::{Cut, Stage, Temporary};
+use arrange::Arranged;
 use extract::{Part, Root, Stored};
 use find::{PairSum, Pairs, Sharing};
 use split_k::SplitK;
@@ -56,6 +58,29 @@ impl Outward {
         if stages(&fused) == stages(&separate) { Ok(None) } else { cut_with(&self.0, &separate, None).map(Some) }
     }
 
+    /// [`cut_arranged`].
+    pub(super) fn arranged(&self) -> Result<Option<Cut>, CutError> {
+        let Arranged { program, leaves } = Arranged::of(&self.0);
+        let (mut left_out, mut sharing) = (BTreeSet::new(), Sharing::Fused);
+        loop {
+            let pairs = Pairs::among(&program, sharing, &leaves, &left_out);
+            if pairs.sums.is_empty() {
+                return Ok(None);
+            }
+            let mut cutter = Cutter { is_narrow: true, ..Cutter::new(&program, &pairs, None) };
+            cutter.outputs()?;
+            let is_new = program != self.0 || !left_out.is_empty();
+            match (cutter.refused.is_empty(), sharing) {
+                (true, _) => return Ok(is_new.then(|| cutter.finish())),
+                (false, Sharing::Fused) => sharing = Sharing::Separate,
+                (false, _) => {
+                    left_out.append(&mut cutter.refused);
+                    sharing = Sharing::Fused;
+                }
+            }
+        }
+    }
+
     /// [`cut_grouped_query`].
     pub(super) fn grouped_query(&self) -> Result<Option<Cut>, CutError> {
         let pairs = Pairs::of(&self.0, Sharing::GroupedQuery);
@@ -79,6 +104,12 @@ pub fn cut_pairwise(program: &Program) -> Result<Option<Cut>, CutError> {
 /// [`cut_pairwise`] with a stage for every pair sum; `None` if no stage of [`cut_pairwise`] has several.
 pub fn cut_pairwise_separate(program: &Program) -> Result<Option<Cut>, CutError> {
     Outward::of(&prepare(program)?).separate()
+}
+
+/// [`cut_pairwise`] of a program whose sums are taken apart and exchanged, with rows and columns that are computed stored before, and
+/// without sums over pairs that no kernel takes; `None` if that changes nothing, or nothing is left.
+pub fn cut_arranged(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).arranged()
 }
 
 /// [`cut_pairwise`] with sums over an axis that repeats pairs; `None` if there are none.
@@ -111,6 +142,10 @@ struct Cutter<'p> {
     fused: Vec<Option<Group>>,
     /// The groups whose stages are done.
     done: BTreeSet<Group>,
+    /// The sums whose stages no kernel takes.
+    refused: BTreeSet<Value>,
+    /// Whether other stages store what has the fewest axes.
+    is_narrow: bool,
 }
 
 /// Pair sums that share a stage: of one level, over the same columns and pairs, of one number, and added up over the same axis.
@@ -124,7 +159,18 @@ impl<'p> Cutter<'p> {
         };
         let fused = program.outputs.iter().map(group).collect();
         let (stored, buffers, stages, done) = (HashMap::new(), vec![], vec![], BTreeSet::new());
-        Cutter { program, pairs, split, stored, buffers, stages, fused, done }
+        Cutter {
+            program,
+            pairs,
+            split,
+            stored,
+            buffers,
+            stages,
+            fused,
+            done,
+            refused: BTreeSet::new(),
+            is_narrow: false,
+        }
     }
 
     /// Adds the stages that write the outputs.
@@ -155,21 +201,25 @@ impl<'p> Cutter<'p> {
         let needs: BTreeSet<Value> = members.iter().flat_map(|sum| sum.needs.iter().copied()).collect();
         self.provide(&needs)?;
         let part = Part::of(self.program, &self.stored, &roots)?;
-        self.stages.push(part.whole(self.split.map(|split| split.axis)));
+        let stage = part.whole(self.split.map(|split| split.axis));
+        if stage.kind().pairwise().is_err() {
+            self.refused.extend(self.pairs.tuples(group));
+        }
+        self.stages.push(stage);
         roots.iter().for_each(|root| self.stored.extend(root.held()));
         Ok(())
     }
 
     /// Makes sure that values are in memory.
     fn provide(&mut self, values: &BTreeSet<Value>) -> Result<(), CutError> {
-        let missing: Vec<Value> = values.iter().copied().filter(|v| !self.stored.contains_key(v)).collect();
-        let (sums, others): (Vec<Value>, Vec<Value>) =
-            missing.into_iter().partition(|v| self.pairs.of_field(self.program, *v).is_some());
-        for sum in sums {
-            if let Some(sum) = self.pairs.of_field(self.program, sum) {
-                self.group(key(sum))?;
+        for value in values {
+            match self.pairs.of_field(self.program, *value) {
+                Some(sum) if !self.stored.contains_key(value) => self.group(key(sum))?,
+                _ => {}
             }
         }
+        let is_missing = |v: &Value| !self.stored.contains_key(v) && self.pairs.of_field(self.program, *v).is_none();
+        let others: Vec<Value> = values.iter().copied().filter(is_missing).collect();
         if others.is_empty() {
             return Ok(());
         }
@@ -182,7 +232,9 @@ impl<'p> Cutter<'p> {
         let values: Vec<Value> = roots.iter().map(|root| root.value).collect();
         self.provide(&self.pairs.fields_beneath(self.program, &values, &self.stored))?;
         let part = Part::of(self.program, &self.stored, roots)?;
-        let cut = cut_plain(&simplify(&part.program))?;
+        let program = simplify(&part.program);
+        let narrow = if self.is_narrow { cut_narrow(&program)? } else { None };
+        let cut = narrow.map_or_else(|| cut_plain(&program), Ok)?;
         let first = self.buffers.len() as u32;
         self.stages.extend(cut.stages.into_iter().map(|stage| part.stage(stage, first)));
         self.buffers.extend(cut.buffers);
@@ -198,7 +250,11 @@ impl<'p> Cutter<'p> {
     /// A new buffer for a value.
     fn buffer(&mut self, value: Value) -> Root {
         let node = self.program.node(value);
-        let (axes, elem) = (self.memory_order(node.axes), node.ty.elem().unwrap_or(Elem::F32));
+        let elem = match node.op {
+            Op::Convert(elem, _) if self.pairs.leaves.contains(&value) => elem,
+            _ => node.ty.elem().unwrap_or(Elem::F32),
+        };
+        let axes = self.memory_order(node.axes);
         let buffer = Temporary { name: format!("v{}", value.0), axes, elem };
         self.buffers.push(buffer.clone());
         Root::buffer(value, self.buffers.len() as u32 - 1, &buffer)

@@ -1,0 +1,324 @@
+//! Programs written so that more of their sums are sums over pairs that a kernel takes.
+//!
+//! A kernel of pairs multiplies rows and columns that lie in memory. Here
+//!
+//! * the sum of a sum of products becomes the sum of several sums: Σ (a·b + c·d) = Σ a·b + Σ c·d;
+//! * of several sums one above the other the one over columns goes innermost: Σ over B and N of x = Σ over B of Σ over N of x;
+//! * a product that is divided by what has fewer axes is multiplied by the reciprocal;
+//! * rows and columns that are computed, such as keys that were rotated, become values of the call's type that are stored before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oplus_dsl::Elem;
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, OperatorId, Output, Program, Unary, Value};
+use oplus_dsl::simplify::simplify;
+use oplus_dsl::typing::TypeError;
+
+use super::find::{factors, reduction};
+use crate::stage::contraction::is_sum;
+
+/// A program with the values in it that are stored before its sums over pairs.
+pub(super) struct Arranged {
+    pub program: Program,
+    pub leaves: BTreeSet<Value>,
+}
+
+impl Arranged {
+    /// A program as it is, with nothing stored.
+    pub(super) fn plain(program: &Program) -> Arranged {
+        Arranged { program: program.clone(), leaves: BTreeSet::new() }
+    }
+
+    /// A program after all of these changes; as it is where one that was changed cannot be built.
+    pub(super) fn of(program: &Program) -> Arranged {
+        let arranged = split_sums(program).map(|split| simplify(&split));
+        let arranged = arranged.and_then(|split| store_leaves(&split));
+        arranged.unwrap_or_else(|_| Arranged::plain(program))
+    }
+}
+
+/// The program with sums divided and exchanged, and divisions as products.
+fn split_sums(program: &Program) -> Result<Program, TypeError> {
+    let quotients = quotients(program);
+    rebuild(program, |b, value, place| {
+        let at = |v: Value| place[v.0 as usize];
+        match program.node(value).op {
+            Op::Binary(Binary::Div, x, y) if quotients.contains(&value) => {
+                let reciprocal = b.unary(Unary::Recip, at(y))?;
+                b.binary(Binary::Mul, at(x), reciprocal).map(Some)
+            }
+            Op::Field(tuple, 0) => match (terms_of_sum(program, tuple), Nested::columns_inward(program, tuple)) {
+                (Some((axis, operator, terms)), _) => divided(b, axis, operator, &terms, place).map(Some),
+                (None, Some(nested)) => nested.build(b, place).map(Some),
+                (None, None) => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    })
+}
+
+/// The program whose values are those of another one, except where `change` gives one of its own.
+fn rebuild(
+    program: &Program,
+    mut change: impl FnMut(&mut Builder, Value, &[Value]) -> Result<Option<Value>, TypeError>,
+) -> Result<Program, TypeError> {
+    let mut b = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.without_nodes() });
+    let mut place: Vec<Value> = vec![];
+    for (i, node) in program.nodes.iter().enumerate() {
+        let value = match change(&mut b, Value(i as u32), &place)? {
+            Some(value) => value,
+            None => b.append(node.op.map_operands(|v| place[v.0 as usize]), node.ty, node.axes)?,
+        };
+        place.push(value);
+    }
+    let outputs = program.outputs.iter().map(|o| Output { value: place[o.value.0 as usize], ..o.clone() }).collect();
+    Ok(Program { outputs, ..b.finish() })
+}
+
+fn sum_of(b: &mut Builder, axis: Axis, operator: OperatorId, element: Value) -> Result<Value, TypeError> {
+    b.reduce(axis, operator, &[element])?.first().copied().ok_or(TypeError::NotATuple)
+}
+
+/// The sum of the sums of terms, of which some are subtracted.
+fn divided(
+    b: &mut Builder,
+    axis: Axis,
+    operator: OperatorId,
+    terms: &[(Value, bool)],
+    place: &[Value],
+) -> Result<Value, TypeError> {
+    let mut total: Option<Value> = None;
+    for (term, is_subtracted) in terms {
+        let sum = sum_of(b, axis, operator, place[term.0 as usize])?;
+        total = Some(match total {
+            None if *is_subtracted => b.unary(Unary::Neg, sum)?,
+            None => sum,
+            Some(before) => b.binary(if *is_subtracted { Binary::Sub } else { Binary::Add }, before, sum)?,
+        });
+    }
+    total.ok_or(TypeError::NotATuple)
+}
+
+/// The axis and the operator of a sum of several products of a row and a column, and these, the subtracted ones marked.
+fn terms_of_sum(program: &Program, tuple: Value) -> Option<(Axis, OperatorId, Vec<(Value, bool)>)> {
+    let (axis, operator, element) = sum(program, tuple)?;
+    let (mut terms, mut open) = (vec![], vec![(element, false)]);
+    while let Some((value, is_subtracted)) = open.pop() {
+        match program.node(value).op {
+            Op::Binary(Binary::Add, x, y) => open.extend([(y, is_subtracted), (x, is_subtracted)]),
+            Op::Binary(Binary::Sub, x, y) => open.extend([(y, !is_subtracted), (x, is_subtracted)]),
+            Op::Unary(Unary::Neg, x) => open.push((x, !is_subtracted)),
+            Op::Broadcast(x) => open.push((x, is_subtracted)),
+            _ => terms.push((value, is_subtracted)),
+        }
+    }
+    let are_products = terms.iter().all(|(term, _)| row_and_column(program, *term, axis).is_some());
+    (terms.len() > 1 && are_products).then_some((axis, operator, terms))
+}
+
+/// Sums one above the other, the inner ones times weights.
+struct Nested {
+    /// The axes from the innermost to the outermost.
+    axes: Vec<Axis>,
+    operator: OperatorId,
+    /// What is summed, times the weights.
+    element: Value,
+    weights: Vec<Value>,
+    is_negated: bool,
+}
+
+impl Nested {
+    /// The sums beneath a tuple with one over columns innermost: Σ over N of w·(Σ over B of x) as Σ over B of Σ over N of w·x;
+    /// `None` where they are so already.
+    fn columns_inward(program: &Program, tuple: Value) -> Option<Nested> {
+        let (axis, operator, element) = sum(program, tuple)?;
+        let mut nested = Nested { axes: vec![axis], operator, element, weights: vec![], is_negated: false };
+        while nested.descend(program).is_some() {}
+        let contractions = contractions_beneath(program, nested.element);
+        let is_column = |axis: &Axis| contractions.iter().any(|c| divides(program, *c, *axis));
+        let place = nested.axes.iter().position(is_column).filter(|place| *place > 0)?;
+        let column = nested.axes.remove(place);
+        nested.axes.insert(0, column);
+        Some(nested)
+    }
+
+    /// Takes in the sum that what is summed is a multiple of, by factors that lack its axis.
+    fn descend(&mut self, program: &Program) -> Option<()> {
+        let (tuple, weights, is_negated) = multiple_of_sum(program, self.element)?;
+        let (axis, operator, element) = sum(program, tuple)?;
+        let is_free = weights.iter().all(|w| !has(program, *w, axis));
+        if operator != self.operator || !is_free || row_and_column(program, element, axis).is_some() {
+            return None;
+        }
+        self.axes.insert(0, axis);
+        self.weights.extend(weights);
+        self.element = element;
+        self.is_negated ^= is_negated;
+        Some(())
+    }
+
+    fn build(&self, b: &mut Builder, place: &[Value]) -> Result<Value, TypeError> {
+        let at = |v: &Value| place[v.0 as usize];
+        let mut element = self.weights.iter().try_fold(at(&self.element), |x, w| b.binary(Binary::Mul, x, at(w)))?;
+        if self.is_negated {
+            element = b.unary(Unary::Neg, element)?;
+        }
+        self.axes.iter().try_fold(element, |x, axis| sum_of(b, *axis, self.operator, x))
+    }
+}
+
+/// The tuple of the sum that a value is a multiple of, the factors beside it, and whether it is negated.
+fn multiple_of_sum(program: &Program, value: Value) -> Option<(Value, Vec<Value>, bool)> {
+    let (mut value, mut weights, mut is_negated) = (value, vec![], false);
+    loop {
+        value = match program.node(value).op {
+            Op::Broadcast(x) => x,
+            Op::Unary(Unary::Neg, x) => {
+                is_negated = !is_negated;
+                x
+            }
+            Op::Binary(Binary::Mul, x, y) => {
+                let (own, weight) = if has_sum_among_factors(program, x) { (x, y) } else { (y, x) };
+                weights.push(weight);
+                own
+            }
+            Op::Field(tuple, 0) => return Some((tuple, weights, is_negated)),
+            _ => return None,
+        };
+    }
+}
+
+fn has_sum_among_factors(program: &Program, value: Value) -> bool {
+    let is_sum = |v: &Value| matches!(program.node(*v).op, Op::Field(tuple, 0) if sum(program, tuple).is_some());
+    factors(program, value, &BTreeSet::new()).iter().any(is_sum)
+}
+
+/// Quotients among the factors of what is summed whose divisor has fewer axes.
+fn quotients(program: &Program) -> BTreeSet<Value> {
+    let mut found = BTreeSet::new();
+    for tuple in values(program) {
+        let elements = reduction(program, tuple).map_or(&[][..], |(_, _, elements)| elements);
+        for value in elements.iter().flat_map(|element| factors(program, *element, &BTreeSet::new())) {
+            let Op::Binary(Binary::Div, x, y) = program.node(value).op else { continue };
+            let (axes, divisor) = (program.node(x).axes, program.node(y).axes);
+            if divisor != axes && divisor.minus(axes).is_empty() {
+                found.insert(value);
+            }
+        }
+    }
+    found
+}
+
+/// The program in which computed rows and columns are rounded to the type that they are stored in, and these.
+fn store_leaves(program: &Program) -> Result<Arranged, TypeError> {
+    let computed = computed_leaves(program);
+    let mut leaves = BTreeSet::new();
+    let stored = rebuild(program, |b, value, place| {
+        let Some(elem) = computed.get(&value) else { return Ok(None) };
+        let node = program.node(value);
+        let found = b.append(node.op.map_operands(|v| place[v.0 as usize]), node.ty, node.axes)?;
+        let leaf = b.convert(*elem, found)?;
+        leaves.insert(leaf);
+        Ok(Some(leaf))
+    })?;
+    Ok(Arranged { program: stored, leaves })
+}
+
+/// Rows and columns that are no parameters, with the types that they are stored in.
+fn computed_leaves(program: &Program) -> BTreeMap<Value, Elem> {
+    let mut found = BTreeMap::new();
+    for tuple in values(program) {
+        let Some((column, operator, elements)) = reduction(program, tuple) else { continue };
+        if !is_sum(operator) && operator.gauge.is_none() {
+            continue;
+        }
+        let is_divided = |c: &Value| matches!(factors_of(program, *c), Some((x, y)) if has(program, x, column) != has(program, y, column));
+        let beneath = elements.iter().flat_map(|element| contractions_beneath(program, *element));
+        let contractions: BTreeSet<Value> = beneath.filter(is_divided).collect();
+        let pair = contractions.iter().fold(AxisSet::EMPTY, |axes, c| axes.union(program.node(*c).axes));
+        if pair.is_empty() {
+            continue;
+        }
+        let factors = |element: &Value| factors(program, *element, &BTreeSet::new());
+        let is_payload = |v: &Value| !program.node(*v).axes.minus(pair).is_empty() && has(program, *v, column);
+        let payloads = elements.iter().flat_map(factors).filter(is_payload);
+        let sides = contractions.iter().filter_map(|c| factors_of(program, *c)).flat_map(|(x, y)| [x, y]);
+        let computed = sides.chain(payloads).filter(|v| !matches!(program.node(*v).op, Op::Param(_)));
+        found.extend(computed.filter_map(|leaf| Some((leaf, stored_type(program, leaf)?))));
+    }
+    found
+}
+
+/// The narrowest type of the floats that a value is computed from.
+fn stored_type(program: &Program, value: Value) -> Option<Elem> {
+    let (mut open, mut seen, mut found) = (vec![value], BTreeSet::new(), None);
+    while let Some(value) = open.pop().filter(|_| found != Some(Elem::Bf16)) {
+        if !seen.insert(value) {
+            continue;
+        }
+        match (&program.node(value).op, found) {
+            (Op::Param(p), found_before) => match (program.params[*p as usize].elem, found_before) {
+                (Elem::F64, _) => return None,
+                (elem @ (Elem::Bf16 | Elem::F16), _) | (elem @ Elem::F32, None) => found = Some(elem),
+                _ => {}
+            },
+            (op, _) => open.extend(op.operands()),
+        }
+    }
+    found
+}
+
+/// The sums of products of a row and a column that a value is a map of.
+fn contractions_beneath(program: &Program, value: Value) -> BTreeSet<Value> {
+    let (mut open, mut seen, mut found) = (vec![value], BTreeSet::new(), BTreeSet::new());
+    while let Some(value) = open.pop() {
+        if !seen.insert(value) {
+            continue;
+        }
+        match program.node(value).op {
+            Op::Field(tuple, _) if factors_of(program, tuple).is_some() => _ = found.insert(tuple),
+            Op::Field(..) => {}
+            ref op => open.extend(op.operands()),
+        }
+    }
+    found
+}
+
+/// Whether one factor of a sum of products has an axis and the other lacks it.
+fn divides(program: &Program, tuple: Value, axis: Axis) -> bool {
+    factors_of(program, tuple).is_some_and(|(x, y)| has(program, x, axis) != has(program, y, axis))
+}
+
+/// The row and the column of a sum of their products.
+fn factors_of(program: &Program, tuple: Value) -> Option<(Value, Value)> {
+    let (axis, _, element) = sum(program, tuple)?;
+    row_and_column(program, element, axis)
+}
+
+/// The two factors of a product along an axis, each of which has an axis that the other lacks.
+fn row_and_column(program: &Program, value: Value, axis: Axis) -> Option<(Value, Value)> {
+    let along: Vec<Value> =
+        factors(program, value, &BTreeSet::new()).into_iter().filter(|v| has(program, *v, axis)).collect();
+    let [x, y] = along[..] else { return None };
+    let (left, right) = (program.node(x).axes, program.node(y).axes);
+    (!left.minus(right).is_empty() && !right.minus(left).is_empty()).then_some((x, y))
+}
+
+/// The axis, the operator and the element of a sum.
+fn sum(program: &Program, tuple: Value) -> Option<(Axis, OperatorId, Value)> {
+    match program.node(tuple).op {
+        Op::Reduce { axis, operator, ref elements } if is_sum(program.operator(operator)) => {
+            elements.first().map(|element| (axis, operator, *element))
+        }
+        _ => None,
+    }
+}
+
+fn has(program: &Program, value: Value, axis: Axis) -> bool {
+    program.node(value).axes.contains(axis)
+}
+
+fn values(program: &Program) -> impl Iterator<Item = Value> {
+    (0..program.nodes.len() as u32).map(Value)
+}
