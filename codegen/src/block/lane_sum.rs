@@ -31,16 +31,16 @@ impl Lanes {
     /// The first of those steps, `i32`.
     pub(crate) fn first_step(self, b: &mut Builder) -> Operand {
         let spare = self.count.trailing_zeros() - self.halvings();
-        let part = b.binary(Binary::Shr, self.position, Operand::i32(spare as i32));
-        let part = b.binary(Binary::And, part, Operand::i32((1 << self.halvings()) - 1));
-        b.mul(part, Operand::i32(self.steps() as i32))
+        let part = b.binary(Binary::Shr, self.position, spare);
+        let part = b.binary(Binary::And, part, (1 << self.halvings()) - 1);
+        b.mul(part, self.steps())
     }
 
     /// Whether the lane is the one that keeps its steps: others have the same.
     pub(crate) fn keeps(self, b: &mut Builder) -> Operand {
         let spare = self.count >> self.halvings();
-        let rest = b.binary(Binary::And, self.position, Operand::i32(spare as i32 - 1));
-        b.eq(rest, Operand::i32(0))
+        let rest = b.binary(Binary::And, self.position, spare as i32 - 1);
+        b.eq(rest, 0)
     }
 
     /// Each lane's steps of the sum over the lanes. At every level a lane gives half of its steps to another lane and
@@ -50,8 +50,8 @@ impl Lanes {
         while distance > 0 {
             let step = Operand::i32((distance * self.stride) as i32);
             if steps.len() > 1 {
-                let bit = b.binary(Binary::And, self.position, Operand::i32(distance as i32));
-                let upper = b.ne(bit, Operand::i32(0));
+                let bit = b.binary(Binary::And, self.position, distance);
+                let upper = b.ne(bit, 0);
                 let (low, high) = steps.split_at(steps.len() / 2);
                 let pairs = low.iter().zip(high).map(|(l, h)| (b.select(upper, *h, *l), b.select(upper, *l, *h)));
                 let pairs: Vec<_> = pairs.collect();

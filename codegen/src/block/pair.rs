@@ -256,7 +256,7 @@ impl<'s> Values<'s> {
 
     /// The element for a column, read in one access with that for the column beside it.
     fn numbers(&mut self, b: &mut Builder, value: Value, array: SharedId, first: Operand, column: u32) -> Operand {
-        let index = b.add(first, Operand::i32((column / 2 * EIGHT) as i32));
+        let index = b.add(first, column / 2 * EIGHT);
         let two = b.load(Memory::Shared(array), index, 2, None, zero(self.stage.program.node(value).ty));
         for (column, element) in [column / 2 * 2, column / 2 * 2 + 1].into_iter().zip(&two) {
             self.emitted.insert((value, Coordinates { column: Some(column), ..Coordinates::default() }), *element);

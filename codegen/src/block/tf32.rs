@@ -164,7 +164,7 @@ pub(crate) fn product_in_time(
     let mut own = Sums::of(elem, &sums);
     for sixteen in 0..right.tile.rows / ROWS {
         let left = left(b, sixteen);
-        let below = b.add(right.start, Operand::i32((sixteen * ROWS * right.tile.panel()) as i32));
+        let below = b.add(right.start, sixteen * ROWS * right.tile.panel());
         let right = Factor { start: below, ..right };
         match right.tile.elem {
             Elem::F32 => add_in_time(b, &mut own, &left, right, first, HALF),
@@ -227,15 +227,15 @@ pub(crate) fn unpacked(b: &mut Builder, elem: Elem, packed: [Operand; 4]) -> [[O
 /// what it is.
 pub(crate) fn rounded(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::I32, x);
-    let bits = b.binary(Binary::Min, bits, Operand::i32(0x7fff_efff));
-    let nearest = b.add(bits, Operand::i32(0x1000));
+    let bits = b.binary(Binary::Min, bits, 0x7fff_efff);
+    let nearest = b.add(bits, 0x1000);
     b.bits(Ty::F32, nearest)
 }
 
 /// Rounds to the nearest number of 11 bits with the lower bits 0: what is saved is read as a number, too.
 pub(crate) fn cut_off(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::U32, x);
-    let upper = b.binary(Binary::And, bits, Operand::u32(!0x1fff));
+    let upper = b.binary(Binary::And, bits, !0x1fff_u32);
     b.bits(Ty::F32, upper)
 }
 
@@ -254,7 +254,7 @@ pub(crate) fn left_of(b: &mut Builder, elem: Elem, [x, y, z, w]: [Operand; 4]) -
 /// 16, in two rows.
 pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen: u32) -> [[[Operand; 2]; 2]; 2] {
     let tile = from.tile;
-    let start = b.add(from.start, Operand::i32((sixteen * ROWS * tile.panel()) as i32));
+    let start = b.add(from.start, sixteen * ROWS * tile.panel());
     if tile.elem != Elem::F32 {
         let index = b.add(place, start);
         let packed = load_four(b, tile, index, true);
@@ -262,11 +262,11 @@ pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen:
     }
     let places = [0, COLUMNS].map(|by| {
         // With the swizzle, this is the place eight elements further.
-        let first = b.binary(Binary::Xor, place, Operand::i32(by as i32));
+        let first = b.binary(Binary::Xor, place, by);
         [first, tile.below(b, first)]
     });
     [0, COLUMNS].map(|rows| {
-        let start = b.add(start, Operand::i32((rows * tile.panel()) as i32));
+        let start = b.add(start, rows * tile.panel());
         places.map(|own| {
             own.map(|place| {
                 let index = b.add(place, start);
@@ -285,10 +285,10 @@ pub(crate) fn first_transposed(
     sixteen: Operand,
 ) -> Operand {
     let piece = Operand::i32(tile.piece() as i32);
-    let [of_group, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, group, piece));
-    let of_sixteen = b.mul(sixteen, Operand::i32((ROWS / tile.piece()) as i32));
+    let [of_group, within] = b.div_rem(group, piece);
+    let of_sixteen = b.mul(sixteen, ROWS / tile.piece());
     let piece = b.add(of_sixteen, of_group);
-    let row = b.mul(member, Operand::i32(2));
+    let row = b.mul(member, 2);
     let place = tile.piece_index(b, row, piece);
     b.add(place, within)
 }
@@ -299,7 +299,7 @@ pub(crate) fn first_transposed(
 pub(crate) fn split<const N: usize>(b: &mut Builder, registers: [Operand; N], half: Operand) -> [[Operand; N]; 2] {
     let high = registers.map(|x| {
         let nearest = b.add(x, half);
-        b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
+        b.binary(Binary::And, nearest, !0x1fff_u32)
     });
     let low = |i: usize| {
         let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));

@@ -182,6 +182,14 @@ pub struct Scan<'a> {
     pub exclusive: Option<Value>,
 }
 
+impl Scan<'_> {
+    /// The numbers below n in the order of the scan.
+    pub fn in_order(&self, n: u32) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        let reverse = self.reverse;
+        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+    }
+}
+
 /// The scans of a backward-scan stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OppositeScans<'a> {
@@ -355,6 +363,11 @@ impl Stage {
     /// Whether the stage keeps final states alone, of an axis that a lane holds several of.
     pub fn has_final_states(&self) -> bool {
         self.final_states.is_some()
+    }
+
+    /// Whether any output is written once per row, after the scan.
+    pub fn has_finals(&self) -> bool {
+        (0..self.program.outputs.len()).any(|output| self.is_final(output))
     }
 
     /// Whether an output is written once per row, after the scan.

@@ -11,8 +11,8 @@ use oplus_dsl::{Elem, Ty};
 fn sums(count: u32, stride: u32, length: u32) -> (Vec<f64>, usize) {
     let mut b = builder(32, Elem::F32);
     let lane = thread(&mut b);
-    let far = b.binary(Binary::Div, lane, Operand::i32(stride as i32));
-    let position = b.binary(Binary::Rem, far, Operand::i32(count as i32));
+    let far = b.binary(Binary::Div, lane, stride);
+    let position = b.binary(Binary::Rem, far, count);
     let lanes = Lanes { count, stride, position, length };
     let steps: Vec<Operand> = (0..length)
         .map(|s| {

@@ -218,7 +218,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let [group, member] = b.div_rem(lane, 4);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
         let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
@@ -227,7 +227,7 @@ impl<'s> ChunkwiseKernel<'s> {
             Some(parts) => {
                 let (point, part) = divided(b, segment.row, parts);
                 let part = b.convert(Ty::I32, part);
-                (point, Some(b.mul(part, Operand::i32(schedule.width() as i32))))
+                (point, Some(b.mul(part, schedule.width())))
             }
         };
         let outer = args.indices(b, point, form.outer);
@@ -301,8 +301,8 @@ impl<'s> ChunkwiseKernel<'s> {
             return None;
         }
         let thread = self.rematerialiser.of(b, self.thread);
-        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let [warp, lane] = b.div_rem(thread, WARP);
+        let [group, member] = b.div_rem(lane, 4);
         Some(ChunkwiseKernel { thread, warp, lane, group, member, ..self.clone() })
     }
 
@@ -330,19 +330,19 @@ impl<'s> ChunkwiseKernel<'s> {
 
     /// The thread's first row of the 16 of its warp.
     fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let of_warp = b.mul(self.warp, ROWS);
         b.add(of_warp, self.group)
     }
 
     /// The thread's first column of a block of eight.
     fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, Operand::i32(2))
+        b.mul(self.member, 2)
     }
 }
 
 /// The number of parts of the width, `i64`.
 pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32) -> Operand {
-    b.binary(Binary::Div, args.size(form.width), Operand::i64(i64::from(width)))
+    b.binary(Binary::Div, args.size(form.width), width)
 }
 
 /// A number over several parts: the number of the whole, and the part.

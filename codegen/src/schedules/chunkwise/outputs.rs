@@ -35,14 +35,14 @@ impl ChunkwiseKernel<'_> {
         };
         let time = b.add(first, row);
         for h in 0..2 {
-            let at = b.add(time, Operand::i32((h * COLUMNS) as i32));
+            let at = b.add(time, h * COLUMNS);
             values.set_row(h, self.index_along(b, at, self.form.time));
             values.read_row(b, h);
         }
         for (block, y) in y.iter().enumerate() {
             let mut values = values.clone();
             for c in 0..2 {
-                let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                let at = b.add(column, block as u32 * COLUMNS + c);
                 values.set_column(c, self.index_along(b, at, self.form.width));
             }
             self.read_gates(b, &mut values, row, column, block as u32);

@@ -41,7 +41,7 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn store_tf32(&self, b: &mut Builder, states: &Tile, k: u32, block: [Operand; 4]) {
         let row = self.first_row(b);
         for (h, two) in (0..).zip(block.chunks(2)) {
-            let row = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            let row = b.add(row, h * COLUMNS);
             if self.elem() == Elem::F32 {
                 let column = self.first_column(b);
                 let lanes = states.lanes_of_elements(b, row, column);

@@ -61,7 +61,7 @@ use crate::target::Isa;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::Arrays;
-use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::ir::{Axis, AxisSet};
 use oplus_dsl::{Elem, Ty};
 use tiles::Tiles;
 
@@ -303,8 +303,8 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let reads_early = reads_early && !is_tf32;
         let rematerialiser = Rematerialiser::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let [half, block] = b.div_rem(warp, BLOCKS);
+        let [group, member] = b.div_rem(lane, 4);
         ChunkwiseBackwardKernel {
             stage,
             form,
@@ -353,9 +353,9 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
             return None;
         }
         let thread = self.rematerialiser.of(b, self.thread);
-        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
-        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let [warp, lane] = b.div_rem(thread, WARP);
+        let [half, block] = b.div_rem(warp, BLOCKS);
+        let [group, member] = b.div_rem(lane, 4);
         Some(ChunkwiseBackwardKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
     }
 
@@ -376,18 +376,18 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
 
     /// The thread's first time of the 16 of its warp.
     fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
+        let of_block = b.mul(self.block, ROWS);
         b.add(of_block, self.group)
     }
 
     /// The thread's first column of a block of eight.
     fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, Operand::i32(2))
+        b.mul(self.member, 2)
     }
 
     /// The first of the columns of the warp's half of so many.
     fn half_of(&self, b: &mut Builder, columns: u32) -> Operand {
-        b.mul(self.half, Operand::i32((columns / 2) as i32))
+        b.mul(self.half, columns / 2)
     }
 
     /// An index along an axis, from one of 32 bits.

@@ -29,7 +29,7 @@ impl ChunkwiseBackwardKernel<'_> {
         for (block, found) in found.iter().enumerate() {
             let mut values = values.clone();
             for c in 0..2 {
-                let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                let at = b.add(column, block as u32 * COLUMNS + c);
                 values.set_column(c, self.index_along(b, at, self.form.states.width));
             }
             let [own, cotangents] =
@@ -57,7 +57,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let row = self.first_row(b);
         let row = b.add(first, row);
         for h in 0..2 {
-            let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            let at = b.add(row, h * COLUMNS);
             values.set_row(h, self.index_along(b, at, self.form.states.time));
         }
     }
@@ -122,7 +122,7 @@ impl ChunkwiseBackwardKernel<'_> {
             for (block, sums) in sums.iter().enumerate() {
                 let mut values = values.clone();
                 for c in 0..2 {
-                    let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                    let at = b.add(column, block as u32 * COLUMNS + c);
                     values.set_inner(c, depth, self.index_along(b, at, depth));
                 }
                 for h in 0..2 {

@@ -13,7 +13,6 @@ use crate::block::matmul::{Blocks, Factor};
 use crate::block::tf32::{blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Stmt};
-use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// A left factor by rows.
@@ -71,31 +70,31 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The lanes that read elements of a right factor over rows, in rows 2t, from a piece on.
     pub(super) fn elements(&self, b: &mut Builder, tile: &Tile, piece: Operand) -> Lanes {
         let [group, member] = self.group_and_member(b);
-        let from = b.mul(piece, Operand::i32(tile.piece() as i32));
+        let from = b.mul(piece, tile.piece());
         // States beside `f16` have places 2t of the depth before places 2t + 1.
         let column = if self.keys.elem == Elem::F32 {
             group
         } else {
-            let [even, odd] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, group, Operand::i32(2)));
-            let odd = b.mul(odd, Operand::i32((COLUMNS / 2) as i32));
+            let [even, odd] = b.div_rem(group, 2);
+            let odd = b.mul(odd, COLUMNS / 2);
             b.add(even, odd)
         };
-        let (row, column) = (b.mul(member, Operand::i32(2)), b.add(from, column));
+        let (row, column) = (b.mul(member, 2), b.add(from, column));
         tile.lanes_of_elements(b, row, column)
     }
 
     /// The lanes that read two neighbours of a row of the warp's block.
     pub(super) fn neighbours(&self, b: &mut Builder, tile: &Tile) -> Lanes {
         let [group, member] = self.group_and_member(b);
-        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
-        let (row, column) = (b.add(group, of_block), b.mul(member, Operand::i32(2)));
+        let of_block = b.mul(self.block, ROWS);
+        let (row, column) = (b.add(group, of_block), b.mul(member, 2));
         tile.lanes_of_elements(b, row, column)
     }
 
     /// lane / 4 and lane mod 4, rematerialised.
     fn group_and_member(&self, b: &mut Builder) -> [Operand; 2] {
         let lane = self.rematerialiser.of(b, self.lane);
-        [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)))
+        b.div_rem(lane, 4)
     }
 
     /// The warp's rows of a left factor, in 16 columns: two factors of eight.
@@ -185,14 +184,13 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Writes weights to a tile of `f32`; beside `f16` rounded.
     pub(super) fn store_tf32_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         let (row, column) = (self.first_row(b), self.first_column(b));
-        let [of_piece, within] =
-            [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(tile.piece() as i32)));
+        let [of_piece, within] = b.div_rem(column, tile.piece());
         let half = self.half_of(b, tile.depth / tile.piece());
         let piece = b.add(half, of_piece);
         for h in 0..2 {
-            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let row = b.add(row, h as u32 * COLUMNS);
             for (k, block) in (0..).zip(weights) {
-                let piece = b.add(piece, Operand::i32((k * COLUMNS / tile.piece()) as i32));
+                let piece = b.add(piece, k * COLUMNS / tile.piece());
                 let index = tile.piece_index(b, row, piece);
                 let index = b.add(index, within);
                 let two = [block[2 * h], block[2 * h + 1]];

@@ -65,7 +65,7 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
     let mut bound = 0;
     let mut role = |b: &mut Builder, warps: u32| {
         bound += warps;
-        b.lt(ring.block.warp, Operand::i32(bound as i32))
+        b.lt(ring.block.warp, bound)
     };
     let scans = role(b, schedule.warps);
     let reduces = role(b, schedule.reduce_warps);
@@ -112,8 +112,7 @@ impl<'s> Ring<'s> {
     pub(super) fn declare(b: &mut Builder, layout: &'s Layout<'s>) -> Ring<'s> {
         let schedule = layout.schedule;
         let up = |b: &mut Builder, size: Operand, tile: u32| {
-            let up = b.add(size, Operand::i64(i64::from(tile) - 1));
-            let tiles = b.binary(Binary::Div, up, Operand::i64(i64::from(tile)));
+            let tiles = b.div_ceil(size, tile);
             b.convert(Ty::I32, tiles)
         };
         let time_tiles = up(b, layout.len, schedule.tile_rows());
@@ -155,17 +154,16 @@ impl<'s> Ring<'s> {
         let schedule = self.layout.schedule;
         let scan = b.binary(Binary::Rem, tile, self.scans);
         let order = b.binary(Binary::Div, tile, self.scans);
-        let row = b.binary(Binary::Div, scan, self.column_groups);
-        let group = b.binary(Binary::Rem, scan, self.column_groups);
-        let place = if self.layout.reverse() {
-            let last = b.sub(self.time_tiles, Operand::i32(1));
+        let [row, group] = b.div_rem(scan, self.column_groups);
+        let place = if self.layout.scan.reverse {
+            let last = b.sub(self.time_tiles, 1);
             b.sub(last, order)
         } else {
             order
         };
         let [place, group, row] = [place, group, row].map(|x| b.convert(Ty::I64, x));
-        let time = b.mul(place, Operand::i64(i64::from(schedule.tile_rows())));
-        let column = b.mul(group, Operand::i64(i64::from(schedule.tile_columns())));
+        let time = b.mul(place, schedule.tile_rows());
+        let column = b.mul(group, schedule.tile_columns());
         let outer = self.layout.args.indices(b, row, self.layout.stage.outer_axes().without(self.layout.lane));
         Tile { scan, order, time, column, outer }
     }
@@ -174,9 +172,9 @@ impl<'s> Ring<'s> {
     pub(super) fn place(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> (Place, RingPlace) {
         let schedule = self.layout.schedule;
         let warp_rows = (32 / schedule.lanes * schedule.steps) as i32;
-        let warp_row = b.mul(span, Operand::i32(warp_rows));
+        let warp_row = b.mul(span, warp_rows);
         let lane_time = self.lane_time(b);
-        let lane_row = b.mul(lane_time, Operand::i32(schedule.steps as i32));
+        let lane_row = b.mul(lane_time, schedule.steps);
         let row = b.add(warp_row, lane_row);
         let column = self.lane_column(b);
         let [wide_row, wide_column] = [row, column].map(|x| b.convert(Ty::I64, x));
@@ -189,32 +187,32 @@ impl<'s> Ring<'s> {
     /// The lane's position along time within its warp, `i32`.
     pub(super) fn lane_time(&self, b: &mut Builder) -> Operand {
         let shift = self.layout.schedule.lanes.trailing_zeros();
-        b.binary(Binary::Shr, self.block.lane, Operand::i32(shift as i32))
+        b.binary(Binary::Shr, self.block.lane, shift)
     }
 
     /// The lane's first column within the tile, `i32`.
     pub(super) fn lane_column(&self, b: &mut Builder) -> Operand {
         let schedule = self.layout.schedule;
-        let lane = b.binary(Binary::And, self.block.lane, Operand::i32(schedule.lanes as i32 - 1));
-        b.mul(lane, Operand::i32(schedule.vector as i32))
+        let lane = b.binary(Binary::And, self.block.lane, schedule.lanes as i32 - 1);
+        b.mul(lane, schedule.vector)
     }
 
     /// Time laid over the lanes of a warp.
     pub(super) fn time_lanes(&self, b: &mut Builder) -> WarpAxis {
         let lanes = self.layout.schedule.lanes;
-        WarpAxis { position: self.lane_time(b), count: 32 / lanes, stride: lanes, reverse: self.layout.reverse() }
+        WarpAxis { position: self.lane_time(b), count: 32 / lanes, stride: lanes, reverse: self.layout.scan.reverse }
     }
 
     /// Where the columns of a slot begin, `i32`.
     pub(super) fn slot_columns(&self, b: &mut Builder, slot: Operand) -> Operand {
-        b.mul(slot, Operand::i32(self.layout.schedule.tile_columns() as i32))
+        b.mul(slot, self.layout.schedule.tile_columns())
     }
 
     /// Where the columns of a span of a slot begin, spans in the order of the scan; `i32`.
     pub(super) fn span_columns(&self, b: &mut Builder, slot: Operand, span: Operand) -> Operand {
         let warps = self.layout.schedule.warps as i32;
-        let order = if self.layout.reverse() { b.sub(Operand::i32(warps - 1), span) } else { span };
-        let base = b.mul(slot, Operand::i32(warps));
+        let order = if self.layout.scan.reverse { b.sub(Operand::i32(warps - 1), span) } else { span };
+        let base = b.mul(slot, warps);
         let entry = b.add(base, order);
         self.slot_columns(b, entry)
     }
@@ -249,8 +247,8 @@ impl<'s> Ring<'s> {
     /// Groups of a scan and one more, `i32`.
     fn groups(&self, b: &mut Builder) -> Operand {
         let group = self.layout.schedule.group as i32;
-        let up = b.add(self.time_tiles, Operand::i32(2 * group - 1));
-        b.binary(Binary::Div, up, Operand::i32(group))
+        let up = b.add(self.time_tiles, 2 * group - 1);
+        b.binary(Binary::Div, up, group)
     }
 
     /// Word of a column of entry `entry` of scan `scan`, each scan having `entries`, after `region` entries.
@@ -266,8 +264,8 @@ impl<'s> Ring<'s> {
         let before = b.mul(scan, entries);
         let number = b.add(before, entry);
         let number = b.add(region, number);
-        let columns = b.mul(number, Operand::i64(i64::from(self.layout.schedule.tile_columns())));
+        let columns = b.mul(number, self.layout.schedule.tile_columns());
         let place = b.add(columns, column);
-        b.mul(place, Operand::i64(i64::from(padded(self.words))))
+        b.mul(place, padded(self.words))
     }
 }

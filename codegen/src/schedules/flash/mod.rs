@@ -161,7 +161,7 @@ impl<'s> FlashKernel<'s> {
         }
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let [group, member] = b.div_rem(lane, 4);
         let BlockRows { outer, first_row, part } = BlockRows::of(b, stage, &args, form, schedule);
         let mut kernel = FlashKernel {
             stage,
@@ -214,8 +214,8 @@ impl<'s> FlashKernel<'s> {
     fn rematerialised(&self, b: &mut Builder) -> Self {
         let Some(rematerialiser) = self.rematerialiser else { return self.clone() };
         let thread = rematerialiser.of(b, self.thread);
-        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let [warp, lane] = b.div_rem(thread, WARP);
+        let [group, member] = b.div_rem(lane, 4);
         let outer = rematerialiser.outer(b, &self.outer);
         let first_row = rematerialiser.read(b, self.outer.len());
         let first_row = b.convert(Ty::I32, first_row);
@@ -253,10 +253,10 @@ impl<'s> FlashKernel<'s> {
     fn first_row_of_warp(&self, b: &mut Builder) -> Operand {
         let Flash { repeat, unit, .. } = *self.schedule;
         match unit {
-            Unit::Warp => b.mul(self.warp, Operand::i32((ROWS * repeat) as i32)),
+            Unit::Warp => b.mul(self.warp, ROWS * repeat),
             Unit::Warpgroup => {
-                let own = b.binary(Binary::Rem, self.warp, Operand::i32(4));
-                let own = b.mul(own, Operand::i32(ROWS as i32));
+                let own = b.binary(Binary::Rem, self.warp, 4);
+                let own = b.mul(own, ROWS);
                 let first = self.first_row_of_group(b);
                 b.add(first, own)
             }
@@ -265,8 +265,8 @@ impl<'s> FlashKernel<'s> {
 
     /// The first row of the warpgroup in the block's tiles.
     fn first_row_of_group(&self, b: &mut Builder) -> Operand {
-        let group = b.binary(Binary::Div, self.warp, Operand::i32(4));
-        b.mul(group, Operand::i32((4 * ROWS * self.schedule.repeat) as i32))
+        let group = b.binary(Binary::Div, self.warp, 4);
+        b.mul(group, 4 * ROWS * self.schedule.repeat)
     }
 
     /// The distance in rows from one block of 16 rows of a warp to its next.
@@ -289,9 +289,9 @@ impl<'s> FlashKernel<'s> {
             let (row, half) = left_rows(b, self.lane);
             return vec![tile.lanes(b, row, half)];
         }
-        let half = b.binary(Binary::Div, self.group, Operand::i32(4));
-        let twice = b.mul(self.member, Operand::i32(2));
-        let next = b.add(twice, Operand::i32(1));
+        let half = b.binary(Binary::Div, self.group, 4);
+        let twice = b.mul(self.member, 2);
+        let next = b.add(twice, 1);
         [twice, next].map(|row| tile.lanes(b, row, half)).to_vec()
     }
 }

@@ -7,7 +7,7 @@ use super::span::Need;
 use super::{LookBackKernel, Tile};
 use crate::block::carry::{Fields, assign, select};
 use crate::block::ring::RingStage;
-use crate::build::Builder;
+use crate::build::{Builder, operands};
 use crate::tile::{Operand, Reg};
 
 /// A state that a loop carries.
@@ -15,11 +15,11 @@ struct Carried(Vec<Reg>);
 
 impl Carried {
     fn new(b: &mut Builder, fields: &[Operand]) -> Carried {
-        Carried(fields.iter().map(|x| b.var(*x)).collect())
+        Carried(b.vars(fields))
     }
 
     fn now(&self) -> Fields {
-        self.0.iter().map(|r| Operand::Reg(*r)).collect()
+        operands(&self.0)
     }
 }
 
@@ -30,14 +30,14 @@ impl LookBackKernel<'_> {
         let kept = b.var(Operand::bool(true));
         let sum = Carried::new(b, &self.monoid.identity());
         let count = Operand::i32(self.schedule.vectors as i32);
-        b.for_(Operand::i32(0), count, Operand::i32(1), |b, turn| {
-            let stretch = if self.reverse() {
-                let last = b.sub(count, Operand::i32(1));
+        b.for_(Operand::i32(0), count, 1, |b, turn| {
+            let stretch = if self.scan.reverse {
+                let last = b.sub(count, 1);
                 b.sub(last, turn)
             } else {
                 turn
             };
-            let first = b.eq(turn, Operand::i32(0));
+            let first = b.eq(turn, 0);
             self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first), kept);
         });
         b.arrive(self.block.empty, stage);
@@ -55,7 +55,7 @@ impl LookBackKernel<'_> {
         kept: Reg,
     ) {
         let span = self.load_stretch(b, tile, (self.block.warp, stretch), stage, Need::All);
-        let mut places = self.places(b, &span, self.reverse());
+        let mut places = self.places(b, &span, self.scan.reverse);
         let total = self.stretch_total(b, &places[0]);
         let inclusive = self.monoid.warp_scan(b, total, &self.lanes());
         let (exclusive, total) = self.exclusive_and_total(b, &inclusive);
@@ -77,7 +77,7 @@ impl LookBackKernel<'_> {
     pub(super) fn reduce_by_stretches(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> Fields {
         let kept = Carried::new(b, &self.monoid.identity());
         let count = self.schedule.vectors;
-        b.for_(Operand::i32(0), Operand::i32(count as i32), Operand::i32(1), |b, stretch| {
+        b.for_(Operand::i32(0), count, 1, |b, stretch| {
             let part = self.load_stretch(b, tile, (span, stretch), stage, Need::Elements);
             let places = self.places(b, &part, self.masks_aggregates());
             let total = self.stretch_total(b, &places[0]);

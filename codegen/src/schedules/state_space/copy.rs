@@ -62,7 +62,7 @@ impl StateSpaceKernel<'_> {
     fn meet(&self, b: &mut Builder, team: Operand) {
         let threads = self.schedule.team_threads();
         for k in 0..self.schedule.teams {
-            let own = b.eq(team, Operand::i32(k as i32));
+            let own = b.eq(team, k);
             b.if_(own, |b| b.push(Stmt::Barrier { id: BARRIER + k, threads }));
         }
     }
@@ -256,7 +256,7 @@ impl StateSpaceKernel<'_> {
 
     pub(crate) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
         for (k, part) in values.chunks(CHUNK as usize).enumerate() {
-            let at = b.add(at, Operand::i32((k as u32 * CHUNK) as i32));
+            let at = b.add(at, k as u32 * CHUNK);
             b.store(memory, at, part, None);
         }
     }
@@ -287,7 +287,7 @@ impl Anchors {
         let start = Time { first: Operand::i64(0), steps: Operand::i32(0) };
         let first = kernel.source(b, tile, &start, &pieces[0], shape.width).offset(b, tensor, 0).0;
         let stride = kernel.args.stride(tensor, axis);
-        let step = b.mul(stride, Operand::i64(i64::from(step)));
+        let step = b.mul(stride, step);
         self.0.insert(tensor, (first, step));
     }
 

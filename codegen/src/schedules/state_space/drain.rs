@@ -94,7 +94,7 @@ impl StateSpaceKernel<'_> {
         let values: Vec<Operand> =
             (0..shape.width).map(|step| evaluator.value(b, &mut source, value, StateStep { state: 0, step })).collect();
         let (offset, exists) = source.global.offset(b, tensor, 0);
-        b.store(self.global(tensor), offset, &values, Some(exists));
+        b.store(self.args.memory(tensor), offset, &values, Some(exists));
     }
 }
 
@@ -141,7 +141,7 @@ impl Drain<'_, '_> {
             let zero = crate::build::zero(b.elem(array).value());
             let width = self.global.width;
             let steps = (0..width.div_ceil(CHUNK)).flat_map(|k| {
-                let at = b.add(at, Operand::i32((k * CHUNK) as i32));
+                let at = b.add(at, k * CHUNK);
                 b.load(array, at, width.min(CHUNK), None, zero)
             });
             let steps = steps.collect();

@@ -2,6 +2,7 @@
 
 use super::StateSpaceKernel;
 use crate::abi::Tensor;
+use crate::block::args::index_of;
 use crate::block::state_step::{Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::tile::Operand;
@@ -67,12 +68,12 @@ impl<'k, 's> Global<'k, 's> {
     fn elements(&self, b: &mut Builder, param: u32, state: u32, width: u32) -> Vec<Operand> {
         let (kernel, tensor) = (self.kernel, Tensor::Param(param));
         let (offset, exists) = self.offset(b, tensor, state);
-        let memory = kernel.global(tensor);
+        let memory = kernel.args.memory(tensor);
         let elem = b.elem(memory);
         let access = width.min(16 / elem.bytes().unwrap_or(16) as u32);
         let mut elements = vec![];
         for part in 0..width / access {
-            let at = b.add(offset, Operand::i64(i64::from(part * access)));
+            let at = b.add(offset, part * access);
             elements.extend(b.load(memory, at, access, Some(exists), zero(elem.value())));
         }
         elements
@@ -90,10 +91,10 @@ impl<'k, 's> Global<'k, 's> {
         }
         if kernel.values.row.is_none() {
             // The block has one row; what would be its others must not write.
-            exists = b.eq(self.row, Operand::i32(0));
+            exists = b.eq(self.row, 0);
         }
         if axes.contains(&kernel.values.state) {
-            let own = b.add(self.state, Operand::i32(state as i32));
+            let own = b.add(self.state, state);
             indices.push((kernel.values.state, b.convert(Ty::I64, own)));
             let inside = b.lt(own, kernel.state_count);
             exists = b.and(exists, inside);
@@ -114,13 +115,13 @@ impl<'k, 's> Global<'k, 's> {
     fn index(&self, b: &mut Builder, axis: Axis, at: StateStep) -> Operand {
         let kernel = self.kernel;
         if axis == kernel.scan.axis {
-            return b.add(self.steps.first, Operand::i64(i64::from(at.step)));
+            return b.add(self.steps.first, at.step);
         }
         if axis == kernel.values.state {
-            let own = b.add(self.state, Operand::i32(at.state as i32));
+            let own = b.add(self.state, at.state);
             return b.convert(Ty::I64, own);
         }
-        if Some(axis) == kernel.values.row { self.row_index(b) } else { kernel.outer_index(axis) }
+        if Some(axis) == kernel.values.row { self.row_index(b) } else { index_of(&kernel.block.outer, axis) }
     }
 }
 

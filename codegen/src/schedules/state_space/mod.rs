@@ -40,7 +40,6 @@ pub(crate) use strategy::States;
 pub use work::{Work, work};
 
 use super::{LowerError, Strategy};
-use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
 use crate::block::reads::used_fields;
@@ -176,8 +175,7 @@ impl<'s> StateSpaceKernel<'s> {
         let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
         let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
         let len = args.size(scan.axis);
-        let up = b.add(len, Operand::i64(i64::from(schedule.steps) - 1));
-        let tile_count = b.binary(Binary::Div, up, Operand::i64(i64::from(schedule.steps)));
+        let tile_count = b.div_ceil(len, schedule.steps);
         let tile_count = b.convert(Ty::I32, tile_count);
         let state_count = b.convert(Ty::I32, args.size(state));
         let block = Block::find(b, &args, stage, values.row, schedule.rows());
@@ -207,14 +205,14 @@ impl<'s> StateSpaceKernel<'s> {
 
     fn body(&self, b: &mut Builder) {
         self.start(b);
-        let walks = b.lt(self.warp, Operand::i32(self.schedule.warps as i32));
+        let walks = b.lt(self.warp, self.schedule.warps);
         b.if_else(walks, |b| self.walk_role(b), |b| self.copy_role(b));
     }
 
     /// Initialises the mbarriers, by one thread, and clears the columns that the walk reads ahead of a tile's end.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
-        let first = b.eq(thread, Operand::i32(0));
+        let first = b.eq(thread, 0);
         let arrivals = self.schedule.team_threads() * self.arrivals_per_thread();
         b.if_(first, |b| {
             for i in 0..self.schedule.stages {
@@ -227,9 +225,9 @@ impl<'s> StateSpaceKernel<'s> {
         let column = if self.scan.reverse { 0 } else { self.schedule.steps };
         for (tile, array) in self.values.tiles.iter().zip(&self.tiles).filter(|(tile, _)| !tile.states) {
             let rows = Operand::i32((height(self.schedule, tile) * self.schedule.stages) as i32);
-            b.for_(thread, rows, Operand::i32(self.schedule.threads() as i32), |b, row| {
-                let at = b.mul(row, Operand::i32(self.pitch()));
-                let at = b.add(at, Operand::i32(column as i32));
+            b.for_(thread, rows, self.schedule.threads(), |b, row| {
+                let at = b.mul(row, self.pitch());
+                let at = b.add(at, column);
                 let nothing = zero(b.elem(Memory::Shared(*array)).value());
                 b.store(Memory::Shared(*array), at, &[nothing; CHUNK as usize], None);
             });
@@ -249,14 +247,7 @@ impl<'s> StateSpaceKernel<'s> {
 
     /// Whether steps that do not exist must leave the states alone: something is left to do after them.
     fn is_exact(&self) -> bool {
-        let finals = (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k));
-        self.scan.reverse || finals && !self.schedule.ends
-    }
-
-    /// The numbers below n, in the order of the scan.
-    fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
-        let reverse = self.scan.reverse;
-        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+        self.scan.reverse || self.stage.has_finals() && !self.schedule.ends
     }
 
     /// The tiles that the block walks, `i32`.
@@ -268,7 +259,7 @@ impl<'s> StateSpaceKernel<'s> {
     pub(crate) fn time(&self, b: &mut Builder, number: Operand) -> Time {
         let number = self.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
         let number = if self.scan.reverse {
-            let last = b.sub(self.tile_count, Operand::i32(1));
+            let last = b.sub(self.tile_count, 1);
             b.sub(last, number)
         } else {
             number
@@ -289,7 +280,7 @@ impl<'s> StateSpaceKernel<'s> {
     /// has been walked.
     pub(crate) fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, Operand, Operand)) {
         let at = Ring::cursor(b, Operand::i32(0), 0);
-        b.for_(Operand::i32(0), self.own_tiles(), Operand::i32(1), |b, number| {
+        b.for_(Operand::i32(0), self.own_tiles(), 1, |b, number| {
             b.wait(self.full, at.here());
             b.push(Stmt::SyncWarp);
             walk(b, at.stage.into(), number);
@@ -308,20 +299,11 @@ impl<'s> StateSpaceKernel<'s> {
         row: Operand,
         column: Operand,
     ) -> Operand {
-        let before = b.mul(stage, Operand::i32(height as i32 * self.pitch()));
-        let above = b.mul(row, Operand::i32(self.pitch()));
+        let before = b.mul(stage, height as i32 * self.pitch());
+        let above = b.mul(row, self.pitch());
         let at = b.add(before, above);
-        let at = b.add(at, Operand::i32(self.lead()));
+        let at = b.add(at, self.lead());
         b.add(at, column)
-    }
-
-    pub(crate) fn global(&self, tensor: Tensor) -> Memory {
-        Memory::Global(self.args.pointer(tensor))
-    }
-
-    /// The index along an outer axis other than that of the rows.
-    fn outer_index(&self, axis: Axis) -> Operand {
-        self.block.outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
     }
 }
 
@@ -340,8 +322,7 @@ impl Block {
             return Block { outer: vec![], first_row: Operand::i64(0), rows: Operand::i32(1) };
         };
         let size = args.size(axis);
-        let up = b.add(size, Operand::i64(i64::from(rows) - 1));
-        let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(rows)));
+        let groups = b.div_ceil(size, rows);
         let others = stage.outer_axes().without(axis);
         let (outer, group) = if others.is_empty() {
             (vec![], number)
@@ -349,9 +330,9 @@ impl Block {
             let point = b.binary(Binary::Div, number, groups);
             (args.indices(b, point, others), b.binary(Binary::Rem, number, groups))
         };
-        let first_row = b.mul(group, Operand::i64(i64::from(rows)));
+        let first_row = b.mul(group, rows);
         let left = b.sub(size, first_row);
-        let left = b.binary(Binary::Min, left, Operand::i64(i64::from(rows)));
+        let left = b.binary(Binary::Min, left, rows);
         Block { outer, first_row, rows: b.convert(Ty::I32, left) }
     }
 }

@@ -50,7 +50,7 @@ impl Segment {
         let left = b.sub(all, first);
         let is_last = b.ge(each, left);
         let tiles = b.binary(Binary::Min, left, each);
-        let tiles = b.binary(Binary::Max, tiles, Operand::i64(0));
+        let tiles = b.binary(Binary::Max, tiles, 0);
         let [first, tiles] = [first, tiles].map(|x| b.convert(Ty::I32, x));
         Some(Segment { number, first, tiles, is_last })
     }
@@ -122,11 +122,11 @@ impl StateSpaceKernel<'_> {
         let fields = self.monoid.operator.fields.len() as i64;
         let at = b.mul(segment, coordinates.rows);
         let at = b.add(at, coordinates.row);
-        let at = b.mul(at, Operand::i64(fields));
-        let own = b.add(coordinates.first, Operand::i64((part as u32 * CHUNK).into()));
+        let at = b.mul(at, fields);
+        let own = b.add(coordinates.first, part as u32 * CHUNK);
         let guard = coordinates.room.holds(b, own, coordinates.exists);
         let of_field = |field: i64| {
-            let at = b.add(at, Operand::i64(field));
+            let at = b.add(at, field);
             let at = b.mul(at, coordinates.room.row_len);
             b.add(at, own)
         };
@@ -152,9 +152,9 @@ impl StateSpaceKernel<'_> {
         let coordinates = self.carry_coordinates(b, row, first);
         // Several segments are loaded at once.
         let at_once = (LOADED_STATES / self.schedule.states).clamp(1, MOST_SEGMENTS);
-        b.for_(Operand::i64(0), segment.number, Operand::i64(at_once.into()), |b, first| {
+        b.for_(Operand::i64(0), segment.number, at_once, |b, first| {
             let of = |k: u32| {
-                let number = b.add(first, Operand::i64(k.into()));
+                let number = b.add(first, k);
                 let is_before = b.lt(number, segment.number);
                 (is_before, self.load_segment_carries(b, carries, &coordinates, number, is_before, states))
             };

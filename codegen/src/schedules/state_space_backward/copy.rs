@@ -29,7 +29,7 @@ impl StateSpaceBackwardKernel<'_> {
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
         let iterations = b.add(base.own_tiles(), stages);
-        b.for_(team, iterations, Operand::i32(teams as i32), |b, number| {
+        b.for_(team, iterations, teams, |b, number| {
             let refills = b.ge(number, stages);
             b.if_(refills, |b| {
                 let before = b.sub(number, stages);
@@ -121,7 +121,7 @@ impl StateSpaceBackwardKernel<'_> {
                         let (offset, exists) = to.offset(b, tensor, 0);
                         let from = base.element(b, shape.height, stage, piece.row, piece.column);
                         let values = self.steps(b, Memory::Shared(*array), from, shape.width);
-                        b.store(base.global(tensor), offset, &values, Some(exists));
+                        b.store(base.args.memory(tensor), offset, &values, Some(exists));
                     });
                 }
             });
@@ -133,7 +133,7 @@ impl StateSpaceBackwardKernel<'_> {
         let zero = crate::build::zero(b.elem(memory).value());
         let mut values = vec![];
         for first in (0..count).step_by(CHUNK as usize) {
-            let at = b.add(from, Operand::i32(first as i32));
+            let at = b.add(from, first);
             values.extend(b.load(memory, at, (count - first).min(CHUNK), None, zero));
         }
         values

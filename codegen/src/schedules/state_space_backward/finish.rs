@@ -68,7 +68,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (i, sum) in self.parts.row_totals.iter().enumerate() {
             let mut total: Operand = carry.totals.rows[i].into();
             for step in 0..count {
-                let at = b.add(column, Operand::i32(step as i32));
+                let at = b.add(column, step);
                 let exists = self.masks.row_totals[i].then(|| b.lt(at, tile.time.steps));
                 let term = Term { sum, at: StateStep { state: 0, step }, exists };
                 total = self.add_term(b, &mut evaluator, &mut source, &term, Some(total));
@@ -82,7 +82,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let at = self.base.element(b, self.schedule.block_rows(), tile.stage, row, column);
         for (array, values) in stores {
             for (part, values) in values.chunks(CHUNK as usize).enumerate() {
-                let at = b.add(at, Operand::i32((part as u32 * CHUNK) as i32));
+                let at = b.add(at, part as u32 * CHUNK);
                 b.store(Memory::Shared(array), at, values, Some(keeps));
             }
         }
@@ -113,7 +113,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             for (state, value) in values.iter().enumerate() {
                 let (offset, exists) = source.offset(b, tensor, state as u32);
                 let guard = b.and(guard, exists);
-                b.store(self.base.global(tensor), offset, &[(*value).into()], Some(guard));
+                b.store(self.base.args.memory(tensor), offset, &[(*value).into()], Some(guard));
             }
         }
     }
@@ -129,13 +129,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             sum = b.add(sum, other);
             distance /= 2;
         }
-        let leads = b.eq(lanes.position, Operand::i32(0));
+        let leads = b.eq(lanes.position, 0);
         if let Some(segment) = &self.base.segment {
             return self.store_row_total(b, lane, segment, i, sum, leads);
         }
         let (offset, exists) = lane.sources[0].offset(b, tensor, 0);
         let guard = b.and(leads, exists);
-        b.store(self.base.global(tensor), offset, &[sum], Some(guard));
+        b.store(self.base.args.memory(tensor), offset, &[sum], Some(guard));
     }
 }
 
@@ -152,7 +152,7 @@ impl Source for Finish<'_, '_> {
         }
         match kernel.parts.program.node(value).op {
             Op::Field(tuple, _) => Some(self.sums[&tuple][at.step as usize]),
-            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
+            Op::Index(_) => Some(b.add(self.first, at.step)),
             _ => None,
         }
     }

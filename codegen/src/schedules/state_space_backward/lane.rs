@@ -52,14 +52,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let bits = count.trailing_zeros();
         let all = Operand::i32(shift as i32);
         let position = b.binary(Binary::Shr, own, all);
-        let position = b.binary(Binary::And, position, Operand::i32(count as i32 - 1));
-        let upper = b.binary(Binary::Shr, own, Operand::i32((shift + bits) as i32));
+        let position = b.binary(Binary::And, position, count as i32 - 1);
+        let upper = b.binary(Binary::Shr, own, shift + bits);
         let upper = b.binary(Binary::Shl, upper, all);
         let lowest = b.binary(Binary::And, own, all);
         let number = b.binary(Binary::Or, upper, lowest);
         let rows = self.rows(b, warp, position, number);
         let row_exists = rows.iter().map(|row| b.lt(*row, self.base.block.rows)).collect();
-        let first = b.mul(position, Operand::i32(self.schedule.states as i32));
+        let first = b.mul(position, self.schedule.states);
         let state_exists = (0..self.schedule.states).map(|k| self.state_exists(b, first, k)).collect();
         let sources: Vec<Global> = rows.iter().map(|row| Global::timeless(&self.base, *row, first)).collect();
         let constants = sources.iter().map(|source| self.constants(b, source.clone(), roots)).collect();
@@ -69,26 +69,26 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// The rows of the block that a lane has.
     fn rows(&self, b: &mut Builder, warp: Operand, position: Operand, number: Operand) -> Vec<Operand> {
         let (rows, lanes) = (self.schedule.rows, self.schedule.lanes);
-        let before = b.mul(warp, Operand::i32((WARP / lanes * rows) as i32));
-        let first = b.mul(number, Operand::i32(rows as i32));
+        let before = b.mul(warp, WARP / lanes * rows);
+        let first = b.mul(number, rows);
         let first = b.add(before, first);
-        let high = b.binary(Binary::Shr, position, Operand::i32((lanes / rows).trailing_zeros() as i32));
+        let high = b.binary(Binary::Shr, position, (lanes / rows).trailing_zeros());
         let own_row = |b: &mut Builder, r: u32| {
-            let own = b.binary(Binary::Xor, high, Operand::i32(r as i32));
+            let own = b.binary(Binary::Xor, high, r);
             b.add(first, own)
         };
         (0..rows).map(|r| if rows == 1 { first } else { own_row(b, r) }).collect()
     }
 
     fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
-        let own = b.add(first, Operand::i32(k as i32));
+        let own = b.add(first, k);
         if self.schedule.padded { b.lt(own, self.base.state_count) } else { Operand::bool(true) }
     }
 
     /// A guard that holds where a chunk of the lane's states has room in memory.
     pub(super) fn holds(&self, b: &mut Builder, lane: &Lane, chunk: u32, guard: Operand) -> Operand {
-        let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
-        let first = b.add(first, Operand::i32((chunk * CHUNK) as i32));
+        let first = b.mul(lane.position, self.schedule.states);
+        let first = b.add(first, chunk * CHUNK);
         let first = b.convert(Ty::I64, first);
         self.scratch.room.holds(b, first, guard)
     }
@@ -120,7 +120,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// The lanes that have the same first row.
     pub(super) fn lanes(&self, b: &mut Builder, lane: &Lane) -> Lanes {
         let count = self.schedule.lanes / self.schedule.rows;
-        let position = b.binary(Binary::And, lane.position, Operand::i32(count as i32 - 1));
+        let position = b.binary(Binary::And, lane.position, count as i32 - 1);
         Lanes { count, stride: lane.stride, position, length: super::SUBTILE }
     }
 

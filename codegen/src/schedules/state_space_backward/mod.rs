@@ -57,7 +57,6 @@ use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special, Stmt};
 use masks::Masks;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
 use row_sums::RowSums;
 use scratch::{SEGMENT_CARRIES, Scratch};
 use subtile::TileAt;
@@ -199,7 +198,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     fn body(&self, b: &mut Builder) {
         self.start(b);
-        let walks = b.lt(self.base.warp, Operand::i32(self.schedule.warps as i32));
+        let walks = b.lt(self.base.warp, self.schedule.warps);
         b.if_else(
             walks,
             |b| {
@@ -227,7 +226,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
-        let first = b.eq(thread, Operand::i32(0));
+        let first = b.eq(thread, 0);
         let filled = self.schedule.team_threads() * self.base.arrivals_per_thread();
         let rings = [(self.base.full, filled), (self.base.done, self.schedule.warps * WARP)];
         b.if_(first, |b| {
@@ -280,8 +279,7 @@ fn base<'s>(
     let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
     let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
     let len = args.size(scan.axis);
-    let up = b.add(len, Operand::i64(i64::from(schedule.steps) - 1));
-    let tile_count = b.binary(Binary::Div, up, Operand::i64(i64::from(schedule.steps)));
+    let tile_count = b.div_ceil(len, schedule.steps);
     let tile_count = b.convert(Ty::I32, tile_count);
     let state_count = b.convert(Ty::I32, args.size(parts.state));
     let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());

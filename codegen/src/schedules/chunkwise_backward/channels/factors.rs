@@ -50,7 +50,7 @@ impl ChunkwiseBackwardKernel<'_> {
         channel: Operand,
         scale: Scale,
     ) -> [Operand; 2] {
-        let after = b.add(time, Operand::i32(1));
+        let after = b.add(time, 1);
         let own = self.sums_at(b, arrays, after, channel, 2);
         let border = self.sums_at(b, arrays, scale.border, channel, 2);
         [0, 1].map(|c| scale.power(b, own[c], border[c]))
@@ -86,8 +86,8 @@ impl ChunkwiseBackwardKernel<'_> {
             // Registers 0 and 1 have the first eight times, 1 and 3 the channels from the eighth on.
             let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
             register += 1;
-            let time = b.add(row, Operand::i32(rows as i32));
-            let channel = b.add(column, Operand::i32(channels as i32));
+            let time = b.add(row, rows);
+            let channel = b.add(column, channels);
             let powers = self.powers(b, arrays, time, channel, scale);
             self.scaled(b, pair, powers)
         })
@@ -104,7 +104,7 @@ impl ChunkwiseBackwardKernel<'_> {
     ) -> [Operand; 4] {
         let column = self.first_column(b);
         let time = b.add(first, column);
-        let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
+        let channels = [0, COLUMNS].map(|by| b.add(channel, by));
         let borders = channels.map(|channel| self.sums_at(b, arrays, scale.border, channel, 1)[0]);
         let mut register = 0;
         packed.map(|pair| {
@@ -112,7 +112,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS);
             register += 1;
             let powers = [0, 1].map(|k| {
-                let after = b.add(time, Operand::i32((times + k + 1) as i32));
+                let after = b.add(time, times + k + 1);
                 let own = self.sums_at(b, arrays, after, channels[of], 1)[0];
                 scale.power(b, own, borders[of])
             });

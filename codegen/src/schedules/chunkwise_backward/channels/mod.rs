@@ -150,8 +150,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The row of the sums at the start of the warp's 16 times, or so many times 16 further.
     fn border(&self, b: &mut Builder, by: i32) -> Operand {
-        let block = b.add(self.block, Operand::i32(by));
-        b.mul(block, Operand::i32(ROWS as i32))
+        let block = b.add(self.block, by);
+        b.mul(block, ROWS)
     }
 
     /// Whether the cotangents of the logarithms are written.
