@@ -1,6 +1,7 @@
 //! Values from global memory, at one row and, where they depend on them, at states and steps.
 
-use super::StateSpaceKernel;
+use super::pieces::Piece;
+use super::{StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::args::index_of;
 use crate::block::state_step::{Source, StateStep};
@@ -43,8 +44,17 @@ impl<'k, 's> Global<'k, 's> {
         Global { kernel, row, state, steps, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
-    /// Values at `width` steps of a row and a state.
-    pub(crate) fn at(kernel: &'k StateSpaceKernel<'s>, row: Operand, state: Operand, steps: Steps, width: u32) -> Self {
+    /// Values at a row, from a state on, at the `width` steps of a piece of a tile.
+    pub(crate) fn at(
+        b: &mut Builder,
+        kernel: &'k StateSpaceKernel<'s>,
+        (row, state): (Operand, Operand),
+        time: &Time,
+        piece: &Piece,
+        width: u32,
+    ) -> Self {
+        let column = b.convert(Ty::I64, piece.column);
+        let steps = Steps { first: b.add(time.first, column), exists: b.lt(piece.column, time.steps) };
         Global { kernel, row, state, steps, width, known: HashMap::new(), loaded: HashMap::new() }
     }
 
@@ -83,10 +93,10 @@ impl<'k, 's> Global<'k, 's> {
     pub(crate) fn offset(&self, b: &mut Builder, tensor: Tensor, state: u32) -> (Operand, Operand) {
         let kernel = self.kernel;
         let axes = crate::abi::axes(kernel.stage, tensor).to_vec();
-        let (mut indices, mut exists) = (kernel.block.outer.clone(), Operand::bool(true));
+        let (mut indices, mut exists) = (kernel.frame.block.outer.clone(), Operand::bool(true));
         if let Some(axis) = kernel.values.row.filter(|a| axes.contains(a)) {
             indices.push((axis, self.row_index(b)));
-            let inside = b.lt(self.row, kernel.block.rows);
+            let inside = b.lt(self.row, kernel.frame.block.rows);
             exists = b.and(exists, inside);
         }
         if kernel.values.row.is_none() {
@@ -96,7 +106,7 @@ impl<'k, 's> Global<'k, 's> {
         if axes.contains(&kernel.values.state) {
             let own = b.add(self.state, state);
             indices.push((kernel.values.state, b.convert(Ty::I64, own)));
-            let inside = b.lt(own, kernel.state_count);
+            let inside = b.lt(own, kernel.frame.state_count);
             exists = b.and(exists, inside);
         }
         if axes.contains(&kernel.scan.axis) {
@@ -109,7 +119,7 @@ impl<'k, 's> Global<'k, 's> {
 
     fn row_index(&self, b: &mut Builder) -> Operand {
         let row = b.convert(Ty::I64, self.row);
-        b.add(self.kernel.block.first_row, row)
+        b.add(self.kernel.frame.block.first_row, row)
     }
 
     fn index(&self, b: &mut Builder, axis: Axis, at: StateStep) -> Operand {
@@ -121,7 +131,7 @@ impl<'k, 's> Global<'k, 's> {
             let own = b.add(self.state, at.state);
             return b.convert(Ty::I64, own);
         }
-        if Some(axis) == kernel.values.row { self.row_index(b) } else { index_of(&kernel.block.outer, axis) }
+        if Some(axis) == kernel.values.row { self.row_index(b) } else { index_of(&kernel.frame.block.outer, axis) }
     }
 }
 

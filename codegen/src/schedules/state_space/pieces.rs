@@ -88,7 +88,7 @@ impl StateSpaceKernel<'_> {
 
     /// The number of the warp's team, `i32`.
     pub(crate) fn team(&self, b: &mut Builder) -> Operand {
-        let own = b.sub(self.warp, self.schedule.warps);
+        let own = b.sub(self.frame.warp, self.schedule.warps);
         b.binary(Binary::Div, own, self.schedule.copy_warps / self.schedule.teams)
     }
 

@@ -92,8 +92,8 @@ impl Saved {
     pub(crate) fn find(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Saved {
         let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
         let point = point(b, kernel, block_rows);
-        let subtiles = b.div_ceil(kernel.len, SUBTILE);
-        let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.state_count));
+        let subtiles = b.div_ceil(kernel.frame.len, SUBTILE);
+        let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.frame.state_count));
         let room = Room::find(b, schedule.capacity(), schedule.padded, states);
         Saved { point, subtiles, rows, room }
     }
@@ -127,7 +127,7 @@ impl StateSpaceKernel<'_> {
     ) {
         let subtile = b.binary(Binary::Div, step, SUBTILE);
         let row = b.convert(Ty::I64, row);
-        let row = b.add(self.block.first_row, row);
+        let row = b.add(self.frame.block.first_row, row);
         let at = saved.element(b, subtile, row);
         let first = b.convert(Ty::I64, first);
         let at = b.add(at, first);

@@ -93,9 +93,9 @@ pub(super) struct CarryCoordinates {
 impl StateSpaceKernel<'_> {
     /// The coordinates of a row of the block (`i32`) from a state (`i32`) on.
     fn carry_coordinates(&self, b: &mut Builder, row: Operand, state: Operand) -> CarryCoordinates {
-        let exists = b.lt(row, self.block.rows);
+        let exists = b.lt(row, self.frame.block.rows);
         let own = b.convert(Ty::I64, row);
-        let own = b.add(self.block.first_row, own);
+        let own = b.add(self.frame.block.first_row, own);
         let row = match self.values.row {
             None => own,
             Some(axis) => {
@@ -105,7 +105,7 @@ impl StateSpaceKernel<'_> {
             }
         };
         let rows = self.args.rows(b, self.stage.outer_axes());
-        let states = b.convert(Ty::I64, self.state_count);
+        let states = b.convert(Ty::I64, self.frame.state_count);
         let room = Room::find(b, self.schedule.capacity(), self.schedule.padded, states);
         CarryCoordinates { row, rows, room, first: b.convert(Ty::I64, state), exists }
     }
@@ -135,7 +135,7 @@ impl StateSpaceKernel<'_> {
 
     /// Stores the elements that the steps of the block's segment combine to.
     pub(crate) fn store_segment_carries(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
-        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
+        let (Some(segment), Some(carries)) = (&self.frame.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
             let (indices, guard) = self.fields_at(b, &coordinates, segment.number, part);
@@ -148,7 +148,7 @@ impl StateSpaceKernel<'_> {
 
     /// Applies the elements of the segments before the block's own to its states.
     pub(crate) fn join(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
-        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
+        let (Some(segment), Some(carries)) = (&self.frame.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
         // Several segments are loaded at once.
         let at_once = (LOADED_STATES / self.schedule.states).clamp(1, MOST_SEGMENTS);

@@ -5,8 +5,9 @@
 //! reason what does not depend on states is loaded one chunk ahead.
 
 use super::global::Global;
+use super::lane::LanePlace;
 use super::saved::Saved;
-use super::{CHUNK, StateSpaceKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
@@ -61,30 +62,18 @@ impl StateSpaceKernel<'_> {
     /// The lane's coordinates, and the values that it keeps.
     fn lane(&self, b: &mut Builder) -> Lane<'_, '_> {
         let count = self.schedule.lanes;
-        let shift = u32::from((2..=16).contains(&count));
-        let bits = count.trailing_zeros();
-        let position = b.binary(Binary::Shr, self.lane, shift);
-        let position = b.binary(Binary::And, position, count as i32 - 1);
-        let upper = b.binary(Binary::Shr, self.lane, shift + bits);
-        let upper = b.binary(Binary::Shl, upper, shift);
-        let lowest = b.binary(Binary::And, self.lane, shift);
-        let own = b.binary(Binary::Or, upper, lowest);
-        let before = b.mul(self.warp, WARP / count);
-        let row = b.add(before, own);
+        let LanePlace { position, number, stride } = LanePlace::of(b, self.frame.lane, count);
+        let before = b.mul(self.frame.warp, WARP / count);
+        let row = b.add(before, number);
         let first_state = b.mul(position, self.schedule.states);
         let source = Global::timeless(self, row, first_state);
         let constants = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         let exists = (0..self.schedule.states).map(|k| self.state_exists(b, first_state, k)).collect();
-        let lanes = Lanes { count, stride: 1 << shift, position, length: CHUNK };
+        let lanes = Lanes { count, stride, position, length: CHUNK };
         let saved = self.schedule.save.then(|| Saved::find(b, self, self.schedule.rows()));
         let mut lane = Lane { lanes, row, first_state, exists, constants, source, states: vec![], saved };
         self.constants(b, &mut lane);
         lane
-    }
-
-    fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
-        let own = b.add(first, k);
-        if self.schedule.padded { b.lt(own, self.state_count) } else { Operand::bool(true) }
     }
 
     /// Computes what does not change in time, and the initial states.
@@ -123,7 +112,7 @@ impl StateSpaceKernel<'_> {
             } else {
                 row
             };
-            bases.push(self.element(b, height(self.schedule, tile), stage, row, Operand::i32(0)));
+            bases.push(self.element(b, self.height(tile), stage, row, Operand::i32(0)));
         }
         let first = lane.lanes.first_step(b);
         let sum = |b: &mut Builder| self.element(b, self.schedule.rows(), stage, lane.row, first);
@@ -196,7 +185,7 @@ impl StateSpaceKernel<'_> {
         let first = b.eq(half, if self.scan.reverse { CHUNK as i32 } else { 0 });
         let begins = b.eq(at, 0);
         let first = b.binary(Binary::Or, first, begins);
-        let (inside, row) = (b.lt(column, tile.time.steps), b.lt(lane.row, self.block.rows));
+        let (inside, row) = (b.lt(column, tile.time.steps), b.lt(lane.row, self.frame.block.rows));
         let guard = b.and(inside, row);
         let guard = b.and(guard, first);
         let column = b.convert(Ty::I64, column);
@@ -356,7 +345,7 @@ impl StateSpaceKernel<'_> {
     /// Writes the outputs that depend on the states at the end of time.
     fn finals(&self, b: &mut Builder, lane: &Lane) {
         let program = &self.stage.program;
-        let ended = self.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
+        let ended = self.frame.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
         for k in (0..program.outputs.len()).filter(|k| self.stage.is_final(*k)) {
             let (tensor, output) = (Tensor::Output(k as u32), &program.outputs[k]);
             let each = output.axes.contains(&self.values.state);

@@ -93,10 +93,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (k, given) in self.parts.given.iter().enumerate() {
             match given {
                 Given::Initial => {
-                    let last = self.base.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
+                    let last = self.base.frame.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
                     self.write_states(b, lane, (k, last), &carry.cotangents);
                 }
-                Given::States(i) => match &self.base.segment {
+                Given::States(i) => match &self.base.frame.segment {
                     Some(segment) => self.store_state_totals(b, lane, segment, *i, &carry.totals.states[*i]),
                     None => self.write_states(b, lane, (k, Operand::bool(true)), &carry.totals.states[*i]),
                 },
@@ -130,7 +130,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             distance /= 2;
         }
         let leads = b.eq(lanes.position, 0);
-        if let Some(segment) = &self.base.segment {
+        if let Some(segment) = &self.base.frame.segment {
             return self.store_row_total(b, lane, segment, i, sum, leads);
         }
         let (offset, exists) = lane.sources[0].offset(b, tensor, 0);

@@ -99,7 +99,7 @@ impl StateSpaceBackwardKernel<'_> {
         let own = b.mul(lane.number, sums.lanes);
         let own = b.add(own, lane.position);
         let own = b.mul(own, CHUNK);
-        let first = b.mul(self.base.warp, shape.heap() * CHUNK);
+        let first = b.mul(self.base.frame.warp, shape.heap() * CHUNK);
         let own = b.add(own, first);
         for (half, values) in values.chunks(CHUNK as usize).enumerate() {
             let group = (sum as u32 * sums.batch + state) * 2 + half as u32;
@@ -113,12 +113,12 @@ impl StateSpaceBackwardKernel<'_> {
         let shape = sums.shape();
         b.push(Stmt::SyncWarp);
         for pass in 0..shape.outputs().div_ceil(WARP) {
-            let number = b.add(self.base.lane, pass * WARP);
+            let number = b.add(self.base.frame.lane, pass * WARP);
             let whole = shape.outputs() >= (pass + 1) * WARP;
             let held = if whole { Operand::bool(true) } else { b.lt(number, shape.outputs()) };
             b.if_(held, |b| {
                 let total = self.over_lanes(b, sums, number);
-                let at = self.ring_element(b, sums, (half, place), self.base.warp, number);
+                let at = self.ring_element(b, sums, (half, place), self.base.frame.warp, number);
                 b.store(Memory::Shared(sums.ring), at, &total, None);
             });
         }
@@ -130,7 +130,7 @@ impl StateSpaceBackwardKernel<'_> {
         let shape = sums.shape();
         let lanes = Operand::i32(sums.lanes as i32);
         let [group, position] = b.div_rem(number, lanes);
-        let first = b.mul(self.base.warp, shape.heap());
+        let first = b.mul(self.base.frame.warp, shape.heap());
         let group = b.mul(group, shape.pitch());
         let at = b.add(first, group);
         let at = b.add(at, position);

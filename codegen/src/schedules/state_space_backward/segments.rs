@@ -85,7 +85,7 @@ impl SegmentLayout {
 impl<'s> StateSpaceBackwardKernel<'s> {
     /// Emits the pass before the walk: every segment from a cotangent of zero.
     pub(super) fn carry_role(&self, b: &mut Builder) {
-        let Some(segment) = &self.base.segment else { return };
+        let Some(segment) = &self.base.frame.segment else { return };
         let lane = self.lane(b, &[self.parts.decay, self.parts.gain]);
         let registers = |b: &mut Builder, value: f64| {
             let value = Operand::Const(Ty::F32, Literal::Float(value));
@@ -144,7 +144,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// Takes the cotangents from the end of time to the block's segment.
     pub(super) fn join(&self, b: &mut Builder, lane: &Lane<'_, 's>, cotangents: &[Vec<Reg>]) {
-        let Some(segment) = &self.base.segment else { return };
+        let Some(segment) = &self.base.frame.segment else { return };
         let layout = self.segment_layout(b);
         b.for_(Operand::i64(0), segment.number, 1, |b, before| {
             for (r, regs) in cotangents.iter().enumerate() {
@@ -179,8 +179,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     ) -> Operand {
         let row = self.row_of_all(b, lane.rows[own_row]);
         let at = layout.carry(b, segment, row);
-        let position = b.mul(lane.position, self.schedule.states);
-        let position = b.convert(Ty::I64, position);
+        let position = self.first_place(b, lane);
         b.add(at, position)
     }
 
@@ -209,8 +208,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (r, values) in values.iter().enumerate() {
             let row = self.row_of_all(b, lane.rows[r]);
             let row = b.mul(row, layout.row_len);
-            let position = b.mul(lane.position, self.schedule.states);
-            let position = b.convert(Ty::I64, position);
+            let position = self.first_place(b, lane);
             let within = b.add(row, position);
             let at = self.total_index(b, &layout, segment, Total::States(i), within);
             for (state, value) in values.iter().enumerate() {

@@ -7,6 +7,7 @@ use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::copy::load_steps;
 use crate::schedules::state_space::saved::Saved;
 use crate::stage::kind::Sum;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
@@ -81,17 +82,17 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let nothing = zero(Ty::F32);
         let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
         let regs = (0..self.ahead()).map(|_| (0..lane_rows).map(|_| registers(b)).collect()).collect();
-        let tiles = b.mul(self.base.tile_count, self.schedule.steps / SUBTILE);
+        let tiles = b.mul(self.base.frame.tile_count, self.schedule.steps / SUBTILE);
         let last = b.sub(tiles, 1);
         let before = self
             .base
+            .frame
             .segment
             .as_ref()
             .map_or(Operand::i32(0), |segment| b.mul(segment.first, self.schedule.steps / SUBTILE));
         let number = if self.parts.reverse { before } else { b.sub(last, before) };
         let subtile = b.convert(Ty::I64, number);
-        let position = b.mul(lane.position, states);
-        let position = b.convert(Ty::I64, position);
+        let position = self.first_place(b, lane);
         let mut indices = vec![];
         for row in &lane.rows {
             let row = self.row_number(b, *row);
@@ -249,9 +250,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         column: Operand,
         count: u32,
     ) -> Vec<Operand> {
-        let height = super::height(self.schedule, &self.tiles.tiles[i]);
+        let height = self.base.height(&self.tiles.tiles[i]);
         let from = self.base.element(b, height, stage, row, column);
-        self.steps(b, Memory::Shared(self.base.tiles[i]), from, count)
+        load_steps(b, Memory::Shared(self.base.tiles[i]), from, count)
     }
 
     /// Loads the tiles with states, for one of the lane's states.
