@@ -2,6 +2,7 @@
 
 mod cut;
 mod page;
+pub mod testing;
 
 pub use cut::{Carry, Cut, SHOWN, Side, Tile};
 pub use page::{Section, fragment, page};
