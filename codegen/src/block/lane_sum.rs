@@ -1,6 +1,7 @@
-//! The sum over lanes of a warp, of several steps at once.
+//! Sums over lanes of a warp: of several steps at once, over all lanes or those beside one.
 
-use crate::build::Builder;
+use crate::build::{Builder, zero};
+use crate::target::WARP;
 use crate::tile::{Operand, Shuffle};
 use oplus_dsl::ir::Binary;
 
@@ -62,6 +63,55 @@ impl Lanes {
             distance /= 2;
         }
         steps
+    }
+}
+
+/// Combines what the lanes that are apart by these numbers have, one number after the other.
+pub(crate) fn over_lanes(b: &mut Builder, op: Binary, own: Operand, apart: &[u32]) -> Operand {
+    apart.iter().fold(own, |all, by| {
+        let other = b.shuffle(Shuffle::Xor, all, Operand::i32(*by as i32));
+        b.binary(op, all, other)
+    })
+}
+
+/// The sum of the lanes before, or of those behind, of a warp.
+pub(crate) fn sum_beside(b: &mut Builder, lane: Operand, own: Operand, side: Side) -> Operand {
+    let mut sum = own;
+    for by in [1, 2, 4, 8, 16] {
+        let other = b.shuffle(side.shuffle(), sum, Operand::i32(by));
+        let inside = match side {
+            Side::Before => b.ge(lane, by),
+            Side::Behind => b.lt(lane, WARP as i32 - by),
+        };
+        let both = b.add(sum, other);
+        sum = b.select(inside, both, sum);
+    }
+    let beside = b.shuffle(side.shuffle(), sum, Operand::i32(1));
+    let nothing = zero(b.ty(own));
+    match side {
+        Side::Before => {
+            let is_first = b.eq(lane, 0);
+            b.select(is_first, nothing, beside)
+        }
+        Side::Behind => {
+            let has_later = b.lt(lane, WARP - 1);
+            b.select(has_later, beside, nothing)
+        }
+    }
+}
+
+/// A side of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Lanes of smaller numbers.
+    Before,
+    /// Lanes of larger ones.
+    Behind,
+}
+
+impl Side {
+    fn shuffle(self) -> Shuffle {
+        if self == Side::Before { Shuffle::Up } else { Shuffle::Down }
     }
 }
 

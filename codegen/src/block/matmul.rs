@@ -32,6 +32,34 @@ pub(crate) fn map_left(
     })
 }
 
+/// Maps the packed pairs of a right factor over 16 of its columns, number `sixteen`, each with the row and the column of its first
+/// element; `row` and `column` are those of the thread's first pair.
+pub(crate) fn map_right(
+    b: &mut Builder,
+    packed: [Operand; 4],
+    row: Operand,
+    column: Operand,
+    sixteen: u32,
+    map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
+) -> [Operand; 4] {
+    let mut register = 0;
+    packed.map(|pair| {
+        // Registers 0 and 1 have the first eight rows, 1 and 3 the columns from the eighth on.
+        let (rows, columns) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
+        register += 1;
+        let row = b.add(row, rows);
+        let column = b.add(column, columns);
+        map(b, pair, row, column)
+    })
+}
+
+/// The two elements of a packed pair, each times a number.
+pub(crate) fn scale_pair(b: &mut Builder, elem: Elem, pair: Operand, by: [Operand; 2]) -> Operand {
+    let [low, high] = b.unpack(elem, pair);
+    let (low, high) = (b.mul(low, by[0]), b.mul(high, by[1]));
+    b.pack(elem, low, high)
+}
+
 /// Adds left·rightᵀ over the depth.
 pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, left: Factor, right: Factor) {
     if right.tile.elem == Elem::F32 {
@@ -99,9 +127,7 @@ pub(crate) fn scale_rows(b: &mut Builder, elem: Elem, packed: [Operand; 4], rows
         // Registers 0 and 2 have the first eight rows, 1 and 3 the others.
         let scale = rows[register % 2];
         register += 1;
-        let [low, high] = b.unpack(elem, pair);
-        let (low, high) = (b.mul(low, scale), b.mul(high, scale));
-        b.pack(elem, low, high)
+        scale_pair(b, elem, pair, [scale; 2])
     })
 }
 

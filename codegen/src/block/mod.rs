@@ -21,3 +21,4 @@ pub mod steps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tf32;
+pub(crate) mod thread;

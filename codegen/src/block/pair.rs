@@ -36,6 +36,14 @@ pub(crate) struct Index {
     pub exists: Operand,
 }
 
+impl Index {
+    /// The index along an axis, from one of 32 or 64 bits.
+    pub(crate) fn along(b: &mut Builder, args: &Args, at: Operand, axis: Axis) -> Index {
+        let at = b.convert(Ty::I64, at);
+        Index { at, exists: b.lt(at, args.size(axis)) }
+    }
+}
+
 /// The values known in a block of statements. What is known before a block is known inside; a block gets a copy.
 #[derive(Clone)]
 pub(crate) struct Values<'s> {

@@ -12,6 +12,7 @@
 use super::fragment::{Blocks, COLUMNS, Factor, ROWS, load_four, mma, zeros};
 use super::layout::Tile;
 use super::rematerialise::Rematerialiser;
+use super::thread::FragmentPlace;
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::{Binary, Literal};
@@ -276,19 +277,13 @@ pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen:
     })
 }
 
-/// The index of the first transposed element, of `f32`: of 16 columns of this number the thread's first one, in row 2t. The
-/// lane's coordinates are given, lane / 4 and t.
-pub(crate) fn first_transposed(
-    b: &mut Builder,
-    tile: &Tile,
-    [group, member]: [Operand; 2],
-    sixteen: Operand,
-) -> Operand {
+/// The index of the first transposed element, of `f32`: of 16 columns of this number the thread's first one, in row 2t.
+pub(crate) fn first_transposed(b: &mut Builder, tile: &Tile, place: FragmentPlace, sixteen: Operand) -> Operand {
     let piece = Operand::i32(tile.piece() as i32);
-    let [of_group, within] = b.div_rem(group, piece);
+    let [of_group, within] = b.div_rem(place.group, piece);
     let of_sixteen = b.mul(sixteen, ROWS / tile.piece());
     let piece = b.add(of_sixteen, of_group);
-    let row = b.mul(member, 2);
+    let row = place.column(b);
     let place = tile.piece_index(b, row, piece);
     b.add(place, within)
 }

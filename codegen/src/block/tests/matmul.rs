@@ -5,7 +5,7 @@ use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, multiply, multiply_in_time, zeros};
 use crate::build::Builder;
 use crate::tile::{Kernel, Memory, Operand, ParamKind, Stmt};
-use oplus_dsl::ir::Binary;
+
 use oplus_dsl::{Elem, Ty};
 
 /// Columns of the product: two blocks.

@@ -8,6 +8,7 @@ mod matmul;
 mod persistent;
 mod reads;
 mod ring;
+mod thread;
 mod words;
 
 use crate::build::Builder;

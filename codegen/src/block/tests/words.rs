@@ -4,7 +4,7 @@ use super::thread;
 use crate::block::carry::{from_words, to_words, words};
 use crate::build::Builder;
 use crate::simulate::{Buffer, Launch, Memory, Options, simulate};
-use crate::tile::{Memory as Place, Operand, ParamKind};
+use crate::tile::{Memory as Place, ParamKind};
 use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
 

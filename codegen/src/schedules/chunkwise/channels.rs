@@ -21,7 +21,7 @@ use super::decay::f32;
 use super::state::State;
 use super::walk::ReadFactors;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
-use crate::block::matmul::{Blocks, Factor, assign_blocks, block_values, block_vars, map_left, mma_two};
+use crate::block::matmul::{Blocks, Factor, assign_blocks, block_values, block_vars, map_left, map_right, mma_two};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
@@ -37,15 +37,15 @@ impl ChunkwiseKernel<'_> {
             false => self.read_state(b, queries, states),
         };
         let y = block_vars(b, &y);
-        let not_first = b.ne(self.warp, 0);
+        let not_first = b.ne(self.thread.warp, 0);
         b.if_(not_first, |b| {
-            let first = b.mul(self.warp, ROWS);
+            let first = b.mul(self.thread.warp, ROWS);
             let before = b.sub(first, 1);
             // In `tf32` scaled queries would take twice as many registers; there they are scaled again for every sub-chunk.
             let sixteens = if self.is_tf32 { 0 } else { self.schedule.depth / ROWS };
             let left: Blocks =
                 (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
-            b.for_(Operand::i32(0), self.warp, 1, |b, earlier| {
+            b.for_(Operand::i32(0), self.thread.warp, 1, |b, earlier| {
                 let scores = match self.is_tf32 {
                     true => self.tf32_scores(b, queries, keys, earlier, before),
                     false => self.scores_of_earlier(b, &left, keys, earlier, before),
@@ -54,7 +54,7 @@ impl ChunkwiseKernel<'_> {
             });
         });
         let scores = self.scores_of_own(b, queries, keys);
-        self.add_weighted(b, &y, scores, (in_time, self.warp));
+        self.add_weighted(b, &y, scores, (in_time, self.thread.warp));
         block_values(&y)
     }
 
@@ -74,7 +74,7 @@ impl ChunkwiseKernel<'_> {
     /// The warp's queries of 16 channels as a left factor, times what is left since a time, or since the chunk's start.
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
         let packed = queries.four(b, 0, sixteen, false);
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
             let mut exponents = self.sums_at(b, time, channel, 2);
             if let Some(since) = since {
@@ -96,17 +96,11 @@ impl ChunkwiseKernel<'_> {
     ) -> Blocks {
         let keys = self.sixteen_later(b, keys, earlier);
         let first = b.mul(earlier, ROWS);
-        let (row, column) = (b.add(first, self.group), self.first_column(b));
+        let (row, column) = (b.add(first, self.fragment.group), self.fragment.column(b));
         let mut scores: Blocks = vec![zeros(); 2];
         for (sixteen, left) in (0..).zip(left) {
             let packed = keys.four(b, 0, sixteen, false);
-            let mut register = 0;
-            let columns = packed.map(|pair| {
-                // Registers 0 and 1 have the first eight keys, 1 and 3 the channels from the eighth on.
-                let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
-                register += 1;
-                let time = b.add(row, rows);
-                let channel = b.add(column, channels);
+            let columns = map_right(b, packed, row, column, sixteen, |b, pair, time, channel| {
                 let exponents = self.sums_at(b, before, channel, 2);
                 let own = self.sums_at(b, time, channel, 2);
                 let exponents: Vec<Log> = exponents.iter().zip(own).map(|(sum, own)| sum.since(b, own)).collect();
@@ -119,8 +113,8 @@ impl ChunkwiseKernel<'_> {
 
     /// The scores of the warp's queries and its own keys up to each, channel by channel.
     fn scores_of_own(&self, b: &mut Builder, queries: Factor, keys: Factor) -> Blocks {
-        let (row, column) = (self.first_row(b), self.first_column(b));
-        let first = b.mul(self.warp, ROWS);
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
+        let first = b.mul(self.thread.warp, ROWS);
         let column = b.add(first, column);
         let rows = [0, COLUMNS].map(|by| b.add(row, by));
         let columns = [0, 1, COLUMNS, COLUMNS + 1].map(|by| b.add(column, by));
@@ -165,7 +159,7 @@ impl ChunkwiseKernel<'_> {
     /// Adds scores·gain·value of a sub-chunk to the outputs.
     fn add_weighted(&self, b: &mut Builder, y: &[[Reg; 4]], scores: Blocks, (in_time, sub_chunk): (Factor, Operand)) {
         let first = b.mul(sub_chunk, ROWS);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let column = b.add(first, column);
         let weights: Blocks = (0..)
             .zip(scores)
@@ -205,7 +199,7 @@ impl ChunkwiseKernel<'_> {
 
     /// The gains at the thread's two columns of a block.
     pub(super) fn gains_of(&self, b: &mut Builder, block: u32) -> [Operand; 2] {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let at = b.add(column, block * COLUMNS);
         let two = b.load(Memory::Shared(self.gains), at, 2, None, f32(0.0));
         [two[0], two[1]]
@@ -222,7 +216,7 @@ impl ChunkwiseKernel<'_> {
 
     /// The state scaled to the chunk's end, for blocks from a number on.
     fn left_of_state(&self, b: &mut Builder, first: u32, blocks: &[[Reg; 4]]) -> Blocks {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let left = (first..).zip(blocks).map(|(k, block)| {
             let channel = b.add(column, k * COLUMNS);
             let whole = self.sums_at(b, self.last_time(), channel, 2);
@@ -240,9 +234,9 @@ impl ChunkwiseKernel<'_> {
     /// The state at the chunk's end.
     fn advanced(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) -> Blocks {
         let mut sums = self.left_of_state(b, 0, &state.blocks);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         for pair in 0..sums.len() / 2 {
-            let channel = b.add(self.group, pair as u32 * ROWS);
+            let channel = b.add(self.fragment.group, pair as u32 * ROWS);
             let channels = [0, COLUMNS].map(|by| b.add(channel, by));
             let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {

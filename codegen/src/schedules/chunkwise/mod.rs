@@ -51,12 +51,13 @@ use crate::block::layout::{Tile, TileOf, TileShape};
 pub(crate) use crate::block::matmul::{COLUMNS, ROWS, zeros};
 use crate::block::pair::Values;
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::target::WARP;
-use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
+use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
@@ -166,12 +167,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) segment_carries: ParamId,
     /// The rematerialised outer indices, and whether the segment is the last.
     pub(crate) rematerialiser: Rematerialiser,
-    pub(crate) thread: Operand,
-    pub(crate) warp: Operand,
-    pub(crate) lane: Operand,
-    /// lane / 4 and lane mod 4.
-    pub(crate) group: Operand,
-    pub(crate) member: Operand,
+    pub(crate) thread: Thread,
+    pub(crate) fragment: FragmentPlace,
     /// The index along every outer axis.
     pub(crate) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`, where that has several.
@@ -217,8 +214,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let of_gains = if is_tf32 { times } else { 2 * times };
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [group, member] = b.div_rem(lane, 4);
+        let thread = Thread::of(b);
+        let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
         let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
@@ -250,10 +247,7 @@ impl<'s> ChunkwiseKernel<'s> {
             segment_carries,
             rematerialiser,
             thread,
-            warp,
-            lane,
-            group,
-            member,
+            fragment,
             outer,
             part,
         }
@@ -270,7 +264,7 @@ impl<'s> ChunkwiseKernel<'s> {
             args: &self.args,
             outer: &self.outer,
             threads: self.schedule.threads(),
-            thread: self.thread,
+            thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
@@ -290,7 +284,11 @@ impl<'s> ChunkwiseKernel<'s> {
         let source = self.source();
         let is_kept = source.vector > 1 && !self.is_scarce();
         let rolled = source.vector == 1 && self.is_scarce();
-        if is_kept { source } else { Source { thread: self.rematerialiser.of(b, self.thread), rolled, ..source } }
+        if is_kept {
+            source
+        } else {
+            Source { thread: self.rematerialiser.of(b, self.thread.number), rolled, ..source }
+        }
     }
 
     /// The kernel with thread coordinates that are rematerialised in every iteration, where single elements leave the
@@ -300,10 +298,9 @@ impl<'s> ChunkwiseKernel<'s> {
         if !self.is_scarce() || self.is_tf32 || self.schedule.vector > 1 {
             return None;
         }
-        let thread = self.rematerialiser.of(b, self.thread);
-        let [warp, lane] = b.div_rem(thread, WARP);
-        let [group, member] = b.div_rem(lane, 4);
-        Some(ChunkwiseKernel { thread, warp, lane, group, member, ..self.clone() })
+        let thread = self.thread.rematerialised(b, self.rematerialiser);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        Some(ChunkwiseKernel { thread, fragment, ..self.clone() })
     }
 
     /// An evaluator that knows only the block's coordinates, rematerialised.
@@ -330,13 +327,7 @@ impl<'s> ChunkwiseKernel<'s> {
 
     /// The thread's first row of the 16 of its warp.
     fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_warp = b.mul(self.warp, ROWS);
-        b.add(of_warp, self.group)
-    }
-
-    /// The thread's first column of a block of eight.
-    fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, 2)
+        self.fragment.row(b, self.thread.warp)
     }
 }
 

@@ -27,7 +27,7 @@ impl ChunkwiseKernel<'_> {
         let Some(readout) = &self.form.readout else { return };
         self.wait_gate(b, iteration);
         let staged = self.staged(b, queries);
-        let own = [self.first_row(b), self.first_column(b)];
+        let own = [self.first_row(b), self.fragment.column(b)];
         let [row, column] = if self.gate.is_some() || self.is_scarce() {
             own.map(|first| self.rematerialiser.of(b, first))
         } else {
@@ -89,7 +89,7 @@ impl ChunkwiseKernel<'_> {
             return;
         }
         let lasts = self.lasts();
-        let [row, column] = [self.first_row(b), self.first_column(b)].map(|first| self.rematerialiser.of(b, first));
+        let [row, column] = [self.first_row(b), self.fragment.column(b)].map(|first| self.rematerialiser.of(b, first));
         let mut values = self.values(b);
         self.set_width(b, &mut values, row);
         for (block, sums) in state.blocks.iter().enumerate() {

@@ -99,7 +99,7 @@ impl ChunkwiseKernel<'_> {
 
     /// The indices of the thread's pairs of numbers of a state, of every block in its two rows, from the state's first number on.
     fn pairs(&self, b: &mut Builder, from: Operand) -> [Operand; 2] {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         [0, COLUMNS].map(|by| {
             let row = b.add(row, by);
             let of_row = b.mul(row, self.schedule.depth);
@@ -139,7 +139,7 @@ impl ChunkwiseKernel<'_> {
             let sum = b.load1(carries, sums);
             return vec![[power(b, sum); 2]];
         }
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let column = b.convert(Ty::I64, column);
         let own = b.add(sums, column);
         let blocks = 0..self.schedule.depth / COLUMNS;
@@ -166,7 +166,7 @@ impl ChunkwiseKernel<'_> {
         if self.form.channels {
             return self.store_logs(b, carries, sum);
         }
-        let own = b.eq(self.thread, 0);
+        let own = b.eq(self.thread.number, 0);
         b.store(carries, sum, &[logs.into()], Some(own));
     }
 }

@@ -34,7 +34,7 @@ impl ChunkwiseKernel<'_> {
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
         // All lanes have read the queries.
         b.push(Stmt::SyncWarp);
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let piece = piece_index(b, queries.tile, row, Operand::i32(0));
         let first = [queries.start, column].into_iter().fold(piece, |index, by| b.add(index, by));
         Some(Staged { output, queries, first })
@@ -63,8 +63,8 @@ impl ChunkwiseKernel<'_> {
         let Some(Staged { output, queries, .. }) = staged else { return };
         b.push(Stmt::SyncWarp);
         let pieces = self.schedule.width() / COLUMNS;
-        let [row, piece] = b.div_rem(self.lane, pieces);
-        let of_warp = b.mul(self.warp, ROWS);
+        let [row, piece] = b.div_rem(self.thread.lane, pieces);
+        let of_warp = b.mul(self.thread.warp, ROWS);
         let row = b.add(of_warp, row);
         let column = b.mul(piece, COLUMNS);
         let column = self.index_along(b, column, self.form.width);

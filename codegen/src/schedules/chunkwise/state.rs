@@ -3,7 +3,7 @@
 use super::decay::{Decays, with_rounding_errors};
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
 use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, Factor, assign_blocks, load_four, multiply_in_time, start_in_time};
+use crate::block::matmul::{Blocks, Factor, assign_blocks, load_four, multiply_in_time, scale_pair, start_in_time};
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
@@ -34,15 +34,13 @@ impl ChunkwiseKernel<'_> {
             Some(first) => b.add(first, at),
             None => at,
         };
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, self.args.size(axis));
-        Index { at, exists }
+        Index::along(b, &self.args, at, axis)
     }
 
     /// The state before the first time.
     pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
         let count = self.schedule.depth / COLUMNS;
-        let (mut values, column) = (values.clone(), self.first_column(b));
+        let (mut values, column) = (values.clone(), self.fragment.column(b));
         let row = self.first_row(b);
         self.set_width(b, &mut values, row);
         // Where only ends of segments are found, every segment starts from 0.
@@ -109,12 +107,7 @@ impl ChunkwiseKernel<'_> {
             let packed = load_four(b, values.tile, index, true);
             // Registers 0 and 1 have the first eight times, 2 and 3 the others.
             let remaining = [0, 1].map(|half| remaining(b, 2 * sixteen + half));
-            [0, 1, 2, 3].map(|register: usize| {
-                let [first, second] = remaining[register / 2];
-                let [low, high] = b.unpack(self.elem(), packed[register]);
-                let (low, high) = (b.mul(low, first), b.mul(high, second));
-                b.pack(self.elem(), low, high)
-            })
+            [0, 1, 2, 3].map(|r: usize| scale_pair(b, self.elem(), packed[r], remaining[r / 2]))
         };
         (0..self.schedule.times() / ROWS).map(scaled).collect()
     }
@@ -165,13 +158,13 @@ impl ChunkwiseKernel<'_> {
         }
         let (from, from_index) = (states.array, Operand::i32(0));
         let count = Operand::i32(states.len() as i32);
-        let first = b.eq(self.thread, 0);
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
     }
 
     /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.
     fn save_pieces(&self, b: &mut Builder, tile: &Tile, to: ParamId, first: Operand) {
-        let own = b.mul(self.thread, tile.piece());
+        let own = b.mul(self.thread.number, tile.piece());
         let from = b.convert(Ty::I64, own);
         let to_own = b.add(first, from);
         for by in (0..tile.len()).step_by((self.schedule.threads() * tile.piece()) as usize) {
@@ -185,7 +178,7 @@ impl ChunkwiseKernel<'_> {
     /// Waits until the rounded state may change.
     pub(super) fn wait_saved(&self, b: &mut Builder) {
         if self.saved.is_some_and(|saved| saved.bulk) {
-            let first = b.eq(self.thread, 0);
+            let first = b.eq(self.thread.number, 0);
             b.if_(first, |b| b.push(Stmt::BulkWait { pending: 0, read: true }));
         }
     }
@@ -201,7 +194,7 @@ impl ChunkwiseKernel<'_> {
             }
             return;
         }
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let panel = states.panel();
         let pieces = panel / COLUMNS;
         for h in 0..2 {

@@ -124,7 +124,7 @@ impl ChunkwiseKernel<'_> {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
         let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
-        let first = b.eq(self.thread, 0);
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
             for (array, tiles) in self.mbarriers() {
@@ -171,23 +171,23 @@ impl ChunkwiseKernel<'_> {
     }
 
     fn lanes(&self, b: &mut Builder) -> AllLanes {
-        let (row, half) = left_rows(b, self.lane);
-        let of_warp = b.mul(self.warp, ROWS);
+        let (row, half) = left_rows(b, self.thread.lane);
+        let of_warp = b.mul(self.thread.warp, ROWS);
         let own = b.add(row, of_warp);
         let queries = self.queries.as_ref().map(|tile| tile.lanes(b, own, half));
         let has_elements = self.elem() == Elem::F32;
         let [keys_in_time, values] = [&self.keys, &self.values].map(|tile| match has_elements {
             true => {
-                let row = self.first_column(b);
-                tile.lanes_of_elements(b, row, self.group)
+                let row = self.fragment.column(b);
+                tile.lanes_of_elements(b, row, self.fragment.group)
             }
             false => tile.lanes(b, row, half),
         });
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let keys = self.keys.lanes(b, row, half);
         let states = self.states.as_ref().map(|tile| tile.lanes(b, row, half));
         let values_left =
-            if has_elements { self.first_value(b) } else { self.values.lanes_at(b, row, half, self.warp) };
+            if has_elements { self.first_value(b) } else { self.values.lanes_at(b, row, half, self.thread.warp) };
         AllLanes { queries, keys, keys_in_time, values, values_left, states }
     }
 

@@ -53,16 +53,17 @@ use crate::block::copy::Source;
 use crate::block::layout::Tile;
 use crate::block::pair::Index;
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::Isa;
 use crate::target::WARP;
-use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use channels::Arrays;
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
-use oplus_dsl::{Elem, Ty};
 use tiles::Tiles;
 
 /// Times of a chunk, and places of the width.
@@ -256,15 +257,11 @@ struct ChunkwiseBackwardKernel<'s> {
     reads_early: bool,
     /// Rematerialised indices by which heads are read: they are needed before the products, too.
     rematerialiser: Rematerialiser,
-    thread: Operand,
-    lane: Operand,
-    warp: Operand,
+    thread: Thread,
     /// The warp's block of 16 times, and its half.
     block: Operand,
     half: Operand,
-    /// lane / 4 and lane mod 4.
-    group: Operand,
-    member: Operand,
+    fragment: FragmentPlace,
 }
 
 impl<'s> ChunkwiseBackwardKernel<'s> {
@@ -302,9 +299,9 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
         let reads_early = reads_early && !is_tf32;
         let rematerialiser = Rematerialiser::declare(b, 0);
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [half, block] = b.div_rem(warp, BLOCKS);
-        let [group, member] = b.div_rem(lane, 4);
+        let thread = Thread::of(b);
+        let [half, block] = b.div_rem(thread.warp, BLOCKS);
+        let fragment = FragmentPlace::of(b, thread.lane);
         ChunkwiseBackwardKernel {
             stage,
             form,
@@ -329,18 +326,15 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
             reads_early,
             rematerialiser,
             thread,
-            lane,
-            warp,
             block,
             half,
-            group,
-            member,
+            fragment,
         }
     }
 
     /// The source of what all threads copy, at a point of outer axes.
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
-        let (threads, thread) = (self.schedule.threads(), self.thread);
+        let (threads, thread) = (self.schedule.threads(), self.thread.number);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
         Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
     }
@@ -352,11 +346,10 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         if !is_scarce && !self.is_tf32 {
             return None;
         }
-        let thread = self.rematerialiser.of(b, self.thread);
-        let [warp, lane] = b.div_rem(thread, WARP);
-        let [half, block] = b.div_rem(warp, BLOCKS);
-        let [group, member] = b.div_rem(lane, 4);
-        Some(ChunkwiseBackwardKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
+        let thread = self.thread.rematerialised(b, self.rematerialiser);
+        let [half, block] = b.div_rem(thread.warp, BLOCKS);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        Some(ChunkwiseBackwardKernel { thread, half, block, fragment, ..self.clone() })
     }
 
     /// How many heads' tiles are in shared memory: the head that is computed, and the next one where there is room.
@@ -376,13 +369,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
 
     /// The thread's first time of the 16 of its warp.
     fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_block = b.mul(self.block, ROWS);
-        b.add(of_block, self.group)
-    }
-
-    /// The thread's first column of a block of eight.
-    fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, 2)
+        self.fragment.row(b, self.block)
     }
 
     /// The first of the columns of the warp's half of so many.
@@ -392,8 +379,6 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
 
     /// An index along an axis, from one of 32 bits.
     fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, self.args.size(axis));
-        Index { at, exists }
+        Index::along(b, &self.args, at, axis)
     }
 }

@@ -22,7 +22,7 @@ impl ChunkwiseBackwardKernel<'_> {
         found: &Blocks,
     ) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let column = part.map_or(column, |first| b.add(first, column));
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
@@ -113,7 +113,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let first = self.late(b, first);
         self.set_rows(b, &mut values, first);
         let (depth, other) = (self.form.states.depth, AxisSet::of(self.form.states.width));
-        let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
+        let (half, column) = (self.half_of(b, self.schedule.depth), self.fragment.column(b));
         let column = b.add(half, column);
         let column = self.late(b, column);
         let outputs = self.form.outputs.iter().enumerate().filter(|(_, own)| **own == kind);

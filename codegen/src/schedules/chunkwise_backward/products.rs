@@ -27,7 +27,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, &self.values, &views.wide.left, stage);
         let right = views.wide.right(b, &self.cotangents, stage);
         multiply(b, &mut products, left, right);
-        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
+        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let weigh = |(block, products): (usize, &[Operand; 4])| {
             let mut weights = match self.scores {
@@ -75,7 +75,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     fn own_index(&self, b: &mut Builder, block: u32) -> Operand {
-        let own = b.mul(self.thread, 4);
+        let own = b.mul(self.thread.number, 4);
         b.add(own, block * 4 * self.schedule.threads())
     }
 
@@ -89,7 +89,7 @@ impl ChunkwiseBackwardKernel<'_> {
         if tile.elem == Elem::F32 {
             return self.store_tf32_pairs(b, tile, weights);
         }
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
         for h in 0..2 {
             let row = b.add(row, h as u32 * COLUMNS);
@@ -104,7 +104,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
     pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, stage: Operand, k: u32) -> [Operand; 4] {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let start = b.mul(stage, tile.len());
         let half = b.mul(self.half, tile.depth / 2 / COLUMNS);
         let piece = b.add(half, k);
@@ -242,7 +242,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The sums of query' and the products of E, transposed, and keys.
     pub(super) fn finish_queries(&self, b: &mut Builder, views: &AllViews, query_sums: &[[Reg; 4]]) -> Blocks {
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let lanes = (!self.is_tf32).then(|| self.weights.lanes_at(b, row, half, self.block));
         let right = views.deep.in_time(b, &self.keys, Operand::i32(0));
         let mut found = block_values(query_sums);

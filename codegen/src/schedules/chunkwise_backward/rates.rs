@@ -34,7 +34,7 @@ pub(super) struct Decays {
 impl ChunkwiseBackwardKernel<'_> {
     /// The indices of the lane's times of a chunk.
     pub(super) fn own_times(&self, b: &mut Builder, first: Operand) -> [Index; PER_LANE as usize] {
-        let own = b.mul(self.lane, PER_LANE);
+        let own = b.mul(self.thread.lane, PER_LANE);
         let own = b.add(first, own);
         let mut place = |k: i32| {
             let at = b.add(own, k);
@@ -54,15 +54,16 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes the rates of an iteration, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
-        let own = b.mul(self.lane, PER_LANE);
+        let own = b.mul(self.thread.lane, PER_LANE);
         let from = self.rates_of(b, iteration);
         let at = b.add(from, own);
-        let is_first = b.eq(self.warp, 0);
+        let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
             let [of_sums, of_gains @ ..] = &self.rates;
-            return b.if_(is_first, |b| rates.store_split(b, self.lane, *of_sums, of_gains, at, ROUNDING_ERRORS));
+            return b
+                .if_(is_first, |b| rates.store_split(b, self.thread.lane, *of_sums, of_gains, at, ROUNDING_ERRORS));
         }
-        rates.store(b, self.lane, &self.rates, at, is_first);
+        rates.store(b, self.thread.lane, &self.rates, at, is_first);
     }
 
     /// Whether running sums are two numbers, a sum and its rounding error.
@@ -135,7 +136,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The index of the rates at the thread's first time of a block among columns.
     fn at_columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> Operand {
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         [half, column, Operand::i32((block * COLUMNS) as i32)].into_iter().fold(decays.from, |at, by| b.add(at, by))
     }
 }

@@ -41,7 +41,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.
     fn fill_saved(&self, b: &mut Builder, tile: &Tile, scratch: usize, from: Operand, stage: Operand) {
         let piece = tile.piece();
-        let own = b.mul(self.thread, piece);
+        let own = b.mul(self.thread.number, piece);
         let start = b.mul(stage, tile.len());
         let to_first = b.add(start, own);
         let own = b.convert(Ty::I64, own);

@@ -174,7 +174,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Initialises the mbarriers and the rematerialised numbers, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
-        let first = b.eq(self.thread, 0);
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &[]);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
@@ -217,7 +217,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     fn views(&self, b: &mut Builder, tile: &Tile) -> OperandViews {
         let (panel, columns) = (tile.panel(), tile.depth / 2);
-        let lane = self.rematerialiser.of(b, self.lane);
+        let lane = self.rematerialiser.of(b, self.thread.lane);
         let (row, piece) = left_rows(b, lane);
         let of_block = b.mul(self.block, ROWS);
         let own = b.add(row, of_block);

@@ -56,7 +56,7 @@ impl FlashKernel<'_> {
     fn store_row(&self, b: &mut Builder, values: &mut Values, row: u32, output: usize) {
         let value = self.stage.program.outputs[output].value;
         let value = values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
-        let first = b.eq(self.member, 0);
+        let first = b.eq(self.fragment.member, 0);
         let index = values.row(row);
         let guard = b.and(index.exists, first);
         let offset = self.offset(b, output, index.at);
@@ -78,7 +78,7 @@ impl FlashKernel<'_> {
         let (stride, size) = (self.args.stride(tensor, axis), self.args.size(axis));
         let value = self.stage.program.outputs[output].value;
         let memory = Memory::Global(self.args.pointer(tensor));
-        let twice = b.mul(self.member, 2);
+        let twice = self.fragment.column(b);
         let twice = b.convert(Ty::I64, twice);
         // Where registers are scarce, the thread's own coordinate belongs to the origin: what is added to that is part of
         // the access.

@@ -90,7 +90,7 @@ impl FlashKernel<'_> {
     /// Looks through the thread's shares of a tile. The loops are not unrolled, as sums fill the registers.
     fn look_through(&self, b: &mut Builder, tile: &Tile, start: Operand, number: u32) {
         let Shares { each, count } = self.shares();
-        b.for_(self.thread, count, self.schedule.threads(), |b, share| {
+        b.for_(self.thread.number, count, self.schedule.threads(), |b, share| {
             let [column, first] = b.div_rem(share, each);
             let non_finite = self.clean(b, tile, start, column, first);
             let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));
@@ -138,7 +138,7 @@ impl FlashKernel<'_> {
         let count = self.shares().count;
         let mut none = Operand::bool(true);
         for first in (0..count).step_by(32) {
-            let share = b.add(self.lane, first);
+            let share = b.add(self.thread.lane, first);
             let exists = b.lt(share, count);
             let at = b.add(share, number * count);
             let flag = b.load(Memory::Shared(self.flags), at, 1, Some(exists), Operand::i32(0))[0];
@@ -199,7 +199,7 @@ impl FlashKernel<'_> {
         let of_column = b.mul(at, self.args.stride(tensor, self.form.column));
         let origin = tile.origin(b, walk.source);
         let origin = b.add(origin, of_column);
-        let twice = b.mul(self.member, 2);
+        let twice = self.fragment.column(b);
         for (block, c) in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {
             let column = b.add(twice, block * COLUMNS + c);
             let addend = self.addend(b, payload, tile, origin, column);

@@ -137,7 +137,7 @@ impl FlashKernel<'_> {
         let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
         let gauged = self.form.gauge.is_some();
         let maximum = (0..thread_tile.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
-        let first = b.mul(self.thread, 4);
+        let first = b.mul(self.thread.number, 4);
         let payloads = self.form.payloads.iter().zip(&self.shared_sums).map(|(p, array)| match (p.leaf, *array) {
             (Some((param, _)), array) => {
                 let blocks = self.blocks_of_rows(param) * self.schedule.repeat;

@@ -27,7 +27,7 @@ impl FlashKernel<'_> {
         shrink: &[Operand],
         start: Operand,
     ) {
-        let within = b.binary(Binary::Rem, self.group, 4);
+        let within = b.binary(Binary::Rem, self.fragment.group, 4);
         let start = b.add(start, within);
         let blocks: Vec<u32> = (0..tile.depth / COLUMNS).collect();
         for (k, weights) in weights.iter().enumerate() {

@@ -151,8 +151,8 @@ impl FlashKernel<'_> {
                 let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
                 end = b.binary(WIDEST[k], end, other);
             }
-            let at = b.add(self.warp, k as i32 * warps);
-            let first = b.eq(self.lane, 0);
+            let at = b.add(self.thread.warp, k as i32 * warps);
+            let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));
         }
         b.barrier();

@@ -43,7 +43,7 @@ impl FlashKernel<'_> {
             args: &self.args,
             outer: &self.outer,
             threads: self.schedule.threads(),
-            thread: self.thread,
+            thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
@@ -99,7 +99,7 @@ impl FlashKernel<'_> {
 
     /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
-        let first = b.eq(self.thread, 0);
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             if let Some(rematerialiser) = self.rematerialiser {
                 let first_row = b.convert(Ty::I64, self.first_row);
@@ -134,13 +134,11 @@ impl FlashKernel<'_> {
     /// Sets the indices of the thread's rows.
     fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         let of_warp = self.first_row_of_warp(b);
-        let own = b.add(of_warp, self.group);
+        let own = b.add(of_warp, self.fragment.group);
         let first = b.add(self.first_row, own);
         for row in 0..thread_tile.rows {
             let at = b.add(first, row / 2 * self.row_step() + row % 2 * COLUMNS);
-            let at = b.convert(Ty::I64, at);
-            let exists = b.lt(at, self.args.size(self.form.row));
-            values.set_row(row, Index { at, exists });
+            values.set_row(row, Index::along(b, &self.args, at, self.form.row));
         }
     }
 
@@ -298,19 +296,17 @@ impl FlashKernel<'_> {
     }
 
     fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
-        let twice = b.mul(self.member, 2);
+        let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         for column in 0..thread_tile.columns {
             let at = b.add(own, column / 2 * COLUMNS + column % 2);
-            let at = b.convert(Ty::I64, at);
-            let exists = b.lt(at, self.args.size(self.form.column));
-            values.set_column(column, Index { at, exists });
+            values.set_column(column, Index::along(b, &self.args, at, self.form.column));
         }
     }
 
     /// Tells the evaluator where the elements of vectors are that came with a stage's tiles.
     fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
-        let twice = b.mul(self.member, 2);
+        let twice = self.fragment.column(b);
         let start = b.mul(stage, self.schedule.columns);
         let first = b.add(start, twice);
         self.vectors.iter().for_each(|vector| values.set_numbers(vector.param, vector.array, first));
@@ -318,7 +314,7 @@ impl FlashKernel<'_> {
 
     /// The range of seen columns of every row of the thread, counted from the thread's first column of a tile.
     fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
-        let twice = b.mul(self.member, 2);
+        let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         let mut shifted = |x| b.sub(x, own);
         ranges.iter().map(|r| Range { from: shifted(r.from), to: shifted(r.to) }).collect()

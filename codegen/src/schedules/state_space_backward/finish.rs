@@ -5,13 +5,14 @@ use super::lane::Lane;
 use super::subtile::{Carry, TileAt, Totals};
 use super::walk::Term;
 use crate::abi::Tensor;
+use crate::block::lane_sum::over_lanes;
 use crate::block::state_step::{Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
 use crate::stage::kind::Given;
-use crate::tile::{Memory, Operand, Reg, Shuffle, Stmt};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Op, Value};
+use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
 /// The source of values of a row at some steps of a sub-tile.
@@ -122,13 +123,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
         let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
         let keeps = lanes.keeps(b);
-        let mut sum = b.select(keeps, total.into(), zero(Ty::F32));
-        let mut distance = lanes.count / 2;
-        while distance > 0 {
-            let other = b.shuffle(Shuffle::Xor, sum, Operand::i32((distance * lanes.stride) as i32));
-            sum = b.add(sum, other);
-            distance /= 2;
-        }
+        let own = b.select(keeps, total.into(), zero(Ty::F32));
+        let apart: Vec<u32> = (0..lanes.count.ilog2()).rev().map(|bit| lanes.stride << bit).collect();
+        let sum = over_lanes(b, Binary::Add, own, &apart);
         let leads = b.eq(lanes.position, 0);
         if let Some(segment) = &self.base.frame.segment {
             return self.store_row_total(b, lane, segment, i, sum, leads);

@@ -207,7 +207,7 @@ fn chain(two_words: bool) -> Kernel {
             let here = here.into_iter().reduce(|x, y| b.and(x, y)).unwrap_or(Operand::bool(true));
             b.break_if(here);
         });
-        b.assign(carry, values[0]);
+        b.assign(carry, values[0].into());
         for value in &values[1..] {
             let same = b.eq((*value).into(), values[0]);
             let checked = b.select(same, carry.into(), Operand::u32(99));

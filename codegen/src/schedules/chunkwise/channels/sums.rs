@@ -73,14 +73,14 @@ impl ChunkwiseKernel<'_> {
             let all = b.add(before, own);
             b.store(Memory::Shared(self.sums), index, &[all], None);
         });
-        let has_time = b.lt(self.thread, times);
+        let has_time = b.lt(self.thread.number, times);
         b.if_(has_time, |b| {
             let mut values = values.clone();
-            let at = b.add(first, self.thread);
+            let at = b.add(first, self.thread.number);
             let place = self.index_along(b, at, self.form.time);
             values.set_row(0, place);
             let gain = gain(b, &mut values, &self.form.gain, 0);
-            b.store(Memory::Shared(self.gains), self.thread, &[gain], None);
+            b.store(Memory::Shared(self.gains), self.thread.number, &[gain], None);
         });
     }
 
@@ -116,7 +116,7 @@ impl ChunkwiseKernel<'_> {
     /// Goes through the thread's channels.
     fn own_channels(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, Operand)) {
         let (depth, threads) = (self.schedule.depth as i32, self.schedule.threads() as i32);
-        b.for_(self.thread, depth, threads, body);
+        b.for_(self.thread.number, depth, threads, body);
     }
 
     /// Adds the logarithms of a channel at some times from number `from` of the chunk on.

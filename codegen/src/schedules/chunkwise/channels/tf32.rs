@@ -109,7 +109,7 @@ impl ChunkwiseKernel<'_> {
         at: Operand,
     ) -> Vec<[[Operand; 2]; 2]> {
         let packed = keys.four(b, 0, step, false);
-        let row = b.add(first, self.group);
+        let row = b.add(first, self.fragment.group);
         let times = [0, COLUMNS].map(|by| b.add(row, by));
         let mut columns = vec![];
         for k in 0..eights(keys.tile) {
@@ -134,9 +134,9 @@ impl ChunkwiseKernel<'_> {
     /// first time: for both eights of the channels, both of the times.
     fn keys_in_time(&self, b: &mut Builder, keys: Factor, sixteen: u32, pair: u32) -> [[[Operand; 2]; 2]; 2] {
         let own = self.key_elements(b, keys, sixteen, pair);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         [0, 1].map(|block| {
-            let channel = b.add(self.group, pair * ROWS + block * COLUMNS);
+            let channel = b.add(self.fragment.group, pair * ROWS + block * COLUMNS);
             let end = self.sums_at(b, self.last_time(), channel, 1)[0];
             [0, 1].map(|half| {
                 [0, 1].map(|k| {
@@ -174,13 +174,13 @@ impl ChunkwiseKernel<'_> {
     fn logs_of_two(&self, b: &mut Builder, tile: &Tile, time: Operand, eight: u32) -> [Log; 2] {
         let first = (eight * COLUMNS) as i32;
         if tile.elem != Elem::F32 {
-            let column = self.first_column(b);
+            let column = self.fragment.column(b);
             let channel = b.add(column, first);
             let two = self.sums_at(b, time, channel, 2);
             return [two[0], two[1]];
         }
         [0, tile.piece()].map(|by| {
-            let channel = b.add(self.member, first + by as i32);
+            let channel = b.add(self.fragment.member, first + by as i32);
             self.sums_at(b, time, channel, 1)[0]
         })
     }

@@ -47,7 +47,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn own_channels(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, Operand)) {
         let half = self.schedule.depth / 2;
         let first = self.half_of(b, self.schedule.depth);
-        b.for_(self.lane, half, WARP, |b, own| {
+        b.for_(self.thread.lane, half, WARP, |b, own| {
             let channel = b.add(first, own);
             body(b, channel);
         });

@@ -2,6 +2,7 @@
 
 use super::Steps;
 use super::factors::{Scale, ScaledFactor};
+use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{left_rows, right_rows};
 use crate::block::matmul::{
     Blocks, Factor, assign_blocks, block_values, block_vars, load_four, mma_two, multiply_in_time, scale_rows,
@@ -14,6 +15,7 @@ use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
 
 /// How many sixteens a row of times or of the width has.
 const SIXTEENS: u32 = TIMES / ROWS;
@@ -30,7 +32,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 mma_two(b, self.keys.elem, &mut found[2 * pair..], left, columns);
             }
         }
-        let (row, piece) = left_rows(b, self.lane);
+        let (row, piece) = left_rows(b, self.thread.lane);
         let first = self.border(b, 0);
         let row = b.add(first, row);
         let right = head.views.wide.in_time(b, &self.cotangents, Operand::i32(0));
@@ -71,8 +73,8 @@ impl ChunkwiseBackwardKernel<'_> {
     fn channels_of(&self, b: &mut Builder, block: u32) -> (Operand, Operand) {
         let half = self.half_of(b, self.schedule.depth);
         let first = b.add(half, block * COLUMNS);
-        let column = self.first_column(b);
-        (b.add(first, self.group), b.add(first, column))
+        let column = self.fragment.column(b);
+        (b.add(first, self.fragment.group), b.add(first, column))
     }
 
     /// Adds weights·(queries or keys, scaled) of a block of times.
@@ -173,7 +175,7 @@ impl ChunkwiseBackwardKernel<'_> {
         if self.has_channels() {
             self.store_end_terms(b, own, &through, scale);
         }
-        let (row, piece) = left_rows(b, self.lane);
+        let (row, piece) = left_rows(b, self.thread.lane);
         let start = self.border(b, 0);
         let row = b.add(start, row);
         let right = own.views.deep.in_time(b, &self.queries, none);
@@ -209,7 +211,7 @@ impl ChunkwiseBackwardKernel<'_> {
     ) {
         let none = Operand::i32(0);
         let through = self.through_states(b, own, Cotangent::Queries, given, none, own.start);
-        let (row, piece) = right_rows(b, self.lane);
+        let (row, piece) = right_rows(b, self.thread.lane);
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
         let right = own.views.deep.in_time(b, &self.keys, none);
         let found = self.through_blocks(b, through, none, self.block, |b, found, earlier| {
@@ -270,7 +272,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes the sums over the warp's times of keys by the first term of key'.
     fn store_end_terms(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
-        let is_first = b.eq(self.group, 0);
+        let is_first = b.eq(self.fragment.group, 0);
         let from = b.mul(self.block, self.schedule.depth);
         for (block, through) in (0..).zip(through) {
             let powers = self.own_powers(b, own, block, scale);
@@ -281,7 +283,7 @@ impl ChunkwiseBackwardKernel<'_> {
             });
             let two = [0, 1].map(|c: usize| {
                 let both = b.add(terms[c], terms[2 + c]);
-                self.sum_lanes(b, both, &[4, 8, 16])
+                over_lanes(b, Binary::Add, both, &[4, 8, 16])
             });
             let (_, channel) = self.channels_of(b, block);
             let at = b.add(from, channel);

@@ -15,7 +15,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Computes A of the warp's times j and every other later block, the next one for the first half.
     pub(super) fn score_earlier(&self, b: &mut Builder, own: &Steps) {
         let left = self.scaled_left(b, own, own.end);
-        let (row, piece) = right_rows(b, self.lane);
+        let (row, piece) = right_rows(b, self.thread.lane);
         let lanes = self.queries.lanes(b, row, piece);
         let next = b.add(self.block, 1);
         let from = b.add(next, self.half);
@@ -39,7 +39,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes A of the warp's times j and eight times from a place on, with the gains of these.
     fn store_scores(&self, b: &mut Builder, first: Operand, scores: &[Operand; 4]) {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let at = b.add(first, column);
         let gains = b.load(Memory::Shared(self.rates[2]), at, 2, None, zero(Ty::F32));
         let piece = b.binary(Binary::Div, first, COLUMNS);
@@ -59,7 +59,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let first = self.border(b, 0);
         let eight = b.mul(self.half, COLUMNS);
         let first = b.add(first, eight);
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let earlier = [0, COLUMNS].map(|by| b.add(row, by));
         let column = b.add(first, column);
         let later = [0, 1].map(|by| b.add(column, by));
@@ -122,7 +122,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes M from these products.
     pub(super) fn store_weighed(&self, b: &mut Builder, arrays: &Arrays, mut products: Blocks) {
-        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
+        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let [gains, back] = [self.rates[1], self.rates[2]].map(Memory::Shared);
         let gains = [0, COLUMNS].map(|by| {

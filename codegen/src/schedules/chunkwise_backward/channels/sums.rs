@@ -23,7 +23,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let (depth, threads) = (self.schedule.depth, self.schedule.threads());
         let items = 0..(BLOCKS * depth).div_ceil(threads);
         let item = |n: u32| {
-            let number = b.add(self.thread, n * threads);
+            let number = b.add(self.thread.number, n * threads);
             let [block, channel] = b.div_rem(number, depth);
             let exists = b.lt(block, BLOCKS);
             Item { block, channel, exists }
