@@ -9,6 +9,7 @@ mod number;
 pub use fragment::{PIECE, swizzle};
 pub use number::IntoOperand;
 
+use crate::target::WARP;
 use crate::tile::{Expr, Kernel, Memory, Operand, Param, ParamId, ParamKind, Reg, Shared, SharedId, SharedKind};
 use crate::tile::{Mbarrier, Shuffle, Special, Stmt};
 use oplus_dsl::ir::{Binary, Literal, Unary};
@@ -34,6 +35,13 @@ impl Builder {
             body: vec![],
         };
         Builder { kernel, blocks: vec![vec![]] }
+    }
+
+    /// The shared memory of what is declared, in bytes.
+    pub fn shared_bytes_of(declare: impl FnOnce(&mut Builder)) -> u32 {
+        let mut b = Builder::new("", WARP);
+        declare(&mut b);
+        b.finish().shared_layout().1
     }
 
     /// The finished kernel.

@@ -53,6 +53,22 @@ pub(crate) fn map_right(
     })
 }
 
+/// Maps the packed pairs of a transposed right factor, each with the block of eight columns that it belongs to, 0 or 1, and the
+/// number of its first row from that of the thread on.
+pub(crate) fn map_transposed(
+    b: &mut Builder,
+    packed: [Operand; 4],
+    map: impl Fn(&mut Builder, Operand, usize, u32) -> Operand,
+) -> [Operand; 4] {
+    let mut register = 0;
+    packed.map(|pair| {
+        // Registers 0 and 1 have the first eight columns, 1 and 3 the rows from the eighth on.
+        let (block, row) = (register / 2, (register % 2) as u32 * COLUMNS);
+        register += 1;
+        map(b, pair, block, row)
+    })
+}
+
 /// The two elements of a packed pair, each times a number.
 pub(crate) fn scale_pair(b: &mut Builder, elem: Elem, pair: Operand, by: [Operand; 2]) -> Operand {
     let [low, high] = b.unpack(elem, pair);

@@ -100,12 +100,16 @@ pub trait Strategy: Debug + Display + Send + Sync {
     /// Consecutive elements per access.
     fn vector(&self) -> u32;
 
-    /// The instruction set that the kernel is compiled for on devices of `isa`. One for all devices, unless it has
-    /// vector accesses and blocks that wait for one another: newer devices wait better, and have copy engines.
-    fn isa(&self, isa: Isa) -> Isa;
+    /// The instruction set that the kernel is compiled for on devices of `isa`. One for all devices where accesses are single
+    /// elements, or where blocks and warps do not wait for one another: newer devices wait better, and have copy engines.
+    fn isa(&self, isa: Isa) -> Isa {
+        if self.vector() > 1 { isa } else { Isa::Sm80 }
+    }
 
-    /// The axes along which accesses are vectors, where they are.
-    fn vector_axes(&self, stage: &Stage) -> AxisSet;
+    /// The axes along which accesses are vectors, where they are: the scan axis, if nothing else is said.
+    fn vector_axes(&self, stage: &Stage) -> AxisSet {
+        stage.axis().into_iter().collect()
+    }
 
     /// The axes along which accesses are vectors: a tensor that has one, or the last of several, has stride 1 there, and its
     /// other strides and its address are multiples of the access. None when accesses are single elements.

@@ -21,7 +21,9 @@ use super::decay::f32;
 use super::state::State;
 use super::walk::ReadFactors;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
-use crate::block::matmul::{Blocks, Factor, assign_blocks, block_values, block_vars, map_left, map_right, mma_two};
+use crate::block::matmul::{
+    Blocks, Factor, assign_blocks, block_values, block_vars, map_left, map_right, map_transposed, mma_two,
+};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
@@ -241,15 +243,11 @@ impl ChunkwiseKernel<'_> {
             let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {
                 let packed = keys.four(b, sixteen * ROWS, pair as u32, true);
-                let mut register = 0;
-                let columns = packed.map(|pair| {
-                    // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
-                    let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS + sixteen * ROWS);
-                    register += 1;
+                let columns = map_transposed(b, packed, |b, pair, block, time| {
                     let exponents = [0, 1].map(|k| {
-                        let time = b.add(column, times + k);
-                        let own = self.sums_at(b, time, channels[of], 1)[0];
-                        if self.form.reverse { own } else { end_logs[of].since(b, own) }
+                        let time = b.add(column, sixteen * ROWS + time + k);
+                        let own = self.sums_at(b, time, channels[block], 1)[0];
+                        if self.form.reverse { own } else { end_logs[block].since(b, own) }
                     });
                     self.scaled(b, pair, &exponents)
                 });

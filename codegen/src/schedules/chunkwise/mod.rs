@@ -56,7 +56,6 @@ use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
-use crate::target::WARP;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -92,10 +91,10 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| {
+        let args = Args::declare(b, stage, schedule.abi(stage));
+        ChunkwiseKernel::declare(b, stage, &walked(form, schedule), schedule, args);
+    })
 }
 
 /// The recurrence that a kernel walks: where only the ends of segments are found, nothing is read from the state.

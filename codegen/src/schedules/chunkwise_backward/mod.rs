@@ -59,7 +59,6 @@ use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::Isa;
-use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use channels::Arrays;
 use oplus_dsl::Elem;
@@ -110,9 +109,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> u32 {
     let Ok(form) = stage.kind().matrices_back() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    with_kernel(&mut b, stage, isa, form, schedule, |_, _| ());
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| with_kernel(b, stage, isa, form, schedule, |_, _| ()))
 }
 
 /// The kernels of a schedule, in order.

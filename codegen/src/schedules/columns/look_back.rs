@@ -3,6 +3,7 @@
 use super::cells::{Cells, Place};
 use super::ring::{LOOKERS, PRODUCERS, Ring, Tile};
 use crate::block::carry::{Fields, assign, from_words, to_words, words};
+use crate::block::messages::{are_present, awaited};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::build::{Builder, operands};
 use crate::tile::{Memory, Operand, PollEntry, Reg, Stmt};
@@ -175,7 +176,7 @@ impl Ring<'_> {
         let earlier = (0..self.layout.schedule.group - 1).map(|m| {
             let wanted = b.binary(Binary::Gt, turn.within, m);
             let index = b.add(base, i64::from(m) * self.message_step());
-            entry(b, index, self.words, wanted, turn.tag)
+            awaited(b, index, self.words, wanted, turn.tag)
         });
         let earlier = earlier.collect();
         let known = to_words(b, initial);
@@ -188,10 +189,10 @@ impl Ring<'_> {
             let back = Operand::i64((i64::from(m) + 1) * self.message_step());
             let exists = b.ge(before, 0);
             let index = b.sub(aggregate_base, back);
-            aggregates.push(entry(b, index, self.words, exists, turn.tag));
+            aggregates.push(awaited(b, index, self.words, exists, turn.tag));
             let later = b.binary(Binary::Gt, before, 0);
             let index = b.sub(state_base, back);
-            let start = entry(b, index, state_words, later, turn.tag);
+            let start = awaited(b, index, state_words, later, turn.tag);
             for (reg, word) in start.values.iter().zip(&known) {
                 b.assign(*reg, *word);
             }
@@ -210,7 +211,7 @@ impl Ring<'_> {
         for (m, entry) in wanted.earlier.iter().enumerate() {
             let exists = b.binary(Binary::Gt, turn.within, m);
             b.if_(exists, |b| {
-                let next = from_words(b, &types, &values(entry));
+                let next = from_words(b, &types, &operands(&entry.values));
                 let now = operands(&sum);
                 let next = if m == 0 { next } else { self.layout.monoid.combine(b, &now, &next) };
                 assign(b, &sum, &next);
@@ -246,12 +247,12 @@ impl Ring<'_> {
         for (m, (aggregate, start)) in wanted.aggregates.iter().zip(&wanted.starts).enumerate().rev() {
             let starts = b.eq(chosen.into(), m);
             b.if_(starts, |b| {
-                let known = from_words(b, &state_types, &values(start));
+                let known = from_words(b, &state_types, &operands(&start.values));
                 assign(b, state, &known);
             });
             let follows = b.ge(chosen.into(), m);
             b.if_(follows, |b| {
-                let element = from_words(b, &types, &values(aggregate));
+                let element = from_words(b, &types, &operands(&aggregate.values));
                 let now = operands(state);
                 let next = self.layout.monoid.apply(b, &now, &element);
                 let lost = self.layout.monoid.loses(b, &now, &next);
@@ -277,17 +278,17 @@ impl Ring<'_> {
         let initial = self.initial(b, &tile, column.column);
         let later = b.binary(Binary::Gt, first, 0);
         let message = self.state_message(b, tile.scan, first, column.column);
-        let start = entry(b, message, words(&state_types), later, tag);
+        let start = awaited(b, message, words(&state_types), later, tag);
         let known = to_words(b, &initial);
         start.values.iter().zip(&known).for_each(|(reg, word)| b.assign(*reg, *word));
         self.poll_until(b, vec![start.clone()], tag, |b| present(b, &start, tag));
-        let known = from_words(b, &state_types, &values(&start));
+        let known = from_words(b, &state_types, &operands(&start.values));
         assign(b, state, &known);
         b.for_(first, own, 1, |b, group| {
             let message = self.group_message(b, tile.scan, group, column.column);
-            let aggregate = entry(b, message, self.words, Operand::bool(true), tag);
+            let aggregate = awaited(b, message, self.words, Operand::bool(true), tag);
             self.poll_until(b, vec![aggregate.clone()], tag, |b| present(b, &aggregate, tag));
-            let element = from_words(b, &types, &values(&aggregate));
+            let element = from_words(b, &types, &operands(&aggregate.values));
             let now = operands(state);
             let next = self.layout.monoid.apply(b, &now, &element);
             let next = self.step_if_lost_between(b, column, (&now, next), |b, _| {
@@ -328,24 +329,8 @@ impl Ring<'_> {
     }
 }
 
-/// A message to be polled; one that is not wanted counts as present.
-fn entry(b: &mut Builder, index: Operand, words: u32, wanted: Operand, tag: Operand) -> PollEntry {
-    let missing = b.sub(tag, 1);
-    let start = b.select(wanted, missing, tag);
-    let values = (0..words).map(|_| b.var(Operand::u32(0))).collect();
-    let tags = (0..words).map(|_| b.var(start)).collect();
-    PollEntry { index, values, tags }
-}
-
-fn values(entry: &PollEntry) -> Fields {
-    operands(&entry.values)
-}
-
 fn present(b: &mut Builder, entry: &PollEntry, tag: Operand) -> Operand {
-    entry.tags.iter().fold(Operand::bool(true), |all, own| {
-        let here = b.eq((*own).into(), tag);
-        b.and(all, here)
-    })
+    are_present(b, Operand::bool(true), &entry.tags, tag)
 }
 
 impl Wanted {

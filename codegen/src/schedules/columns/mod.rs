@@ -57,10 +57,10 @@ pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Columns) -> u32 {
     let Some(scan) = stage.scan().filter(|_| schedule.form == Form::Ring) else { return 0 };
-    let mut b = Builder::new("", 32);
-    let columns = Layout::declare(&mut b, stage, scan, schedule);
-    ring::Ring::declare(&mut b, &columns);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| {
+        let columns = Layout::declare(b, stage, scan, schedule);
+        ring::Ring::declare(b, &columns);
+    })
 }
 
 /// A stage laid over columns. Immutable while code is emitted.

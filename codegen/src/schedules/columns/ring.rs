@@ -18,6 +18,7 @@
 use super::Layout;
 use super::cells::{Place, RingPlace};
 use crate::block::carry::{WarpAxis, words};
+use crate::block::messages::padded;
 use crate::block::persistent::{Arrivals, Persistent, SLOTS, shared_fields};
 use crate::build::Builder;
 use crate::schedules::Columns;
@@ -50,11 +51,6 @@ pub(super) fn message_words(stage: &Stage, schedule: &Columns, scans: u64, tiles
     let element = operator.map_or(0, |o| u64::from(padded(words(&o.fields.iter().map(|f| f.ty).collect::<Vec<_>>()))));
     let groups = tiles.div_ceil(u64::from(schedule.group)) + 1;
     scans * u64::from(schedule.tile_columns()) * element * (tiles + 2 * groups)
-}
-
-/// Messages of several words start at an even word.
-fn padded(words: u32) -> u32 {
-    if words > 1 { words.next_multiple_of(2) } else { words }
 }
 
 /// The kernel.

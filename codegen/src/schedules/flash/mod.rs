@@ -86,9 +86,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
     let Ok(form) = stage.kind().pairwise() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    FlashKernel::declare(&mut b, stage, form, schedule);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(FlashKernel::declare(b, stage, form, schedule)))
 }
 
 /// How many rows and columns a thread has in a tile; each has a number.

@@ -2,6 +2,7 @@
 
 use super::LookBackKernel;
 use crate::block::carry::{Fields, assign, from_words, select};
+use crate::block::messages::{are_present, awaited};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::ring::RingStage;
 use crate::build::{Builder, operands};
@@ -31,14 +32,8 @@ struct Window {
     /// This lane's message of the next chunk, `i64`.
     message: Reg,
     /// Per chunk, what this lane has of its message.
-    chunks: Vec<Chunk>,
+    chunks: Vec<PollEntry>,
     tag: Operand,
-}
-
-/// The words of a message and their tags.
-struct Chunk {
-    values: Vec<Reg>,
-    tags: Vec<Reg>,
 }
 
 impl LookBackKernel<'_> {
@@ -110,11 +105,8 @@ impl LookBackKernel<'_> {
         let chunks = (0..self.schedule.window).map(|chunk| {
             let place = b.add(own, 32 * chunk as i32);
             let wanted = b.lt(place, tile);
-            let missing = b.sub(tag, 1);
-            let start = b.select(wanted, missing, tag);
-            let values = (0..self.words).map(|_| b.var(Operand::u32(0))).collect();
-            let tags = (0..self.words).map(|_| b.var(start)).collect();
-            Chunk { values, tags }
+            // Where it lies is said when it is polled.
+            awaited(b, Operand::i64(0), self.words, wanted, tag)
         });
         let chunks = chunks.collect();
         Window { first: b.var(first), end, tile, message: b.var(message), chunks, tag }
@@ -129,7 +121,7 @@ impl LookBackKernel<'_> {
     fn poll(&self, b: &mut Builder, window: &Window) {
         let entries = (0..).zip(&window.chunks).map(|(k, chunk)| {
             let index = b.add(window.message.into(), k * self.chunk_step());
-            PollEntry { index, values: chunk.values.clone(), tags: chunk.tags.clone() }
+            PollEntry { index, ..chunk.clone() }
         });
         let entries = entries.collect();
         b.push(Stmt::Poll { messages: self.block.messages, entries, tag: window.tag });
@@ -139,11 +131,8 @@ impl LookBackKernel<'_> {
     fn fold_ready(&self, b: &mut Builder, carry: &Carry, state: &[Reg], window: &Window) {
         let Some(next) = window.chunks.first() else { return };
         b.loop_(|b| {
-            let mut present = b.lt(window.first.into(), window.end);
-            for tag in &next.tags {
-                let here = b.eq((*tag).into(), window.tag);
-                present = b.and(present, here);
-            }
+            let exists = b.lt(window.first.into(), window.end);
+            let present = are_present(b, exists, &next.tags, window.tag);
             let complete = b.all(present);
             let waits = b.unary(Unary::Not, complete);
             b.break_if(waits);

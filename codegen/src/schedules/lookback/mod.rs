@@ -40,6 +40,7 @@ pub use registers::{register_limit, registers};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
+use crate::block::messages::padded;
 use crate::block::persistent::{Persistent, SLOTS, shared_fields};
 use crate::block::reads::used_fields;
 use crate::block::steps::Steps;
@@ -77,9 +78,7 @@ pub fn lower(stage: &Stage, schedule: &LookBack, symbol: &str, form: Form) -> Re
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &LookBack) -> u32 {
     let Some(scan) = stage.scan() else { return 0 };
-    let mut b = Builder::new("", 32);
-    LookBackKernel::declare(&mut b, stage, scan, schedule, Form::Fast);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(LookBackKernel::declare(b, stage, scan, schedule, Form::Fast)))
 }
 
 /// How many 64-bit message words a launch over that many tiles needs.
@@ -90,11 +89,6 @@ pub fn message_words(stage: &Stage, tiles: u64) -> u64 {
 
 fn types(stage: &Stage, scan: &Scan) -> Vec<Ty> {
     stage.program.operator(scan.operator).fields.iter().map(|f| f.ty).collect()
-}
-
-/// Messages of several words start at an even word.
-fn padded(words: u32) -> u32 {
-    if words > 1 { words.next_multiple_of(2) } else { words }
 }
 
 /// Everything a role needs to know: names of parameters, shared arrays and schedule. Immutable while code is emitted.

@@ -1,7 +1,8 @@
 //! The publisher: scans the spans' aggregates of a tile and publishes the tile's aggregate.
 
-use super::{LookBackKernel, padded};
+use super::LookBackKernel;
 use crate::block::carry::{Fields, WarpAxis, select, to_words};
+use crate::block::messages::padded;
 use crate::block::persistent::{load_fields, store_fields};
 use crate::build::Builder;
 use crate::schedules::Fold;

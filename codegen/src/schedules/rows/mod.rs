@@ -62,9 +62,7 @@ pub fn lower(stage: &Stage, schedule: &Rows, symbol: &str) -> Result<Kernel, Low
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
     let Some(scan) = stage.scan() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    RowsKernel::declare(&mut b, stage, scan, schedule);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(RowsKernel::declare(b, stage, scan, schedule)))
 }
 
 /// As many blocks as the registers of a multiprocessor certainly allow.

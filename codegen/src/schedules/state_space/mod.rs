@@ -97,9 +97,7 @@ pub fn can_save(stage: &Stage) -> bool {
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
     let Ok(stage) = hoisted(stage) else { return 0 };
-    let mut b = Builder::new("", WARP);
-    StateSpaceKernel::declare(&mut b, &stage, schedule);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(StateSpaceKernel::declare(b, &stage, schedule)))
 }
 
 /// The stage with work taken out of the inner loop.

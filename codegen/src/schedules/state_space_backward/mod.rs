@@ -110,12 +110,12 @@ fn is_possible(schedule: &StateSpaceBackward) -> bool {
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
     let (Ok(parts), true) = (stage.kind().walk_back(), is_possible(schedule)) else { return 0 };
-    let mut b = Builder::new("", WARP);
-    if schedule.pass != Pass::Sum {
-        let stage = stage.rewritten(parts.program.clone());
-        StateSpaceBackwardKernel::declare(&mut b, &stage, parts, schedule, &states_schedule(schedule));
-    }
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| {
+        if schedule.pass != Pass::Sum {
+            let stage = stage.rewritten(parts.program.clone());
+            StateSpaceBackwardKernel::declare(b, &stage, parts, schedule, &states_schedule(schedule));
+        }
+    })
 }
 
 /// The numbers that this schedule shares with the forward one.

@@ -1,7 +1,7 @@
 //! Factors of products that are scaled channel by channel.
 
 use super::{Arrays, Steps};
-use crate::block::matmul::{Blocks, Factor, map_left, map_right, scale_pair};
+use crate::block::matmul::{Blocks, Factor, map_left, map_right, map_transposed, scale_pair};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
@@ -93,15 +93,11 @@ impl ChunkwiseBackwardKernel<'_> {
         let time = b.add(first, column);
         let channels = [0, COLUMNS].map(|by| b.add(channel, by));
         let borders = channels.map(|channel| self.sums_at(b, arrays, scale.border, channel, 1)[0]);
-        let mut register = 0;
-        packed.map(|pair| {
-            // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
-            let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS);
-            register += 1;
+        map_transposed(b, packed, |b, pair, block, row| {
             let powers = [0, 1].map(|k| {
-                let after = b.add(time, times + k + 1);
-                let own = self.sums_at(b, arrays, after, channels[of], 1)[0];
-                scale.power(b, own, borders[of])
+                let after = b.add(time, row + k + 1);
+                let own = self.sums_at(b, arrays, after, channels[block], 1)[0];
+                scale.power(b, own, borders[block])
             });
             scale_pair(b, self.keys.elem, pair, powers)
         })
