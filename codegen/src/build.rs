@@ -213,7 +213,7 @@ impl Builder {
         [Binary::Div, Binary::Rem].map(|op| self.binary(op, a, b))
     }
 
-    /// How many times `b` it takes to reach a number.
+    /// a / b, rounded up.
     pub fn div_ceil(&mut self, a: Operand, b: impl Into<i64>) -> Operand {
         let b = b.into();
         let up = self.add(a, b - 1);

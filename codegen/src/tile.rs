@@ -145,7 +145,7 @@ pub struct Shared {
     pub name: String,
     /// Its elements.
     pub kind: SharedKind,
-    /// How many.
+    /// Their number.
     pub len: u32,
 }
 
@@ -280,7 +280,7 @@ pub enum Special {
     Warp,
 }
 
-/// How a shuffle names its source lane. A source outside the warp gives the lane's own value.
+/// The way in which a shuffle names its source lane. A source outside the warp gives the lane's own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shuffle {
     /// lane − n.

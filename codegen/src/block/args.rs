@@ -13,7 +13,7 @@ pub struct Args {
     pointers: Vec<ParamId>,
     /// For every tensor, its axes and the stride along each; `None` stands for 1.
     strides: Vec<Vec<(Axis, Option<Operand>)>>,
-    /// How many of the tensors are parameters of the stage; the others are its outputs.
+    /// The number of tensors that are parameters of the stage; the others are its outputs.
     inputs: usize,
     sizes: Vec<Operand>,
     outer: AxisSet,

@@ -180,7 +180,7 @@ fn constant(ty: Ty, literal: Literal) -> Literal {
     }
 }
 
-/// How many message words fields of these types take.
+/// The message words that fields of these types take.
 pub fn words(types: &[Ty]) -> u32 {
     types.iter().map(|ty| width(*ty)).sum()
 }

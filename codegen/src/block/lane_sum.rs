@@ -19,7 +19,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// How often the steps are halved.
+    /// The number of times that the steps are halved.
     fn halvings(self) -> u32 {
         self.count.trailing_zeros().min(self.length.trailing_zeros())
     }

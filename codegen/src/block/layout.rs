@@ -56,7 +56,7 @@ pub(crate) struct TileShape {
     pub rows: u32,
     /// Elements of a row, a multiple of 16.
     pub depth: u32,
-    /// How many tiles are in flight.
+    /// The number of tiles in flight.
     pub stages: u32,
 }
 

@@ -14,7 +14,7 @@ use oplus_dsl::walk::any;
 pub struct Position {
     /// The point that the offset counts from.
     pub anchor: Anchor,
-    /// How much later.
+    /// The distance from the anchor.
     pub offset: i64,
 }
 

@@ -66,7 +66,7 @@ impl Monoid<'_> {
 }
 
 impl Monoid<'_> {
-    /// What a point reads of a scan's states, by tuple and field: of the state after its element, or of that before it.
+    /// The field of a scan's states that a point reads: of the state after its element, or of that before it.
     ///
     /// # Panics
     /// Where there are no states yet: elements do not depend on them.

@@ -24,7 +24,7 @@ pub(crate) type FactorParts<const N: usize> = Vec<[Operand; N]>;
 /// Half of the last place of 11 bits, by which numbers are rounded.
 pub(crate) const HALF: Operand = Operand::Const(Ty::U32, Literal::Int(0x1000));
 
-/// How many blocks of split products are computed at once: as many as registers have room for.
+/// Blocks of split products that are computed at once: as many as registers have room for.
 const BLOCKS_AT_ONCE: usize = 4;
 
 /// Sums of products of some blocks.
@@ -35,7 +35,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// How many of `count` blocks are summed at once.
+    /// The number of `count` blocks that are summed at once.
     pub(crate) fn at_once(elem: Elem, count: usize) -> usize {
         if elem == Elem::F32 { BLOCKS_AT_ONCE.min(count) } else { count }
     }
@@ -116,7 +116,7 @@ pub(crate) fn multiply_by(
     }
 }
 
-/// How many fragments of eight places a step of a tile has.
+/// The fragments of eight places that a step of a tile has.
 pub(crate) fn eights(tile: &Tile) -> u32 {
     tile.step() / COLUMNS
 }
@@ -178,7 +178,7 @@ pub(crate) fn product_in_time(
     sums
 }
 
-/// How many blocks' products are computed at once.
+/// The number of blocks whose products are computed at once.
 pub(crate) fn blocks_at_once(blocks: u32) -> u32 {
     blocks.min(BLOCKS_AT_ONCE as u32)
 }

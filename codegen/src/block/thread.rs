@@ -34,7 +34,7 @@ impl Thread {
         Thread { number, warp, lane }
     }
 
-    /// The same place, rematerialised.
+    /// The place, rematerialised.
     pub(crate) fn rematerialised(self, b: &mut Builder, rematerialiser: Rematerialiser) -> Thread {
         let number = rematerialiser.of(b, self.number);
         let [warp, lane] = b.div_rem(number, WARP);

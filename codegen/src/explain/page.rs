@@ -12,7 +12,7 @@ const CELL: (usize, usize) = (112, 40);
 const STEP: (usize, usize) = (140, 56);
 /// The room for the names of rows and of columns.
 const MARGIN: (usize, usize) = (150, 24);
-/// How many colours tell blocks apart.
+/// The colours that tell blocks apart.
 const COLOURS: u64 = 6;
 
 /// A plan to show: what it is for, in words, and its launches.
@@ -26,7 +26,7 @@ pub struct Section {
     pub launches: Vec<Explained>,
     /// The text of each launch's kernel, as far as it is known.
     pub ptx: Vec<String>,
-    /// How the threads of a CPU share the work, in words, if that is known.
+    /// The threads' shares of the work on a CPU, in words, if they are known.
     pub cpu: Option<String>,
 }
 

@@ -27,7 +27,7 @@ type OfKernels<T> = Mutex<HashMap<(usize, bool, Schedule), T>>;
 #[derive(Debug)]
 pub(super) struct Division {
     target: Target,
-    /// How the program is cut.
+    /// The way in which the program is cut.
     pub(super) how: CutKind,
     /// The stages and the buffers between them.
     pub(super) cut: Cut,

@@ -222,12 +222,12 @@ pub trait Strategy: Debug + Display + Send + Sync {
         0
     }
 
-    /// How many parts sums over columns are stored in, if they are.
+    /// The number of parts that sums over columns are stored in, if they are.
     fn parts(&self, _problem: &Problem<'_>) -> Option<u64> {
         None
     }
 
-    /// How time is cut.
+    /// The segments that time is cut into.
     fn segments(&self, _problem: &Problem<'_>) -> Segments {
         Segments::one(1)
     }
@@ -247,7 +247,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         vec![Piece::whole(problem)]
     }
 
-    /// How many numbers of each kind the kernels of all pieces hand to one another; `None` when 63 bits cannot count them.
+    /// The lengths of what the kernels of all pieces hand to one another, kind by kind; `None` when 63 bits cannot count them.
     fn scratch_lens(&self, _problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         Some(vec![])
     }
@@ -257,7 +257,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         None
     }
 
-    /// How many numbers the states of a stage take that are saved for its gradient, for axes of these sizes; `None` where none
+    /// The length of the states of a stage that are saved for its gradient, for axes of these sizes; `None` where none
     /// are saved, or 63 bits cannot count them.
     fn saved_len(&self, _stage: &Stage, _size: &dyn Fn(Axis) -> i64) -> Option<u64> {
         None
@@ -280,10 +280,10 @@ pub trait Strategy: Debug + Display + Send + Sync {
 
     // ---- words and pictures
 
-    /// How the work is divided, in words, for a stage with axes of these sizes.
+    /// The division of the work in words, for a stage with axes of these sizes.
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String;
 
-    /// How the work is divided, for a picture.
+    /// The division of the work, for a picture.
     fn picture(&self, stage: &Stage) -> Picture;
 }
 

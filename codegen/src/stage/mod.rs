@@ -127,7 +127,7 @@ pub enum Source {
 pub struct View {
     /// The axis, of the stage.
     pub axis: Axis,
-    /// How far later the tensor's elements appear.
+    /// The distance by which the tensor's elements appear later.
     pub by: i64,
 }
 

@@ -80,7 +80,7 @@ pub enum Stmt {
         dst: Reg,
         /// The value offered, of the same type; 4 or 8 bytes, or `bool`.
         value: Operand,
-        /// How `lane` names the source.
+        /// The way in which `lane` names the source.
         mode: Shuffle,
         /// `i32`.
         lane: Operand,
@@ -132,7 +132,7 @@ pub enum Stmt {
     },
     /// Waits until at most `pending` of the warpgroup's products have yet to end. By all four warps of a warpgroup.
     WarpgroupWait {
-        /// How many may be outstanding.
+        /// The number that may be outstanding.
         pending: u32,
         /// The sums of those that end here, all of them.
         sums: Vec<Reg>,
@@ -195,7 +195,7 @@ pub enum Stmt {
     },
     /// Waits until at most `pending` of the thread's bulk groups have yet to read their source (`read`) or to complete.
     BulkWait {
-        /// How many may be outstanding.
+        /// The number that may be outstanding.
         pending: u32,
         /// Wait only for the reading of shared memory.
         read: bool,
@@ -213,7 +213,7 @@ pub enum Stmt {
         from: ParamId,
         /// Source element, `i64`.
         from_index: Operand,
-        /// How many elements.
+        /// The number of elements.
         elements: u32,
         /// `bool`.
         guard: Option<Operand>,

@@ -68,7 +68,7 @@ fn every_step_is_summed_and_kept_once() {
     }
 }
 
-/// What every lane of a warp makes of its number.
+/// The numbers that the lanes of a warp make of their own.
 fn of_lanes(emit: impl Fn(&mut Builder, Operand, Operand) -> Operand) -> Vec<f64> {
     let mut b = builder(32, Elem::F32);
     let lane = thread(&mut b);

@@ -6,7 +6,7 @@ use crate::build::Builder;
 use crate::tile::{Expr, Kernel, Memory, Operand, Reg, SharedKind, Special};
 use oplus_dsl::{Elem, Ty};
 
-/// How many numbers a ring goes through.
+/// The numbers that a ring goes through.
 const COUNT: u32 = 13;
 
 fn store(b: &mut Builder, at: i32, whole: Operand) {

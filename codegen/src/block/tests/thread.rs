@@ -10,7 +10,7 @@ use oplus_dsl::{Elem, Ty};
 
 const THREADS: u32 = 3 * WARP;
 
-/// What a thread at that place writes: its warp, its lane, its first row of its warp's 16 and its first column of eight.
+/// Stores where a thread is: its warp, its lane, its first row of its warp's 16 and its first column of eight.
 fn store(b: &mut Builder, thread: Thread) {
     let fragment = FragmentPlace::of(b, thread.lane);
     let numbers = [thread.warp, thread.lane, fragment.row(b, thread.warp), fragment.column(b)];

@@ -114,12 +114,12 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     vec![ends, *schedule]
 }
 
-/// How many blocks of a walk without a readout share a multiprocessor. Addresses of single elements take registers.
+/// The blocks of a walk without a readout that share a multiprocessor. Addresses of single elements take registers.
 pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
 }
 
-/// How many parts of this width blocks have, for axes of these sizes.
+/// The parts of this width that blocks have, for axes of these sizes.
 pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
     if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
 }

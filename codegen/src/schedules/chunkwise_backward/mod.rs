@@ -67,9 +67,9 @@ use tiles::Tiles;
 
 /// Times of a chunk, and places of the width.
 pub const TIMES: u32 = 64;
-/// How many sets of tiles the third sweep has in shared memory: one of keys and queries, and those of one or two heads.
+/// The sets of tiles that the third sweep may have in shared memory: one of keys and queries, and those of one or two heads.
 const SETS: std::ops::RangeInclusive<u32> = 2..=3;
-/// How many blocks of 16 times a chunk has.
+/// Blocks of 16 times in a chunk.
 const BLOCKS: u32 = TIMES / ROWS;
 /// The longest axis of keys and queries.
 const MOST_DEPTH: u32 = 128;
@@ -121,7 +121,7 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
-/// How many blocks of a walk share a multiprocessor: fewer where warps multiply and a state takes most registers, and where
+/// The blocks of a walk that share a multiprocessor: fewer where warps multiply and a state takes most registers, and where
 /// tiles of `f32` take most shared memory.
 pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, isa: Isa) -> u32 {
     let is_deep = depth > 64;
@@ -152,7 +152,7 @@ pub(crate) fn is_iterated(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseB
     form.heads != AxisSet::EMPTY || schedule.wide
 }
 
-/// How many blocks of the sums of query' a thread has in registers, and after them in shared memory.
+/// The blocks of the sums of query' that a thread has in registers, and after them in shared memory.
 #[derive(Clone, Copy)]
 struct QueryBlocks {
     registers: u32,
@@ -349,7 +349,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         Some(ChunkwiseBackwardKernel { thread, half, block, fragment, ..self.clone() })
     }
 
-    /// How many heads' tiles are in shared memory: the head that is computed, and the next one where there is room.
+    /// The number of heads whose tiles are in shared memory: the head that is computed, and the next one where there is room.
     fn heads_in_flight(&self) -> u32 {
         if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
     }

@@ -15,7 +15,7 @@ use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::{Elem, Ty};
 
-/// How many sixteens a row of times or of the width has.
+/// The sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
 
 impl ChunkwiseBackwardKernel<'_> {

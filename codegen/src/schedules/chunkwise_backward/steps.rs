@@ -23,7 +23,7 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 /// Sums over the width, by half.
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
-/// How many rows of times the sums over parts take, with what outputs over time have of the parts of a wide head so far.
+/// The rows of times that the sums over parts take, with what outputs over time have of the parts of a wide head so far.
 pub(super) fn parts(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
     let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
     so_far(form) + over_time

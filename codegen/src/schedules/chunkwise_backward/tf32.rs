@@ -20,7 +20,7 @@ use oplus_dsl::{Elem, Ty};
 #[derive(Clone, Copy)]
 pub(super) struct Left<'a> {
     pub factor: Factor<'a>,
-    /// How its rows are read.
+    /// The lanes by which its rows are read.
     pub views: &'a OperandViews,
 }
 

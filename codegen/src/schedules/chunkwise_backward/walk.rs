@@ -106,18 +106,8 @@ impl OperandViews {
 
 impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
-        self.start(b);
-        let chunk = self.chunk(b);
         let none = Operand::i32(0);
-        let source = self.source(&chunk.shared);
-        for tile in [&self.keys, &self.queries] {
-            let origin = tile.origin(b, &source);
-            tile.fill(b, &source, origin, chunk.first, none);
-        }
-        self.fetch(b, &chunk, none);
-        let head = self.head(b, &chunk, none);
-        let rates = self.rates(b, &head.outer, chunk.first);
-        self.store_rates(b, &rates, none);
+        let (chunk, _) = self.begin(b);
         for tile in [&self.keys, &self.queries] {
             b.wait(tile.full, RingStage::FIRST);
         }
@@ -131,6 +121,23 @@ impl ChunkwiseBackwardKernel<'_> {
             self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, none);
         }
         self.rematerialised(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
+    }
+
+    /// Starts the copies of a chunk and of its first head, whose rates are written.
+    pub(super) fn begin(&self, b: &mut Builder) -> (Chunk, HeadPart) {
+        self.start(b);
+        let chunk = self.chunk(b);
+        let none = Operand::i32(0);
+        let source = self.source(&chunk.shared);
+        for tile in [&self.keys, &self.queries] {
+            let origin = tile.origin(b, &source);
+            tile.fill(b, &source, origin, chunk.first, none);
+        }
+        self.fetch(b, &chunk, none);
+        let head = self.head(b, &chunk, none);
+        let rates = self.rates(b, &head.outer, chunk.first);
+        self.store_rates(b, &rates, none);
+        (chunk, head)
     }
 
     fn sums(&self, b: &mut Builder) -> Sums {

@@ -35,17 +35,17 @@ pub(super) const LOOKERS: u32 = 2;
 /// Warps besides those that scan and reduce.
 pub const HELPERS: u32 = PRODUCERS + 1 + LOOKERS;
 
-/// How many scans a stage has: points of the outer axes times groups of columns.
+/// The scans of a stage: points of the outer axes times groups of columns.
 pub(super) fn scans(schedule: &Columns, rows: u64, columns: u64) -> u64 {
     rows * columns.div_ceil(u64::from(schedule.tile_columns()))
 }
 
-/// How many tiles of time a scan has.
+/// The tiles of time of a scan.
 pub(super) fn time_tiles(schedule: &Columns, len: u64) -> u64 {
     len.div_ceil(u64::from(schedule.tile_rows()))
 }
 
-/// How many 64-bit message words a launch over that many scans of that many tiles needs.
+/// The 64-bit message words that a launch over that many scans of that many tiles needs.
 pub(super) fn message_words(stage: &Stage, schedule: &Columns, scans: u64, tiles: u64) -> u64 {
     let operator = stage.scan().map(|s| stage.program.operator(s.operator));
     let element = operator.map_or(0, |o| u64::from(padded(words(&o.fields.iter().map(|f| f.ty).collect::<Vec<_>>()))));

@@ -89,7 +89,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
     Builder::shared_bytes_of(|b| drop(FlashKernel::declare(b, stage, form, schedule)))
 }
 
-/// How many rows and columns a thread has in a tile; each has a number.
+/// The rows and columns that a thread has in a tile; each has a number.
 #[derive(Clone, Copy)]
 struct ThreadTile {
     /// Rows: 2h' + h is row g + 8h of the warp's block h'.

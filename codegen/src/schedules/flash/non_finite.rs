@@ -18,7 +18,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use oplus_dsl::walk::any;
 
-/// How the threads share the columns of a tile.
+/// The threads' shares of the columns of a tile.
 #[derive(Clone, Copy)]
 struct Shares {
     /// Threads that look through one column.

@@ -10,7 +10,7 @@ use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// How many blocks of sums are multiplied at once: as many as registers have room for.
+/// Blocks of sums that are multiplied at once: as many as registers have room for.
 const BLOCKS_AT_ONCE: usize = 16;
 
 impl FlashKernel<'_> {

@@ -168,5 +168,5 @@ impl FlashKernel<'_> {
     }
 }
 
-/// How the ends of ranges are joined: the union's, then the intersection's.
+/// The operations that join the ends of ranges: those of the union, then those of the intersection.
 const WIDEST: [Binary; 4] = [Binary::Min, Binary::Max, Binary::Max, Binary::Min];

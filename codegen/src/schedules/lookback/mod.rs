@@ -53,7 +53,7 @@ use oplus_dsl::ir::Binary;
 use std::collections::HashMap;
 use streams::Streams;
 
-/// How a kernel is written. Both forms compute the same bits with the same arguments, launches and messages.
+/// A form of a kernel. Both compute the same bits with the same arguments, launches and messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// For speed.
@@ -81,7 +81,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &LookBack) -> u32 {
     Builder::shared_bytes_of(|b| drop(LookBackKernel::declare(b, stage, scan, schedule, Form::Fast)))
 }
 
-/// How many 64-bit message words a launch over that many tiles needs.
+/// The 64-bit message words that a launch over that many tiles needs.
 pub fn message_words(stage: &Stage, tiles: u64) -> u64 {
     let words = stage.scan().map_or(0, |s| crate::block::carry::words(&types(stage, &s)));
     tiles * u64::from(padded(words))

@@ -31,7 +31,7 @@ pub(super) struct Span<'k> {
     left: Operand,
     /// Whether all elements of the tile exist.
     pub(super) whole: Operand,
-    /// How many of the span's stretches these are.
+    /// The number of stretches.
     pub(super) stretches: u32,
     /// Values by parameter, stretch, and place relative to the lane's first element of the stretch.
     values: HashMap<(u32, u32, i64), Operand>,

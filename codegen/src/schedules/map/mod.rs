@@ -82,7 +82,7 @@ impl<'s> MapKernel<'s> {
         });
     }
 
-    /// How many chunks there are, in all and along the lane axis.
+    /// The number of chunks, in all and along the lane axis.
     fn chunks(&self, b: &mut Builder, outer: AxisSet) -> (Operand, Operand) {
         let vector = i64::from(self.schedule.vector);
         let width = self.width(b);

@@ -21,7 +21,7 @@ struct Scanned {
     totals: Vec<Fields>,
 }
 
-/// How a row's tile was combined: whether all states before the lane's elements are kept, and the state behind the tile.
+/// The outcome of a row's tile: whether all states before the lane's elements are kept, and the state behind the tile.
 struct Moved {
     kept: Operand,
     after: Fields,

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// The named barrier of the first team of copy warps; the others' follow.
 pub(crate) const BARRIER: u32 = 1;
-/// How many registers the loads of all tiles take at once, so that they are all on their way.
+/// The registers that the loads of all tiles may take at once, so that they are all on their way.
 const EARLY: u32 = 32;
 
 /// A thread that copies.
@@ -67,7 +67,7 @@ impl StateSpaceKernel<'_> {
         }
     }
 
-    /// How often each copy thread arrives when it has filled a tile: for its copies, and for what it has stored and read.
+    /// The arrivals of each copy thread when it has filled a tile: for its copies, and for what it has stored and read.
     pub(crate) fn arrivals_per_thread(&self) -> u32 {
         1 + u32::from(self.values.tiles.iter().any(|tile| self.copied(tile).is_some()))
     }
@@ -160,7 +160,7 @@ impl StateSpaceKernel<'_> {
         anchors
     }
 
-    /// How a tile is cut: along the axis in which its first parameter is contiguous.
+    /// The shape that cuts a tile into pieces, along the axis in which its first parameter is contiguous.
     pub(crate) fn tile_shape(&self, tile: &Tile) -> Shape {
         let program = &self.stage.program;
         let time = self.scan.axis;
@@ -218,7 +218,7 @@ impl StateSpaceKernel<'_> {
         }
     }
 
-    /// How many registers a thread's loads of a tile take; a number above all limits if its pieces are too many.
+    /// The registers that a thread's loads of a tile take; a number above all limits if its pieces are too many.
     fn registers_of_loads(&self, shape: Shape, beneath: &[u32]) -> u32 {
         let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(4) as u32;
         let each: u32 = beneath.iter().map(bytes).sum();

@@ -19,7 +19,7 @@ impl StateSpaceKernel<'_> {
         (0..outputs).filter(|k| !self.stage.is_final(*k))
     }
 
-    /// How an output is cut into pieces.
+    /// The shape that cuts an output into pieces.
     pub(crate) fn output_shape(&self, k: usize) -> Shape {
         let output = &self.stage.program.outputs[k];
         let across = self.schedule.vector == 1 && output.axes.last() != Some(&self.scan.axis);

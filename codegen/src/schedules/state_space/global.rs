@@ -29,7 +29,7 @@ pub(crate) struct Global<'k, 's> {
     pub(crate) state: Operand,
     /// The step of index 0, `i64`, and whether it exists.
     pub(crate) steps: Steps,
-    /// How many steps exist, all of them or none.
+    /// The number of steps; all of them exist, or none.
     pub(super) width: u32,
     /// Offsets that need not be computed.
     pub(crate) known: HashMap<Tensor, Operand>,

@@ -1,4 +1,4 @@
-//! How copy threads share the rows and steps of a tile.
+//! Pieces of a tile: the rows and steps that each copy thread takes.
 
 use super::StateSpaceKernel;
 use crate::build::Builder;
@@ -8,7 +8,7 @@ use oplus_dsl::ir::Binary;
 
 /// The most passes over a tile that are unrolled.
 const UNROLLED: u32 = 8;
-/// How many elements of a thread are loaded at once.
+/// Elements of a thread that are loaded at once.
 const LOADS_IN_FLIGHT: u32 = 32;
 
 /// A rectangle of rows × steps, cut into pieces of one row and `width` steps.
@@ -31,7 +31,7 @@ pub(crate) struct Piece {
     pub pass: Option<u32>,
 }
 
-/// How the threads go over a shape: rows and steps that they take in a pass, and passes.
+/// The passes of all threads over a shape: the rows and steps of each, and their number.
 struct Passes {
     rows: u32,
     columns: u32,
@@ -96,7 +96,7 @@ impl StateSpaceKernel<'_> {
         self.schedule.team_threads()
     }
 
-    /// How many pieces a thread has, if they are few.
+    /// The number of a thread's pieces, if they are few.
     pub(super) fn piece_count(&self, shape: Shape) -> Option<u32> {
         let passes = shape.passes(self.copy_threads());
         Some(passes.row_passes * passes.column_passes).filter(|count| *count <= UNROLLED)

@@ -38,7 +38,7 @@ pub(crate) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
     row.map_or(AxisSet::EMPTY, |row| stage.outer_axes().without(row))
 }
 
-/// How many numbers are saved, for axes of these sizes; `None` when 63 bits cannot count them.
+/// The length of what is saved, for axes of these sizes; `None` when 63 bits cannot count it.
 pub fn saved_len(stage: &Stage, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let (time, row) = (stage.axis()?, stage.outer_axes().iter().last());
     let row_len = in_whole_chunks(size(stage.state_axis()?))?;
@@ -53,7 +53,7 @@ pub(crate) fn in_whole_chunks(states: i64) -> Option<i64> {
     up(states, i64::from(CHUNK)).checked_mul(i64::from(CHUNK))
 }
 
-/// How many times `by` it takes to reach a number.
+/// The least number of times `by` that reaches a number.
 pub(crate) fn up(number: i64, by: i64) -> i64 {
     number / by + i64::from(number % by != 0)
 }

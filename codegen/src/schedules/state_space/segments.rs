@@ -21,7 +21,7 @@ use crate::tile::{Memory, Operand, ParamId, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Literal};
 
-/// How many chunks the loop of the kernel that finds ends takes at once.
+/// The chunks that the loop of the kernel that finds ends takes at once.
 const CARRIES_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded at once, and the most such segments.
 const LOADED_STATES: u32 = 16;
@@ -69,7 +69,7 @@ pub fn with_ends(schedule: &StateSpace) -> Vec<StateSpace> {
     schedule.segmented.then_some(ends).into_iter().chain([*schedule]).collect()
 }
 
-/// How many numbers the ends of all segments but the last take, for axes of these sizes; `None` when 63 bits cannot count them.
+/// The length of the ends of all segments but the last, for axes of these sizes; `None` when 63 bits cannot count it.
 pub fn ends_len(stage: &Stage, segments: u64, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let fields = stage.program.operator(stage.scan()?.operator).fields.len() as i64;
     let states = in_whole_chunks(size(stage.state_axis()?))?.checked_mul(fields)?;

@@ -23,7 +23,7 @@ const HALVES: Ring = Ring::of_power(2);
 
 /// The sums over rows of a kernel, and their shared memory.
 pub(super) struct RowSums {
-    /// How many sums there are.
+    /// The number of sums.
     count: u32,
     /// States of a batch, and batches of a lane.
     pub batch: u32,

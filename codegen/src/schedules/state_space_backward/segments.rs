@@ -33,7 +33,7 @@ pub(super) enum Total {
     Rows(usize),
 }
 
-/// How many totals each row of a segment has.
+/// The totals of each row of a segment.
 pub(super) fn totals_per_row(parts: &BackwardScan, row_len: i64) -> i64 {
     (parts.state_totals.len() as i64).saturating_mul(row_len).saturating_add(parts.row_totals.len() as i64)
 }

@@ -123,7 +123,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         (0..self.schedule.states).map(value).collect()
     }
 
-    /// How many sub-tiles ahead saved states are loaded. Loading them takes longer than to walk one sub-tile of few states.
+    /// The number of sub-tiles that saved states are loaded ahead. Loading them takes longer than to walk one sub-tile of few
+    /// states.
     fn ahead(&self) -> u32 {
         if self.schedule.rows * self.schedule.states <= FEW { super::row_sums::HALF } else { 1 }
     }

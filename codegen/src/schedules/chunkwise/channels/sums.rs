@@ -15,7 +15,7 @@ const LOADS: u32 = 16;
 /// The padding of a row of sums, so that rows begin in different banks.
 pub(crate) const PAD: u32 = 8;
 
-/// How many numbers a sum is beside factors of a type.
+/// The numbers that a sum is stored as, beside factors of a type.
 fn numbers(elem: Elem) -> u32 {
     if elem == Elem::F32 { 2 } else { 1 }
 }

@@ -81,17 +81,8 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Emits the third sweep.
     pub(super) fn channels_body(&self, b: &mut Builder) {
         let Some(arrays) = &self.channels else { return };
-        self.start(b);
-        let (chunk, none) = (self.chunk(b), Operand::i32(0));
-        let source = self.source(&chunk.shared);
-        for tile in [&self.keys, &self.queries] {
-            let origin = tile.origin(b, &source);
-            tile.fill(b, &source, origin, chunk.first, none);
-        }
-        self.fetch(b, &chunk, none);
-        let head = self.head(b, &chunk, none);
-        let rates = self.rates(b, &head.outer, chunk.first);
-        self.store_rates(b, &rates, none);
+        let none = Operand::i32(0);
+        let (chunk, head) = self.begin(b);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], head.outer.clone());
         self.sum_channels(b, arrays, &values, chunk.first);

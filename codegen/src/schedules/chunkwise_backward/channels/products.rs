@@ -17,7 +17,7 @@ use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// How many sixteens a row of times or of the width has.
+/// The sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
 
 impl ChunkwiseBackwardKernel<'_> {
