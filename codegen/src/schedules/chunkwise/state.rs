@@ -96,10 +96,11 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
-        (values, lanes): (Factor, Operand),
+        values: Factor,
+        lanes: Operand,
     ) -> Vec<[Operand; 4]> {
         if self.is_tf32 {
-            return self.scaled_tf32(b, remaining, (values, lanes));
+            return self.scaled_tf32(b, remaining, values, lanes);
         }
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, sixteen * ROWS * values.tile.depth);

@@ -14,7 +14,8 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
-        (values, place): (Factor, Operand),
+        values: Factor,
+        place: Operand,
     ) -> Vec<[Operand; 4]> {
         let mut left = vec![];
         for sixteen in 0..self.schedule.times() / ROWS {

@@ -266,7 +266,7 @@ impl ChunkwiseKernel<'_> {
             Some(decays) => self.remaining(b, decays, block),
             None => self.gains_of(b, block),
         };
-        let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
+        let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
         self.wait_saved(b);
         b.barrier();
         match &decays {

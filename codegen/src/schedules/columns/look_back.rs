@@ -96,16 +96,16 @@ impl Ring<'_> {
             });
         }
         let place = Column { slot, column };
-        let before = self.state_before(b, turn, &initial, (&wanted, &place));
+        let before = self.state_before(b, turn, &initial, &wanted, &place);
         let state = earlier.as_ref().map_or(before.clone(), |e| {
             let state = self.layout.monoid.apply(b, &before, e);
-            self.step_if_lost_between(b, &place, (&before, state), |b, tile| (self.group_start(b, tile), tile.order))
+            self.step_if_lost_between(b, &place, &before, state, |b, tile| (self.group_start(b, tile), tile.order))
         });
         store_fields(b, &self.carry, index, &state);
         b.if_(turn.follows, |b| {
             let total = self.total(b, earlier.as_ref(), index);
             let after = self.layout.monoid.apply(b, &before, &total);
-            let after = self.step_if_lost_between(b, &place, (&before, after), |b, tile| {
+            let after = self.step_if_lost_between(b, &place, &before, after, |b, tile| {
                 (self.group_start(b, tile), b.add(tile.order, 1))
             });
             let next = b.add(turn.group, 1);
@@ -129,7 +129,8 @@ impl Ring<'_> {
         &self,
         b: &mut Builder,
         column: &Column,
-        (before, after): (&[Operand], Fields),
+        before: &[Operand],
+        after: Fields,
         range: impl FnOnce(&mut Builder, &Tile) -> (Operand, Operand),
     ) -> Fields {
         let lost = self.layout.monoid.loses(b, before, &after);
@@ -226,7 +227,8 @@ impl Ring<'_> {
         b: &mut Builder,
         turn: &Turn,
         initial: &[Operand],
-        (wanted, column): (&Wanted, &Column),
+        wanted: &Wanted,
+        column: &Column,
     ) -> Fields {
         let state = b.vars(initial);
         let later = b.binary(Binary::Gt, turn.group, 0);
@@ -291,7 +293,7 @@ impl Ring<'_> {
             let element = from_words(b, &types, &operands(&aggregate.values));
             let now = operands(state);
             let next = self.layout.monoid.apply(b, &now, &element);
-            let next = self.step_if_lost_between(b, column, (&now, next), |b, _| {
+            let next = self.step_if_lost_between(b, column, &now, next, |b, _| {
                 let tile = b.mul(group, size);
                 (tile, b.add(tile, size))
             });

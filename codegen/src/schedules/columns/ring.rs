@@ -215,7 +215,7 @@ impl<'s> Ring<'s> {
 
     /// The first message word of a column of a tile's aggregate, `i64`.
     pub(super) fn aggregate_message(&self, b: &mut Builder, scan: Operand, order: Operand, column: Operand) -> Operand {
-        self.message(b, Operand::i64(0), (scan, self.time_tiles), order, column)
+        self.message(b, Operand::i64(0), scan, self.time_tiles, order, column)
     }
 
     /// The first message word of a column of a group's aggregate, `i64`.
@@ -223,7 +223,7 @@ impl<'s> Ring<'s> {
         let [scans, tiles] = [self.scans, self.time_tiles].map(|x| b.convert(Ty::I64, x));
         let region = b.mul(scans, tiles);
         let groups = self.groups(b);
-        self.message(b, region, (scan, groups), group, column)
+        self.message(b, region, scan, groups, group, column)
     }
 
     /// The first message word of a column of the state before a group, `i64`.
@@ -232,7 +232,7 @@ impl<'s> Ring<'s> {
         let [scans, tiles, wide] = [self.scans, self.time_tiles, groups].map(|x| b.convert(Ty::I64, x));
         let each = b.add(tiles, wide);
         let region = b.mul(scans, each);
-        self.message(b, region, (scan, groups), group, column)
+        self.message(b, region, scan, groups, group, column)
     }
 
     /// Message words from one tile or group to the next.
@@ -252,7 +252,8 @@ impl<'s> Ring<'s> {
         &self,
         b: &mut Builder,
         region: Operand,
-        (scan, entries): (Operand, Operand),
+        scan: Operand,
+        entries: Operand,
         entry: Operand,
         column: Operand,
     ) -> Operand {

@@ -46,13 +46,13 @@ impl LookBackKernel<'_> {
             let state = states[r as usize].clone();
             values[r as usize] = self.finish_stretch(b, &span, &mut places[r as usize], state, r);
             if tile.whole != Operand::bool(false) {
-                self.store(b, &span, &outputs, (r, &values[r as usize]), false);
+                self.store(b, &span, &outputs, r, &values[r as usize], false);
             }
         }
         let partial = b.unary(Unary::Not, tile.whole);
         b.if_(partial, |b| {
             for (r, values) in (0..).zip(&values) {
-                self.store(b, &span, &outputs, (r, values), true);
+                self.store(b, &span, &outputs, r, values, true);
             }
         });
         kept
@@ -237,7 +237,8 @@ impl LookBackKernel<'_> {
         b: &mut Builder,
         span: &Span,
         outputs: &[(u32, Operand)],
-        (r, values): (u32, &[Fields]),
+        r: u32,
+        values: &[Fields],
         singly: bool,
     ) {
         for (k, origin) in outputs {

@@ -54,7 +54,7 @@ impl LookBackKernel<'_> {
         (state, sum, first): (&[Operand], &Carried, Operand),
         kept: Reg,
     ) {
-        let span = self.load_stretch(b, tile, (self.block.warp, stretch), stage, Need::All);
+        let span = self.load_stretch(b, tile, self.block.warp, stretch, stage, Need::All);
         let mut places = self.places(b, &span, self.scan.reverse);
         let total = self.stretch_total(b, &places[0]);
         let inclusive = self.monoid.warp_scan(b, total, &self.lanes());
@@ -70,7 +70,7 @@ impl LookBackKernel<'_> {
         b.assign(kept, here);
         let values = self.finish_stretch(b, &span, &mut places[0], state, 0);
         let outputs = self.running_outputs(b, &span);
-        self.store(b, &span, &outputs, (0, &values), true);
+        self.store(b, &span, &outputs, 0, &values, true);
     }
 
     /// The aggregate of a span, in the first lane: that of each stretch, kept by the lane of its number, then theirs.
@@ -78,7 +78,7 @@ impl LookBackKernel<'_> {
         let kept = Carried::new(b, &self.monoid.identity());
         let count = self.schedule.vectors;
         b.for_(Operand::i32(0), count, 1, |b, stretch| {
-            let part = self.load_stretch(b, tile, (span, stretch), stage, Need::Elements);
+            let part = self.load_stretch(b, tile, span, stretch, stage, Need::Elements);
             let places = self.places(b, &part, self.masks_aggregates());
             let total = self.stretch_total(b, &places[0]);
             let total = self.pair_all(b, total, 32);

@@ -76,7 +76,7 @@ impl<'k> LookBackKernel<'k> {
         need: Need,
     ) -> Span<'k> {
         let first = b.mul(span, self.schedule.vectors * self.stretch());
-        self.load_stretches(b, tile, (first, self.schedule.vectors), stage, need)
+        self.load_stretches(b, tile, first, self.schedule.vectors, stage, need)
     }
 
     /// Loads one stretch of a span (`i32`).
@@ -84,14 +84,15 @@ impl<'k> LookBackKernel<'k> {
         &'k self,
         b: &mut Builder,
         tile: &Tile,
-        (span, stretch): (Operand, Operand),
+        span: Operand,
+        stretch: Operand,
         stage: Operand,
         need: Need,
     ) -> Span<'k> {
         let first = b.mul(span, self.schedule.vectors);
         let number = b.add(first, stretch);
         let first = b.mul(number, self.stretch());
-        self.load_stretches(b, tile, (first, 1), stage, need)
+        self.load_stretches(b, tile, first, 1, stage, need)
     }
 
     /// So many stretches from the tile's element `first` (`i32`) on.
@@ -99,7 +100,8 @@ impl<'k> LookBackKernel<'k> {
         &'k self,
         b: &mut Builder,
         tile: &Tile,
-        (first, stretches): (Operand, u32),
+        first: Operand,
+        stretches: u32,
         stage: Operand,
         need: Need,
     ) -> Span<'k> {

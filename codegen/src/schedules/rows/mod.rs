@@ -149,7 +149,7 @@ impl<'s> RowsKernel<'s> {
             let mut rows = self.rows(b, group, rows);
             b.for_(Operand::i64(0), end, tile, |b, at| {
                 let start = self.start(b, end, at);
-                self.tile(b, &mut rows, (start, end, at), turn);
+                self.tile(b, &mut rows, start, end, at, turn);
             });
             self.finals(b, &rows);
         });

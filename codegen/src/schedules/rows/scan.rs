@@ -33,7 +33,9 @@ impl<'s> RowsKernel<'s> {
         &self,
         b: &mut Builder,
         rows: &mut [Row<'s>],
-        (start, end, at): (Operand, Operand, Operand),
+        start: Operand,
+        end: Operand,
+        at: Operand,
         turn: Reg,
     ) {
         let tiles = self.load(b, rows, start);

@@ -195,7 +195,7 @@ impl StateSpaceKernel<'_> {
     /// The values at a piece of a tile.
     fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
         let (row, state) = self.row_and_state(b, tile, piece.row);
-        Global::at(b, self, (row, state), time, piece, width)
+        Global::at(b, self, row, state, time, piece, width)
     }
 
     fn copy_pieces(

@@ -79,7 +79,7 @@ impl StateSpaceKernel<'_> {
     }
 
     fn drain_source(&self, b: &mut Builder, stage: Operand, time: &Time, piece: &Piece, width: u32) -> Drain<'_, '_> {
-        let global = Global::at(b, self, (piece.row, Operand::i32(0)), time, piece, width);
+        let global = Global::at(b, self, piece.row, Operand::i32(0), time, piece, width);
         Drain { kernel: self, global, stage, piece: *piece, loaded: HashMap::new() }
     }
 

@@ -48,7 +48,8 @@ impl<'k, 's> Global<'k, 's> {
     pub(crate) fn at(
         b: &mut Builder,
         kernel: &'k StateSpaceKernel<'s>,
-        (row, state): (Operand, Operand),
+        row: Operand,
+        state: Operand,
         time: &Time,
         piece: &Piece,
         width: u32,

@@ -111,7 +111,7 @@ impl StateSpaceBackwardKernel<'_> {
             base.each_piece(b, shape, 1, thread, |b, pieces| {
                 for piece in pieces {
                     b.if_(piece.held, |b| {
-                        let mut to = Global::at(b, base, (piece.row, Operand::i32(0)), time, piece, shape.width);
+                        let mut to = Global::at(b, base, piece.row, Operand::i32(0), time, piece, shape.width);
                         to.known = anchors.offsets(b, base, time, piece);
                         let (offset, exists) = to.offset(b, tensor, 0);
                         let from = base.element(b, shape.height, stage, piece.row, piece.column);

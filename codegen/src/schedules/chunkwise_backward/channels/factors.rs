@@ -70,7 +70,8 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         arrays: &Arrays,
         packed: [Operand; 4],
-        (first, sixteen): (Operand, u32),
+        first: Operand,
+        sixteen: u32,
         scale: Scale,
     ) -> [Operand; 4] {
         let (row, column) = (b.add(first, self.fragment.group), self.fragment.column(b));
@@ -86,7 +87,8 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         arrays: &Arrays,
         packed: [Operand; 4],
-        (first, channel): (Operand, Operand),
+        first: Operand,
+        channel: Operand,
         scale: Scale,
     ) -> [Operand; 4] {
         let column = self.fragment.column(b);

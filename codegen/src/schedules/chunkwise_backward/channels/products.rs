@@ -90,7 +90,7 @@ impl ChunkwiseBackwardKernel<'_> {
         for pair in 0..sums.len() as u32 / 2 {
             let packed = right.four(b, 0, pair, true);
             let (channel, _) = self.channels_of(b, 2 * pair);
-            let columns = self.scaled_in_time(b, own.arrays, packed, (first, channel), scale);
+            let columns = self.scaled_in_time(b, own.arrays, packed, first, channel, scale);
             mma_two(b, self.keys.elem, &mut sums[2 * pair as usize..], left, columns);
         }
     }

@@ -27,7 +27,7 @@ impl ChunkwiseBackwardKernel<'_> {
             for (sixteen, left) in (0..).zip(&left) {
                 let packed = right.four(b, 0, sixteen, false);
                 let scale = Scale { factor: ScaledFactor::Query, border: own.end };
-                let columns = self.scaled_right(b, own.arrays, packed, (first, sixteen), scale);
+                let columns = self.scaled_right(b, own.arrays, packed, first, sixteen, scale);
                 mma_two(b, right.tile.elem, &mut scores, *left, columns);
             }
             for (block, scores) in (0..).zip(&scores) {
