@@ -194,27 +194,12 @@ fn draw_parts(canvas: &Canvas<'_>, top: i32, tile: Tile) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oplus_codegen::explain::Side;
+    use oplus_codegen::explain::testing;
 
     /// Two rows of two tiles.
     fn launch(carry: Carry, reverse: bool) -> Explained {
-        let side = |name: &str, size, tile| Side { name: name.into(), size, tile };
-        let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
-        Explained {
-            name: "cumsum".into(),
-            task: "scan along L by add".into(),
-            reads: vec!["x: f32[B, L]".into()],
-            writes: vec!["y: f32[B, L]".into()],
-            equations: String::new(),
-            division: "2 rows of 8192".into(),
-            grid: "2 blocks of 128 threads".into(),
-            symbol: "cumsum".into(),
-            candidates: vec![("rows".into(), 2.5, String::new())],
-            refused: vec![],
-            bytes: 131_072,
-            facts: vec![],
-            cut: Cut { along, across, blocks: 2, carry, reverse, tile: None },
-        }
+        let launch = testing::launch();
+        Explained { cut: Cut { carry, reverse, ..launch.cut.clone() }, ..launch }
     }
 
     fn svg(carry: Carry, reverse: bool) -> String {

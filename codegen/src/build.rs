@@ -4,9 +4,12 @@
 //! and leave no trace of those that are zero or one.
 
 mod fragment;
+mod number;
 
 pub use fragment::{PIECE, swizzle};
+pub use number::IntoOperand;
 
+use crate::target::WARP;
 use crate::tile::{Expr, Kernel, Memory, Operand, Param, ParamId, ParamKind, Reg, Shared, SharedId, SharedKind};
 use crate::tile::{Mbarrier, Shuffle, Special, Stmt};
 use oplus_dsl::ir::{Binary, Literal, Unary};
@@ -32,6 +35,13 @@ impl Builder {
             body: vec![],
         };
         Builder { kernel, blocks: vec![vec![]] }
+    }
+
+    /// The shared memory of what is declared, in bytes.
+    pub fn shared_bytes_of(declare: impl FnOnce(&mut Builder)) -> u32 {
+        let mut b = Builder::new("", WARP);
+        declare(&mut b);
+        b.finish().shared_layout().1
     }
 
     /// The finished kernel.
@@ -80,6 +90,11 @@ impl Builder {
         let reg = self.reg(self.ty(value));
         self.assign(reg, value);
         reg
+    }
+
+    /// Registers that start as values and may be assigned again.
+    pub fn vars(&mut self, values: &[Operand]) -> Vec<Reg> {
+        values.iter().map(|value| self.var(*value)).collect()
     }
 
     /// The type of an operand.
@@ -137,7 +152,8 @@ impl Builder {
     }
 
     /// A function of two values of one type.
-    pub fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Operand {
+    pub fn binary(&mut self, op: Binary, a: Operand, b: impl IntoOperand) -> Operand {
+        let b = b.into_operand(self.ty(a));
         if let Some(folded) = fold(op, a, b) {
             return folded;
         }
@@ -146,43 +162,62 @@ impl Builder {
     }
 
     /// a + b.
-    pub fn add(&mut self, a: Operand, b: Operand) -> Operand {
+    pub fn add(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
         self.binary(Binary::Add, a, b)
     }
 
     /// a − b.
-    pub fn sub(&mut self, a: Operand, b: Operand) -> Operand {
+    pub fn sub(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
         self.binary(Binary::Sub, a, b)
     }
 
     /// a·b.
-    pub fn mul(&mut self, a: Operand, b: Operand) -> Operand {
+    pub fn mul(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
         self.binary(Binary::Mul, a, b)
     }
 
     /// a < b.
-    pub fn lt(&mut self, a: Operand, b: Operand) -> Operand {
+    pub fn lt(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
         self.binary(Binary::Lt, a, b)
     }
 
     /// a ≥ b.
-    pub fn ge(&mut self, a: Operand, b: Operand) -> Operand {
+    pub fn ge(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
         self.binary(Binary::Ge, a, b)
     }
 
     /// a = b.
-    pub fn eq(&mut self, a: Operand, b: Operand) -> Operand {
+    pub fn eq(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
         self.binary(Binary::Eq, a, b)
     }
 
     /// a ≠ b.
-    pub fn ne(&mut self, a: Operand, b: Operand) -> Operand {
+    pub fn ne(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
         self.binary(Binary::Ne, a, b)
     }
 
     /// a ∧ b.
     pub fn and(&mut self, a: Operand, b: Operand) -> Operand {
         self.binary(Binary::And, a, b)
+    }
+
+    /// Whether 0 ≤ a < b.
+    pub fn is_within(&mut self, a: Operand, b: impl IntoOperand) -> Operand {
+        let above = self.ge(a, 0);
+        let below = self.lt(a, b);
+        self.and(above, below)
+    }
+
+    /// Quotient and remainder.
+    pub fn div_rem(&mut self, a: Operand, b: impl IntoOperand + Copy) -> [Operand; 2] {
+        [Binary::Div, Binary::Rem].map(|op| self.binary(op, a, b))
+    }
+
+    /// a / b, rounded up.
+    pub fn div_ceil(&mut self, a: Operand, b: impl Into<i64>) -> Operand {
+        let b = b.into();
+        let up = self.add(a, b - 1);
+        self.binary(Binary::Div, up, b)
     }
 
     /// `if c { a } else { b }`.
@@ -247,8 +282,15 @@ impl Builder {
     }
 
     /// A counted loop; the body gets the loop variable.
-    pub fn for_(&mut self, from: Operand, to: Operand, step: Operand, body: impl FnOnce(&mut Builder, Operand)) {
-        let var = self.reg(self.ty(from));
+    pub fn for_(
+        &mut self,
+        from: Operand,
+        to: impl IntoOperand,
+        step: impl IntoOperand,
+        body: impl FnOnce(&mut Builder, Operand),
+    ) {
+        let ty = self.ty(from);
+        let (var, to, step) = (self.reg(ty), to.into_operand(ty), step.into_operand(ty));
         let body = self.nested(|b| body(b, var.into()));
         self.push(Stmt::For { var, from, to, step, body });
     }
@@ -325,6 +367,11 @@ impl Builder {
     }
 }
 
+/// The values of registers.
+pub fn operands(regs: &[Reg]) -> Vec<Operand> {
+    regs.iter().map(|reg| Operand::Reg(*reg)).collect()
+}
+
 /// Zero of a type.
 pub fn zero(ty: Ty) -> Operand {
     Operand::Const(ty, Literal::zero(ty))
@@ -380,8 +427,8 @@ mod tests {
     fn integer_constants_leave_no_statement() {
         let mut b = Builder::new("k", 32);
         let x = b.special(Special::Thread);
-        let same = b.mul(x, Operand::i32(1));
-        let sum = b.add(Operand::i32(2), Operand::i32(3));
+        let same = b.mul(x, 1);
+        let sum = b.add(Operand::i32(2), 3);
         assert_eq!((same, sum), (x, Operand::i32(5)));
         assert_eq!(b.finish().body.len(), 1);
     }

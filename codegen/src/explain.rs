@@ -2,6 +2,7 @@
 
 mod cut;
 mod page;
+pub mod testing;
 
 pub use cut::{Carry, Cut, SHOWN, Side, Tile};
 pub use page::{Section, fragment, page};
@@ -51,7 +52,7 @@ pub struct Explained {
     pub writes: Vec<String>,
     /// The stage as equations.
     pub equations: String,
-    /// How the work is divided, in words.
+    /// The division of the work, in words.
     pub division: String,
     /// Blocks, threads and shared memory, in words.
     pub grid: String,
@@ -65,7 +66,7 @@ pub struct Explained {
     pub bytes: u64,
     /// Facts of the compiled kernel, each with its name; for whoever has compiled it to fill in.
     pub facts: Vec<(String, String)>,
-    /// How it cuts its work into tiles.
+    /// The tiles that it cuts its work into.
     pub cut: Cut,
 }
 

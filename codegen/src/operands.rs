@@ -158,20 +158,8 @@ impl Stmt {
 impl Expr {
     /// Visits the operands.
     pub fn for_each_use(&self, mut f: impl FnMut(Operand)) {
-        match *self {
-            Expr::Copy(a)
-            | Expr::Unary(_, a)
-            | Expr::Convert(_, a)
-            | Expr::Bits(a)
-            | Expr::Exp2Fast(a)
-            | Expr::Log2Fast(a)
-            | Expr::TanhFast(a)
-            | Expr::RecipFast(a)
-            | Expr::Unpack(_, _, a) => f(a),
-            Expr::Binary(_, a, b) | Expr::Pack(_, a, b) => [a, b].into_iter().for_each(f),
-            Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
-            Expr::Param(_) | Expr::Special(_) => {}
-        }
+        let mut own = *self;
+        own.for_each_operand(|operand| f(*operand));
     }
 
     fn for_each_operand(&mut self, mut f: impl FnMut(&mut Operand)) {

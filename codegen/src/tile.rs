@@ -1,6 +1,6 @@
-//! The tile IR: one GPU kernel as a structured SIMT program. This file is the whole of it (what follows from it, types and
-//! places in memory, is in `layout`), and these docs are its specification; `verify` checks it, `simulate` runs it on the
-//! CPU, `oplus-llvm` lowers it to PTX. [`text`] specifies how kernels are printed and read back.
+//! The tile IR: one GPU kernel as a structured SIMT program. Kernels, operands and computations are in this file, statements in
+//! `statement`; what follows from them, types and places in memory, is in `layout`. These docs are the specification; `verify`
+//! checks it, `simulate` runs it on the CPU, `oplus-llvm` lowers it to PTX. [`text`] specifies how kernels are printed and read back.
 //!
 //! # Execution
 //!
@@ -83,9 +83,11 @@ mod layout;
 mod parse;
 pub mod path;
 mod print;
+mod statement;
 pub mod text;
 
 pub use parse::{ParseError, Source};
+pub use statement::{PollEntry, Stmt};
 
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_dsl::{Elem, Ty};
@@ -143,7 +145,7 @@ pub struct Shared {
     pub name: String,
     /// Its elements.
     pub kind: SharedKind,
-    /// How many.
+    /// Their number.
     pub len: u32,
 }
 
@@ -278,7 +280,7 @@ pub enum Special {
     Warp,
 }
 
-/// How a shuffle names its source lane. A source outside the warp gives the lane's own value.
+/// The way in which a shuffle names its source lane. A source outside the warp gives the lane's own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shuffle {
     /// lane − n.
@@ -289,263 +291,4 @@ pub enum Shuffle {
     Xor,
     /// n.
     Index,
-}
-
-/// One entry of a [`Stmt::Poll`]: words that travel together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PollEntry {
-    /// Index of the first message word, `i64`; even when there are two or more words.
-    pub index: Operand,
-    /// The values, `u32`, assigned before the poll: it keeps those of entries that it does not read.
-    pub values: Vec<Reg>,
-    /// The tags that came with them, `u32`, assigned before; an entry is read while one of them differs from the
-    /// poll's tag.
-    pub tags: Vec<Reg>,
-}
-
-/// A statement.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Stmt {
-    /// A register receives the value of a computation.
-    Let(Reg, Expr),
-    // ---- control flow
-    /// Two-way branch.
-    If {
-        /// `bool`.
-        condition: Operand,
-        /// Executed where it is true.
-        then: Vec<Stmt>,
-        /// Executed where it is false.
-        otherwise: Vec<Stmt>,
-    },
-    /// Counted loop: `var` = from, from + step, … while var < to. `var` is `i32` or `i64`; step > 0. The body assigns
-    /// neither `var` nor the registers of `to` and `step`.
-    For {
-        /// The loop variable.
-        var: Reg,
-        /// First value.
-        from: Operand,
-        /// Bound, exclusive.
-        to: Operand,
-        /// Increment.
-        step: Operand,
-        /// The body.
-        body: Vec<Stmt>,
-    },
-    /// Endless loop, left by `Break`.
-    Loop(Vec<Stmt>),
-    /// Leaves the innermost `Loop` where the condition is true.
-    Break(Operand),
-    // ---- memory
-    /// Reads consecutive elements, one per register.
-    Load {
-        /// Destination; 1, 2, 4 or 8 registers of one type, together at most 16 bytes of elements.
-        dst: Vec<Reg>,
-        /// The array.
-        memory: Memory,
-        /// Index of the first element.
-        index: Operand,
-        /// Reads only where it is true.
-        guard: Option<Operand>,
-        /// The value that the registers get where the guard is false.
-        otherwise: Operand,
-    },
-    /// Writes consecutive elements, one per operand.
-    Store {
-        /// The array.
-        memory: Memory,
-        /// Index of the first element.
-        index: Operand,
-        /// 1, 2, 4 or 8 values, together at most 16 bytes of elements.
-        values: Vec<Operand>,
-        /// Writes only where it is true.
-        guard: Option<Operand>,
-    },
-    // ---- warps and blocks
-    /// Each lane receives another lane's value. Warp-collective.
-    Shuffle {
-        /// Destination.
-        dst: Reg,
-        /// The value offered, of the same type; 4 or 8 bytes, or `bool`.
-        value: Operand,
-        /// How `lane` names the source.
-        mode: Shuffle,
-        /// `i32`.
-        lane: Operand,
-    },
-    /// Whether the condition holds in all lanes. Warp-collective.
-    All {
-        /// Destination, `bool`.
-        dst: Reg,
-        /// `bool`.
-        condition: Operand,
-    },
-    /// Reads matrices of 8 rows of 16 bytes from shared memory as fragments. Warp-collective.
-    LoadMatrix {
-        /// One register per matrix, `u32`; 1, 2 or 4.
-        dst: Vec<Reg>,
-        /// An array of elements of 2 bytes, or of 4 unless transposed.
-        array: SharedId,
-        /// In lane 8m + i the index of the first element of row i of matrix m, `i32`, at a multiple of 16 bytes. Lanes
-        /// beyond the matrices do not matter.
-        index: Operand,
-        /// Gives the transposed matrices.
-        transposed: bool,
-    },
-    /// D = A·B + C on fragments. Warp-collective.
-    Mma {
-        /// The element type of A and B: `bf16`, `f16` or `f32`.
-        elem: Elem,
-        /// D, `f32`.
-        dst: [Reg; 4],
-        /// A, `u32`.
-        a: [Operand; 4],
-        /// B, `u32`.
-        b: [Operand; 2],
-        /// C, `f32`.
-        c: [Operand; 4],
-    },
-    /// Starts adding the product of A, 64 × 16·steps, and B of as many rows. By all four warps of a warpgroup.
-    WarpgroupMma {
-        /// The element type of A and B: `bf16` or `f16`.
-        elem: Elem,
-        /// The sums: four `f32` for each 8 columns, of the warp's rows as in [`Stmt::Mma`]; up to 256 columns.
-        sums: Vec<Reg>,
-        /// The sums begin at zero.
-        clear: bool,
-        /// 16 columns of A and rows of B each.
-        steps: Vec<(Left, Panels)>,
-        /// B lies transposed.
-        transposed: bool,
-    },
-    /// Waits until at most `pending` of the warpgroup's products have yet to end. By all four warps of a warpgroup.
-    WarpgroupWait {
-        /// How many may be outstanding.
-        pending: u32,
-        /// The sums of those that end here, all of them.
-        sums: Vec<Reg>,
-    },
-    /// Orders the memory accesses of a warp's lanes. Warp-collective.
-    SyncWarp,
-    /// Bounds the registers of each thread of the warp from here on: `more` than until now, which waits until other warps
-    /// have given up theirs, or fewer. Warp-collective; the warps of four neighbours agree.
-    SetMaxRegisters {
-        /// A multiple of 8, 24 … 256.
-        count: u32,
-        /// Whether that is more than before.
-        more: bool,
-    },
-    /// Waits for `threads` threads of the block and orders their shared accesses. `id` 0 is for the whole block.
-    Barrier {
-        /// 0 … 15.
-        id: u32,
-        /// A multiple of 32.
-        threads: u32,
-    },
-    // ---- mbarriers and asynchronous copies
-    /// Gives an mbarrier its number of arrivals per phase. By one thread, before [`Stmt::FenceInit`] and a barrier.
-    MbarrierInit(Mbarrier, u32),
-    /// Makes initialised mbarriers visible to asynchronous copies.
-    FenceInit,
-    /// One arrival; orders the thread's earlier accesses before what the waiters do.
-    MbarrierArrive(Mbarrier),
-    /// One arrival that also announces bytes (`i32`).
-    MbarrierExpect(Mbarrier, Operand),
-    /// Waits until the phase of that parity (`i32`, 0 or 1) has completed.
-    MbarrierWait(Mbarrier, Operand),
-    /// Copies `count` elements from global to shared memory by the copy engine. By one thread.
-    BulkLoad {
-        /// Destination array.
-        to: SharedId,
-        /// Destination element, `i32`.
-        to_index: Operand,
-        /// Source, of the same element type.
-        from: ParamId,
-        /// Source element, `i64`.
-        from_index: Operand,
-        /// Elements, `i32`; a multiple of 16 bytes.
-        count: Operand,
-        /// Where the bytes are counted.
-        mbarrier: Mbarrier,
-    },
-    /// Copies `count` elements from shared to global memory by the copy engine, as one bulk group. By one thread.
-    BulkStore {
-        /// Destination.
-        to: ParamId,
-        /// Destination element, `i64`.
-        to_index: Operand,
-        /// Source array, of the same element type.
-        from: SharedId,
-        /// Source element, `i32`.
-        from_index: Operand,
-        /// Elements, `i32`; a multiple of 16 bytes.
-        count: Operand,
-    },
-    /// Waits until at most `pending` of the thread's bulk groups have yet to read their source (`read`) or to complete.
-    BulkWait {
-        /// How many may be outstanding.
-        pending: u32,
-        /// Wait only for the reading of shared memory.
-        read: bool,
-    },
-    /// Orders the thread's earlier shared accesses before later asynchronous copies.
-    FenceAsync,
-    /// Starts a copy of `elements` (4, 8 or 16 bytes in all) from global to shared memory. Where the guard is false,
-    /// zeros are written instead.
-    CopyAsync {
-        /// Destination array.
-        to: SharedId,
-        /// Destination element, `i32`.
-        to_index: Operand,
-        /// Source, of the same element type.
-        from: ParamId,
-        /// Source element, `i64`.
-        from_index: Operand,
-        /// How many elements.
-        elements: u32,
-        /// `bool`.
-        guard: Option<Operand>,
-    },
-    /// One arrival on an mbarrier when the thread's earlier `CopyAsync`s have landed.
-    CopyAsyncArrive(Mbarrier),
-    // ---- between blocks
-    /// Draws a ticket: adds 1 to the control word (relaxed, gpu scope) and gives both halves of what it was.
-    DrawTicket {
-        /// The lower half, `u32`.
-        ticket: Reg,
-        /// The tag of the launch, `u32`.
-        tag: Reg,
-        /// A [`ParamKind::Control`].
-        control: ParamId,
-    },
-    /// Makes the control word ready for the next launch: ticket 0 and the given tag, in one store (relaxed, gpu scope). It must
-    /// follow the launch's last draw.
-    ResetTickets {
-        /// A [`ParamKind::Control`].
-        control: ParamId,
-        /// The tag of the next launch, `u32`.
-        tag: Operand,
-    },
-    /// Writes message words, each with the tag (relaxed, gpu scope).
-    Publish {
-        /// A [`ParamKind::Messages`].
-        messages: ParamId,
-        /// Index of the first word, `i64`; even when there are two or more values.
-        index: Operand,
-        /// The values, `u32`.
-        values: Vec<Operand>,
-        /// `u32`.
-        tag: Operand,
-        /// Writes only where it is true.
-        guard: Option<Operand>,
-    },
-    /// Reads once more every entry that still misses a tag; all reads are in flight together (relaxed, gpu scope).
-    Poll {
-        /// A [`ParamKind::Messages`].
-        messages: ParamId,
-        /// The entries to read.
-        entries: Vec<PollEntry>,
-        /// `u32`.
-        tag: Operand,
-    },
 }

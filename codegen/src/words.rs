@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// How many there are of something: `1 row`, `2 rows`.
+/// A count of something in words: `1 row`, `2 rows`.
 pub fn counted(n: impl Display, noun: &str) -> String {
     let n = n.to_string();
     let plural = match n.as_str() {
@@ -29,7 +29,7 @@ impl Display for Bytes {
     }
 }
 
-/// How many columns of a terminal a text takes: combining marks take none.
+/// The columns of a terminal that a text takes: combining marks take none.
 pub fn width(text: &str) -> usize {
     text.chars().filter(|c| !('\u{300}'..='\u{36f}').contains(c)).count()
 }

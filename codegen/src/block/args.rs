@@ -3,7 +3,7 @@
 use crate::abi::{Role, Slot, Tensor, axes, tensors};
 use crate::build::Builder;
 use crate::stage::{Stage, View};
-use crate::tile::{Operand, ParamId};
+use crate::tile::{Memory, Operand, ParamId};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// The parameters of a stage's kernel.
@@ -13,7 +13,7 @@ pub struct Args {
     pointers: Vec<ParamId>,
     /// For every tensor, its axes and the stride along each; `None` stands for 1.
     strides: Vec<Vec<(Axis, Option<Operand>)>>,
-    /// How many of the tensors are parameters of the stage; the others are its outputs.
+    /// The number of tensors that are parameters of the stage; the others are its outputs.
     inputs: usize,
     sizes: Vec<Operand>,
     outer: AxisSet,
@@ -61,6 +61,11 @@ impl Args {
     /// A tensor's pointer.
     pub fn pointer(&self, tensor: Tensor) -> ParamId {
         self.pointers[place(self.inputs, tensor)]
+    }
+
+    /// A tensor's memory.
+    pub fn memory(&self, tensor: Tensor) -> Memory {
+        Memory::Global(self.pointer(tensor))
     }
 
     /// The size of an axis, `i64`.
@@ -115,16 +120,21 @@ impl Args {
         match self.views[param as usize].iter().find(|v| v.axis == axis) {
             None => index,
             Some(view) if view.by > 0 => {
-                let moved = b.sub(index, Operand::i64(view.by));
-                b.binary(Binary::Max, moved, Operand::i64(0))
+                let moved = b.sub(index, view.by);
+                b.binary(Binary::Max, moved, 0)
             }
             Some(view) => {
-                let moved = b.sub(index, Operand::i64(view.by));
-                let last = b.sub(self.size(axis), Operand::i64(1));
+                let moved = b.sub(index, view.by);
+                let last = b.sub(self.size(axis), 1);
                 b.binary(Binary::Min, moved, last)
             }
         }
     }
+}
+
+/// The index along an axis among some; 0 where it is none of theirs.
+pub fn index_of(indices: &[(Axis, Operand)], axis: Axis) -> Operand {
+    indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
 }
 
 /// The place of a tensor among all of a stage with so many parameters.

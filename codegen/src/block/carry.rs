@@ -106,8 +106,8 @@ impl<'p> Monoid<'p> {
     pub fn warp_reduce(&self, b: &mut Builder, x: Fields, lanes: &WarpAxis) -> Fields {
         let (mut x, mut distance) = (x, 1);
         while distance < lanes.count {
-            let bit = b.binary(Binary::And, lanes.position, Operand::i32(distance as i32));
-            let upper = b.ne(bit, Operand::i32(0));
+            let bit = b.binary(Binary::And, lanes.position, distance);
+            let upper = b.ne(bit, 0);
             let step = Operand::i32((distance * lanes.stride) as i32);
             let other: Fields = x.iter().map(|v| b.shuffle(Shuffle::Xor, *v, step)).collect();
             let (first, second) = if lanes.reverse { (&x, &other) } else { (&other, &x) };
@@ -149,11 +149,7 @@ impl WarpAxis {
 
     /// Whether there is a position `distance` earlier.
     fn has_before(&self, b: &mut Builder, distance: u32) -> Operand {
-        if self.reverse {
-            b.lt(self.position, Operand::i32((self.count - distance) as i32))
-        } else {
-            b.ge(self.position, Operand::i32(distance as i32))
-        }
+        if self.reverse { b.lt(self.position, self.count - distance) } else { b.ge(self.position, distance) }
     }
 
     /// The position that comes last.
@@ -169,7 +165,7 @@ pub fn select(b: &mut Builder, condition: Operand, x: &[Operand], y: &[Operand])
 
 /// Assigns values to registers as if all at once: a new value may be another register's old one.
 pub fn assign(b: &mut Builder, regs: &[Reg], values: &[Operand]) {
-    let fresh: Vec<Reg> = values.iter().map(|v| b.var(*v)).collect();
+    let fresh = b.vars(values);
     for (reg, value) in regs.iter().zip(fresh) {
         b.assign(*reg, value.into());
     }
@@ -184,7 +180,7 @@ fn constant(ty: Ty, literal: Literal) -> Literal {
     }
 }
 
-/// How many message words fields of these types take.
+/// The message words that fields of these types take.
 pub fn words(types: &[Ty]) -> u32 {
     types.iter().map(|ty| width(*ty)).sum()
 }
@@ -220,7 +216,7 @@ pub fn from_words(b: &mut Builder, types: &[Ty], words: &[Operand]) -> Fields {
         fields.push(match ty {
             Ty::Bool => {
                 let word = next();
-                b.ne(word, Operand::u32(0))
+                b.ne(word, 0)
             }
             Ty::F32 | Ty::I32 | Ty::U32 => {
                 let word = next();

@@ -63,10 +63,10 @@ impl Tile {
     pub(crate) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
         let pieces = self.depth / self.piece();
         let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
-        let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
+        let into = Into { origin, first, start: b.mul(stage, self.len()) };
         if source.rolled {
             let step = Operand::i32(source.threads as i32);
-            b.for_(source.thread, Operand::i32(total as i32), step, |b, number| {
+            b.for_(source.thread, total, step, |b, number| {
                 let copied_piece = self.copied_piece(b, source, &into, number);
                 self.copy_elements(b, source, copied_piece);
             });
@@ -75,7 +75,7 @@ impl Tile {
         let whole = source.threads.is_multiple_of(pieces) && rows_per_pass.is_multiple_of(EIGHT as u32);
         let base = whole.then(|| self.copied_piece(b, source, &into, source.thread));
         for pass in 0..total.div_ceil(source.threads) {
-            let number = b.add(source.thread, Operand::i32((pass * source.threads) as i32));
+            let number = b.add(source.thread, pass * source.threads);
             let copy = |b: &mut Builder| match base {
                 Some(base) => {
                     let copied_piece = self.further(b, source, base, (pass * rows_per_pass) as i32);
@@ -87,7 +87,7 @@ impl Tile {
                 }
             };
             if (pass + 1) * source.threads > total {
-                let inside = b.lt(number, Operand::i32(total as i32));
+                let inside = b.lt(number, total);
                 b.if_(inside, copy);
             } else {
                 copy(b);
@@ -107,8 +107,7 @@ impl Tile {
     /// The source and the destination of the piece of a number.
     fn copied_piece(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> CopiedPiece {
         let tensor = Tensor::Param(self.param);
-        let [row, piece] =
-            [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / self.piece()) as i32)));
+        let [row, piece] = b.div_rem(number, self.depth / self.piece());
         let place = self.piece_index(b, row, piece);
         let to = b.add(into.start, place);
         let size = b.convert(Ty::I32, source.args.size(self.along));
@@ -120,7 +119,7 @@ impl Tile {
             let index = b.convert(Ty::I64, index);
             b.mul(index, stride)
         });
-        let column = b.mul(piece, Operand::i32(self.piece() as i32));
+        let column = b.mul(piece, self.piece());
         let column = b.convert(Ty::I64, column);
         let of_column = b.mul(column, source.args.stride(tensor, self.inner));
         let [shared, own] = [b.add(into.origin, of_first), b.add(of_row, of_column)];
@@ -130,8 +129,8 @@ impl Tile {
     /// The piece of the same number in a row that is `rows` further, a multiple of 8.
     fn further(&self, b: &mut Builder, source: &Source, copied_piece: CopiedPiece, rows: i32) -> CopiedPiece {
         let stride = source.args.stride(Tensor::Param(self.param), self.along);
-        let offset = b.mul(stride, Operand::i64(i64::from(rows)));
-        let to = b.add(copied_piece.to, Operand::i32(rows * self.panel() as i32));
+        let offset = b.mul(stride, rows);
+        let to = b.add(copied_piece.to, rows * self.panel() as i32);
         CopiedPiece { to, from: b.add(copied_piece.from, offset), rows: copied_piece.rows + rows, ..copied_piece }
     }
 
@@ -143,15 +142,15 @@ impl Tile {
     ) {
         let tensor = Tensor::Param(self.param);
         let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
-        let exists = b.binary(Binary::Gt, left, Operand::i32(rows));
-        let column = b.mul(piece, Operand::i32(self.piece() as i32));
+        let exists = b.binary(Binary::Gt, left, rows);
+        let column = b.mul(piece, self.piece());
         let column = b.convert(Ty::I64, column);
         let stride = source.args.stride(tensor, self.inner);
         let step = source.vector.min(self.piece());
         let (mut elements, mut from_index) = (vec![], from);
         let further = b.mul(Operand::i64(i64::from(step)), stride);
         for k in (0..self.piece()).step_by(step as usize) {
-            let place = b.add(column, Operand::i64(i64::from(k)));
+            let place = b.add(column, k);
             let guard = if source.padded {
                 let inside = b.lt(place, size);
                 b.and(exists, inside)
@@ -161,7 +160,7 @@ impl Tile {
             if step == 1 {
                 elements.push(self.load_one(b, pointer, from_index, guard));
             } else {
-                let to_index = b.add(to, Operand::i32(k as i32));
+                let to_index = b.add(to, k);
                 let (array, guard) = (self.array, Some(guard));
                 b.push(Stmt::CopyAsync { to: array, to_index, from: pointer, from_index, elements: step, guard });
             }

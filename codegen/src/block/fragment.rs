@@ -4,7 +4,7 @@
 
 use super::layout::{Lanes, Tile};
 use crate::build::{Builder, zero};
-use crate::tile::{Operand, Stmt};
+use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// Rows of a fragment.
@@ -27,7 +27,7 @@ pub(crate) struct Factor<'a> {
 impl<'a> Factor<'a> {
     /// The factor in a stage.
     pub(crate) fn of(b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes, stage: Operand) -> Factor<'a> {
-        Factor { tile, lanes, start: b.mul(stage, Operand::i32(tile.len() as i32)) }
+        Factor { tile, lanes, start: b.mul(stage, tile.len()) }
     }
 
     /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
@@ -66,4 +66,19 @@ pub(crate) fn mma_two(
 /// A block of zeros.
 pub(crate) fn zeros() -> [Operand; 4] {
     [zero(Ty::F32); 4]
+}
+
+/// Registers that start as blocks of sums.
+pub(crate) fn block_vars(b: &mut Builder, blocks: &[[Operand; 4]]) -> Vec<[Reg; 4]> {
+    blocks.iter().map(|block| block.map(|sum| b.var(sum))).collect()
+}
+
+/// The values of blocks of registers.
+pub(crate) fn block_values(regs: &[[Reg; 4]]) -> Blocks {
+    regs.iter().map(|block| block.map(Operand::Reg)).collect()
+}
+
+/// Assigns blocks of sums to registers.
+pub(crate) fn assign_blocks(b: &mut Builder, regs: &[[Reg; 4]], blocks: &[[Operand; 4]]) {
+    regs.iter().flatten().zip(blocks.iter().flatten()).for_each(|(reg, sum)| b.assign(*reg, *sum));
 }

@@ -1,6 +1,7 @@
-//! The sum over lanes of a warp, of several steps at once.
+//! Sums over lanes of a warp: of several steps at once, over all lanes or those beside one.
 
-use crate::build::Builder;
+use crate::build::{Builder, zero};
+use crate::target::WARP;
 use crate::tile::{Operand, Shuffle};
 use oplus_dsl::ir::Binary;
 
@@ -18,7 +19,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// How often the steps are halved.
+    /// The number of times that the steps are halved.
     fn halvings(self) -> u32 {
         self.count.trailing_zeros().min(self.length.trailing_zeros())
     }
@@ -31,16 +32,16 @@ impl Lanes {
     /// The first of those steps, `i32`.
     pub(crate) fn first_step(self, b: &mut Builder) -> Operand {
         let spare = self.count.trailing_zeros() - self.halvings();
-        let part = b.binary(Binary::Shr, self.position, Operand::i32(spare as i32));
-        let part = b.binary(Binary::And, part, Operand::i32((1 << self.halvings()) - 1));
-        b.mul(part, Operand::i32(self.steps() as i32))
+        let part = b.binary(Binary::Shr, self.position, spare);
+        let part = b.binary(Binary::And, part, (1 << self.halvings()) - 1);
+        b.mul(part, self.steps())
     }
 
     /// Whether the lane is the one that keeps its steps: others have the same.
     pub(crate) fn keeps(self, b: &mut Builder) -> Operand {
         let spare = self.count >> self.halvings();
-        let rest = b.binary(Binary::And, self.position, Operand::i32(spare as i32 - 1));
-        b.eq(rest, Operand::i32(0))
+        let rest = b.binary(Binary::And, self.position, spare as i32 - 1);
+        b.eq(rest, 0)
     }
 
     /// Each lane's steps of the sum over the lanes. At every level a lane gives half of its steps to another lane and
@@ -50,8 +51,8 @@ impl Lanes {
         while distance > 0 {
             let step = Operand::i32((distance * self.stride) as i32);
             if steps.len() > 1 {
-                let bit = b.binary(Binary::And, self.position, Operand::i32(distance as i32));
-                let upper = b.ne(bit, Operand::i32(0));
+                let bit = b.binary(Binary::And, self.position, distance);
+                let upper = b.ne(bit, 0);
                 let (low, high) = steps.split_at(steps.len() / 2);
                 let pairs = low.iter().zip(high).map(|(l, h)| (b.select(upper, *h, *l), b.select(upper, *l, *h)));
                 let pairs: Vec<_> = pairs.collect();
@@ -62,6 +63,55 @@ impl Lanes {
             distance /= 2;
         }
         steps
+    }
+}
+
+/// Combines what the lanes that are apart by these numbers have, one number after the other.
+pub(crate) fn over_lanes(b: &mut Builder, op: Binary, own: Operand, apart: &[u32]) -> Operand {
+    apart.iter().fold(own, |all, by| {
+        let other = b.shuffle(Shuffle::Xor, all, Operand::i32(*by as i32));
+        b.binary(op, all, other)
+    })
+}
+
+/// The sum of the lanes before, or of those behind, of a warp.
+pub(crate) fn sum_beside(b: &mut Builder, lane: Operand, own: Operand, side: Side) -> Operand {
+    let mut sum = own;
+    for by in [1, 2, 4, 8, 16] {
+        let other = b.shuffle(side.shuffle(), sum, Operand::i32(by));
+        let inside = match side {
+            Side::Before => b.ge(lane, by),
+            Side::Behind => b.lt(lane, WARP as i32 - by),
+        };
+        let both = b.add(sum, other);
+        sum = b.select(inside, both, sum);
+    }
+    let beside = b.shuffle(side.shuffle(), sum, Operand::i32(1));
+    let nothing = zero(b.ty(own));
+    match side {
+        Side::Before => {
+            let is_first = b.eq(lane, 0);
+            b.select(is_first, nothing, beside)
+        }
+        Side::Behind => {
+            let has_later = b.lt(lane, WARP - 1);
+            b.select(has_later, beside, nothing)
+        }
+    }
+}
+
+/// A side of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Lanes of smaller numbers.
+    Before,
+    /// Lanes of larger ones.
+    Behind,
+}
+
+impl Side {
+    fn shuffle(self) -> Shuffle {
+        if self == Side::Before { Shuffle::Up } else { Shuffle::Down }
     }
 }
 

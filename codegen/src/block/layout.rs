@@ -56,7 +56,7 @@ pub(crate) struct TileShape {
     pub rows: u32,
     /// Elements of a row, a multiple of 16.
     pub depth: u32,
-    /// How many tiles are in flight.
+    /// The number of tiles in flight.
     pub stages: u32,
 }
 
@@ -101,11 +101,11 @@ impl Tile {
     /// The index of a piece of a row in a stage.
     pub(crate) fn piece_index(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
         let pieces = self.panel() / self.piece();
-        let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
+        let [panel, within] = b.div_rem(piece, pieces);
         let place = swizzle(b, row, within, pieces);
-        let of_panel = b.mul(panel, Operand::i32((self.rows * self.panel()) as i32));
-        let of_row = b.mul(row, Operand::i32(self.panel() as i32));
-        let of_piece = b.mul(place, Operand::i32(self.piece() as i32));
+        let of_panel = b.mul(panel, self.rows * self.panel());
+        let of_row = b.mul(row, self.panel());
+        let of_piece = b.mul(place, self.piece());
         [of_row, of_piece].into_iter().fold(of_panel, |sum, x| b.add(sum, x))
     }
 
@@ -123,10 +123,10 @@ impl Tile {
     pub(crate) fn lanes(&self, b: &mut Builder, row: Operand, half: Operand) -> Lanes {
         let pieces = self.panel() / self.piece();
         let own = swizzle(b, row, half, pieces);
-        let from = b.mul(row, Operand::i32(self.panel() as i32));
+        let from = b.mul(row, self.panel());
         let place = |b: &mut Builder, even: u32| {
-            let piece = b.binary(Binary::Xor, own, Operand::i32(even as i32));
-            let within = b.mul(piece, Operand::i32(self.piece() as i32));
+            let piece = b.binary(Binary::Xor, own, even);
+            let within = b.mul(piece, self.piece());
             b.add(from, within)
         };
         Lanes((0..pieces).step_by(2).map(|even| place(b, even)).collect())
@@ -135,7 +135,7 @@ impl Tile {
     /// The indices of lanes that read single elements of 32 bits: of each step, element `column` of row `row`.
     pub(crate) fn lanes_of_elements(&self, b: &mut Builder, row: Operand, column: Operand) -> Lanes {
         let piece = Operand::i32(self.piece() as i32);
-        let [half, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, piece));
+        let [half, within] = b.div_rem(column, piece);
         let Lanes(indices) = self.lanes(b, row, half);
         Lanes(indices.into_iter().map(|place| b.add(place, within)).collect())
     }
@@ -150,17 +150,17 @@ impl Tile {
         let panel = self.panel() as i32;
         // With eight pieces the last bit of the row is part of the swizzle.
         let is_swizzled = panel as u32 / self.piece() == EIGHT as u32;
-        let beside = if is_swizzled { b.binary(Binary::Xor, place, Operand::i32(self.piece() as i32)) } else { place };
-        b.add(beside, Operand::i32(panel))
+        let beside = if is_swizzled { b.binary(Binary::Xor, place, self.piece()) } else { place };
+        b.add(beside, panel)
     }
 
     /// The indices of lanes in a tile of one panel: of step number `step` of row `row`, the piece `half`.
     pub(crate) fn lanes_at(&self, b: &mut Builder, row: Operand, half: Operand, step: Operand) -> Operand {
         let own = swizzle(b, row, half, self.panel() / self.piece());
-        let even = b.mul(step, Operand::i32(2));
+        let even = b.mul(step, 2);
         let piece = b.binary(Binary::Xor, own, even);
-        let from = b.mul(row, Operand::i32(self.panel() as i32));
-        let within = b.mul(piece, Operand::i32(self.piece() as i32));
+        let from = b.mul(row, self.panel());
+        let within = b.mul(piece, self.piece());
         b.add(from, within)
     }
 
@@ -169,7 +169,7 @@ impl Tile {
         let place = step * self.step();
         let (panel, even) = (place / self.panel(), place % self.panel() / self.step());
         let from = panel * self.rows * self.panel() + first * self.panel();
-        b.add(lanes.0[even as usize], Operand::i32(from as i32))
+        b.add(lanes.0[even as usize], from)
     }
 
     /// The panels of the 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or
@@ -177,9 +177,9 @@ impl Tile {
     pub(crate) fn panels(&self, b: &mut Builder, start: Operand, row: Operand, sixteen: u32) -> Panels {
         let panel = self.panel();
         let within = sixteen * 16 / panel * self.rows * panel + sixteen * 16 % panel;
-        let of_row = b.mul(row, Operand::i32(panel as i32));
+        let of_row = b.mul(row, panel);
         let from = b.add(start, of_row);
-        let index = b.add(from, Operand::i32(within as i32));
+        let index = b.add(from, within);
         Panels { array: self.array, index, row: panel, apart: self.rows * panel }
     }
 }
@@ -191,16 +191,16 @@ fn bytes(elem: Elem) -> u32 {
 
 /// The rows that lanes name of a fragment of 16 rows by 16 elements, read as a left factor; transposed, of a right one.
 pub(crate) fn left_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
-    let row = b.binary(Binary::Rem, lane, Operand::i32(2 * EIGHT));
-    (row, b.binary(Binary::Div, lane, Operand::i32(2 * EIGHT)))
+    let row = b.binary(Binary::Rem, lane, 2 * EIGHT);
+    (row, b.binary(Binary::Div, lane, 2 * EIGHT))
 }
 
 /// The rows that lanes name of two fragments of 8 columns, which are the rows of a tile, by 16 elements.
 pub(crate) fn right_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
-    let low = b.binary(Binary::Rem, lane, Operand::i32(EIGHT));
-    let block = b.binary(Binary::Div, lane, Operand::i32(2 * EIGHT));
-    let below = b.mul(block, Operand::i32(EIGHT));
-    let eighth = b.binary(Binary::Div, lane, Operand::i32(EIGHT));
+    let low = b.binary(Binary::Rem, lane, EIGHT);
+    let block = b.binary(Binary::Div, lane, 2 * EIGHT);
+    let below = b.mul(block, EIGHT);
+    let eighth = b.binary(Binary::Div, lane, EIGHT);
     let row = b.add(low, below);
-    (row, b.binary(Binary::Rem, eighth, Operand::i32(2)))
+    (row, b.binary(Binary::Rem, eighth, 2))
 }

@@ -2,12 +2,13 @@
 //!
 //! Factors have 16 bits; those of `f32`, and sums beside them, are in [`tf32`].
 
-pub(crate) use super::fragment::{Blocks, COLUMNS, Factor, ROWS, load_four, mma, mma_two, zeros};
+pub(crate) use super::fragment::{
+    Blocks, COLUMNS, Factor, ROWS, assign_blocks, block_values, block_vars, load_four, mma, mma_two, zeros,
+};
 use super::layout::Tile;
 use super::tf32;
 use crate::build::{Builder, swizzle, zero};
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
-use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// Maps the packed pairs of 16 columns of a left factor, number `sixteen`, each with the row and the column of its first element;
@@ -25,10 +26,54 @@ pub(crate) fn map_left(
         // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
         let (rows, columns) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
         register += 1;
-        let row = b.add(row, Operand::i32(rows as i32));
-        let column = b.add(column, Operand::i32(columns as i32));
+        let row = b.add(row, rows);
+        let column = b.add(column, columns);
         map(b, pair, row, column)
     })
+}
+
+/// Maps the packed pairs of a right factor over 16 of its columns, number `sixteen`, each with the row and the column of its first
+/// element; `row` and `column` are those of the thread's first pair.
+pub(crate) fn map_right(
+    b: &mut Builder,
+    packed: [Operand; 4],
+    row: Operand,
+    column: Operand,
+    sixteen: u32,
+    map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
+) -> [Operand; 4] {
+    let mut register = 0;
+    packed.map(|pair| {
+        // Registers 0 and 1 have the first eight rows, 1 and 3 the columns from the eighth on.
+        let (rows, columns) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
+        register += 1;
+        let row = b.add(row, rows);
+        let column = b.add(column, columns);
+        map(b, pair, row, column)
+    })
+}
+
+/// Maps the packed pairs of a transposed right factor, each with the block of eight columns that it belongs to, 0 or 1, and the
+/// number of its first row from that of the thread on.
+pub(crate) fn map_transposed(
+    b: &mut Builder,
+    packed: [Operand; 4],
+    map: impl Fn(&mut Builder, Operand, usize, u32) -> Operand,
+) -> [Operand; 4] {
+    let mut register = 0;
+    packed.map(|pair| {
+        // Registers 0 and 1 have the first eight columns, 1 and 3 the rows from the eighth on.
+        let (block, row) = (register / 2, (register % 2) as u32 * COLUMNS);
+        register += 1;
+        map(b, pair, block, row)
+    })
+}
+
+/// The two elements of a packed pair, each times a number.
+pub(crate) fn scale_pair(b: &mut Builder, elem: Elem, pair: Operand, by: [Operand; 2]) -> Operand {
+    let [low, high] = b.unpack(elem, pair);
+    let (low, high) = (b.mul(low, by[0]), b.mul(high, by[1]));
+    b.pack(elem, low, high)
 }
 
 /// Adds left·rightᵀ over the depth.
@@ -98,20 +143,18 @@ pub(crate) fn scale_rows(b: &mut Builder, elem: Elem, packed: [Operand; 4], rows
         // Registers 0 and 2 have the first eight rows, 1 and 3 the others.
         let scale = rows[register % 2];
         register += 1;
-        let [low, high] = b.unpack(elem, pair);
-        let (low, high) = (b.mul(low, scale), b.mul(high, scale));
-        b.pack(elem, low, high)
+        scale_pair(b, elem, pair, [scale; 2])
     })
 }
 
 /// The index of the first of eight elements of a row of a stage that begins at 0: those of number `piece`.
 pub(crate) fn piece_index(b: &mut Builder, tile: &Tile, row: Operand, piece: Operand) -> Operand {
     let (panel, pieces) = (tile.panel(), tile.panel() / COLUMNS);
-    let [of_panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
+    let [of_panel, within] = b.div_rem(piece, pieces);
     let place = swizzle(b, row, within, pieces);
-    let from_panel = b.mul(of_panel, Operand::i32((tile.rows * panel) as i32));
-    let from_row = b.mul(row, Operand::i32(panel as i32));
-    let from_piece = b.mul(place, Operand::i32(COLUMNS as i32));
+    let from_panel = b.mul(of_panel, tile.rows * panel);
+    let from_row = b.mul(row, panel);
+    let from_piece = b.mul(place, COLUMNS);
     let index = b.add(from_panel, from_row);
     b.add(index, from_piece)
 }
@@ -129,15 +172,15 @@ pub(crate) fn block_of(
     let (piece, column) = match tile.elem {
         Elem::F32 => {
             let half = Operand::i32((COLUMNS / 2) as i32);
-            let [of_piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, half));
-            let first = b.mul(piece, Operand::i32(2));
+            let [of_piece, within] = b.div_rem(column, half);
+            let first = b.mul(piece, 2);
             (b.add(first, of_piece), within)
         }
         _ => (piece, column),
     };
     let from = b.add(start, column);
     let mut two = |by: u32| {
-        let row = b.add(row, Operand::i32(by as i32));
+        let row = b.add(row, by);
         let index =
             if tile.elem == Elem::F32 { tile.piece_index(b, row, piece) } else { piece_index(b, tile, row, piece) };
         let index = b.add(index, from);

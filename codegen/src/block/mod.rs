@@ -8,6 +8,7 @@ pub(crate) mod fragment;
 pub(crate) mod lane_sum;
 pub(crate) mod layout;
 pub(crate) mod matmul;
+pub(crate) mod messages;
 pub(crate) mod pair;
 pub mod persistent;
 pub mod point;
@@ -21,3 +22,4 @@ pub mod steps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tf32;
+pub(crate) mod thread;

@@ -36,6 +36,14 @@ pub(crate) struct Index {
     pub exists: Operand,
 }
 
+impl Index {
+    /// The index along an axis, from one of 32 or 64 bits.
+    pub(crate) fn along(b: &mut Builder, args: &Args, at: Operand, axis: Axis) -> Index {
+        let at = b.convert(Ty::I64, at);
+        Index { at, exists: b.lt(at, args.size(axis)) }
+    }
+}
+
 /// The values known in a block of statements. What is known before a block is known inside; a block gets a copy.
 #[derive(Clone)]
 pub(crate) struct Values<'s> {
@@ -256,7 +264,7 @@ impl<'s> Values<'s> {
 
     /// The element for a column, read in one access with that for the column beside it.
     fn numbers(&mut self, b: &mut Builder, value: Value, array: SharedId, first: Operand, column: u32) -> Operand {
-        let index = b.add(first, Operand::i32((column / 2 * EIGHT) as i32));
+        let index = b.add(first, column / 2 * EIGHT);
         let two = b.load(Memory::Shared(array), index, 2, None, zero(self.stage.program.node(value).ty));
         for (column, element) in [column / 2 * 2, column / 2 * 2 + 1].into_iter().zip(&two) {
             self.emitted.insert((value, Coordinates { column: Some(column), ..Coordinates::default() }), *element);

@@ -119,7 +119,7 @@ impl Persistent {
     ) -> Reg {
         let ticket = b.var(Operand::u32(0));
         let own = b.special(Special::Thread);
-        let chosen = b.eq(own, Operand::i32(thread as i32));
+        let chosen = b.eq(own, thread);
         b.if_(chosen, |b| {
             let tag = self.draw(b, ticket);
             self.init_mbarriers(b, arrivals);
@@ -161,11 +161,11 @@ impl Persistent {
     pub fn retire(&self, b: &mut Builder, tile: Operand) {
         let blocks = b.special(Special::Blocks);
         let draws = b.add(self.tiles, blocks);
-        let last = b.sub(draws, Operand::i32(1));
+        let last = b.sub(draws, 1);
         let last = b.eq(tile, last);
         b.if_(last, |b| {
             let tag = self.tag(b);
-            let next = b.add(tag, Operand::u32(1));
+            let next = b.add(tag, 1);
             b.push(Stmt::ResetTickets { control: self.control, tag: next });
         });
     }
@@ -182,7 +182,7 @@ impl Persistent {
 
     /// Moves a cursor to the next tile.
     pub fn advance(&self, b: &mut Builder, at: &Cursor) {
-        let count = b.add(at.count.into(), Operand::i32(1));
+        let count = b.add(at.count.into(), 1);
         b.assign(at.count, count);
         Ring::of(self.stages).advance(b, &at.ring);
     }
@@ -200,7 +200,7 @@ impl Persistent {
 
     /// One lane of the warp runs the statements.
     pub fn elected(&self, b: &mut Builder, body: impl FnOnce(&mut Builder)) {
-        let first = b.eq(self.lane, Operand::i32(0));
+        let first = b.eq(self.lane, 0);
         b.if_(first, body);
     }
 }

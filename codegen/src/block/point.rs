@@ -14,7 +14,7 @@ use oplus_dsl::walk::any;
 pub struct Position {
     /// The point that the offset counts from.
     pub anchor: Anchor,
-    /// How much later.
+    /// The distance from the anchor.
     pub offset: i64,
 }
 
@@ -35,6 +35,18 @@ impl Position {
 
     fn at(anchor: Anchor) -> Position {
         Position { anchor, offset: 0 }
+    }
+
+    /// The index of a position that counts from an end of an axis of this length, `i64`.
+    pub fn from_end(self, b: &mut Builder, len: Operand) -> Operand {
+        let end = if self.anchor == Anchor::Last { b.sub(len, 1) } else { Operand::i64(0) };
+        b.add(end, self.offset)
+    }
+
+    /// The position as it is at the point that a scan visits last.
+    pub fn at_last(self, reverse: bool) -> Position {
+        let last = if reverse { Anchor::First } else { Anchor::Last };
+        Position { anchor: if self.anchor == Anchor::Here { last } else { self.anchor }, ..self }
     }
 
     fn moved(self, by: i64) -> Position {
@@ -111,10 +123,10 @@ impl<'p> Point<'p> {
             Anchor::First => Operand::i64(0),
             Anchor::Last => {
                 let size = leaves.size(b, axis);
-                b.sub(size, Operand::i64(1))
+                b.sub(size, 1)
             }
         };
-        b.add(anchor, Operand::i64(at.offset))
+        b.add(anchor, at.offset)
     }
 
     /// The value `by` further on where that is inside the axis, the fill elsewhere.
@@ -131,12 +143,8 @@ impl<'p> Point<'p> {
         let axis = self.axis.expect("only a program with a scan axis has positions");
         let size = leaves.size(b, axis);
         let inside = match by {
-            _ if at != Position::HERE => {
-                let above = b.ge(index, Operand::i64(0));
-                let below = b.lt(index, size);
-                b.and(above, below)
-            }
-            ..0 => b.ge(index, Operand::i64(0)),
+            _ if at != Position::HERE => b.is_within(index, size),
+            ..0 => b.ge(index, 0),
             0.. => b.lt(index, size),
         };
         let value = self.value(b, leaves, value, from);
@@ -154,7 +162,7 @@ impl<'p> Point<'p> {
         end: Anchor,
     ) -> Operand {
         let size = leaves.size(b, axis);
-        let some = b.ne(size, Operand::i64(0));
+        let some = b.ne(size, 0);
         let value = self.value(b, leaves, value, Position::at(end));
         let empty = self.value(b, leaves, empty, Position::HERE);
         b.select(some, value, empty)

@@ -47,8 +47,8 @@ impl Ring {
     /// The stage of tile number `number` (`i32`).
     pub(crate) fn stage(self, b: &mut Builder, number: Operand) -> Operand {
         match self.by_bits {
-            true => b.binary(Binary::And, number, Operand::i32(self.stages as i32 - 1)),
-            false => b.binary(Binary::Rem, number, Operand::i32(self.stages as i32)),
+            true => b.binary(Binary::And, number, self.stages as i32 - 1),
+            false => b.binary(Binary::Rem, number, self.stages),
         }
     }
 
@@ -56,10 +56,10 @@ impl Ring {
     pub(crate) fn at(self, b: &mut Builder, number: Operand) -> RingStage {
         let index = self.stage(b, number);
         let round = match self.by_bits {
-            true => b.binary(Binary::Shr, number, Operand::i32(self.stages.trailing_zeros() as i32)),
-            false => b.binary(Binary::Div, number, Operand::i32(self.stages as i32)),
+            true => b.binary(Binary::Shr, number, self.stages.trailing_zeros()),
+            false => b.binary(Binary::Div, number, self.stages),
         };
-        RingStage { index, parity: b.binary(Binary::And, round, Operand::i32(1)) }
+        RingStage { index, parity: b.binary(Binary::And, round, 1) }
     }
 
     /// A cursor at a stage, in a round of parity `parity`. Who waits for stages to be emptied begins with 1: the phase before the
@@ -81,11 +81,11 @@ impl Ring {
     /// Moves a cursor; `is_past` compares the stage with the end of the ring.
     fn wrap(self, b: &mut Builder, at: &Cursor, by: u32, is_past: Binary) {
         let stages = Operand::i32(self.stages as i32);
-        let next = b.add(at.stage.into(), Operand::i32(by as i32));
+        let next = b.add(at.stage.into(), by);
         let wraps = b.binary(is_past, next, stages);
         let first = if by == 1 { Operand::i32(0) } else { b.sub(next, stages) };
         let stage = b.select(wraps, first, next);
-        let flipped = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+        let flipped = b.binary(Binary::Xor, at.parity.into(), 1);
         let parity = b.select(wraps, flipped, at.parity.into());
         b.assign(at.stage, stage);
         b.assign(at.parity, parity);
@@ -105,12 +105,12 @@ impl RingStage {
 
     /// The only stage of a ring of one, in a round (`i32`).
     pub(crate) fn only(b: &mut Builder, round: Operand) -> RingStage {
-        RingStage { index: Operand::i32(0), parity: b.binary(Binary::And, round, Operand::i32(1)) }
+        RingStage { index: Operand::i32(0), parity: b.binary(Binary::And, round, 1) }
     }
 
     /// The stage in the round before.
     pub(crate) fn before(self, b: &mut Builder) -> RingStage {
-        RingStage { parity: b.binary(Binary::Xor, self.parity, Operand::i32(1)), ..self }
+        RingStage { parity: b.binary(Binary::Xor, self.parity, 1), ..self }
     }
 }
 

@@ -6,11 +6,11 @@
 //! *lost*, and whoever has combined it takes the stretch again in single steps, which read the elements from memory. That is a
 //! branch of its own: the registers of the kernel stay those of the combinations, and all other states keep their bits.
 
-use super::args::Args;
+use super::args::{Args, index_of};
 use super::carry::{Fields, Monoid, assign};
 use super::point::{Anchor, Leaves, Point, Position};
 use crate::abi::{Tensor, axes, elem};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, operands, zero};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, Unary, Value};
@@ -62,6 +62,26 @@ impl Monoid<'_> {
         let lost = b.unary(Unary::Not, kept);
         let was = self.has_states(b, before);
         b.and(lost, was)
+    }
+}
+
+impl Monoid<'_> {
+    /// The field of a scan's states that a point reads: of the state after its element, or of that before it.
+    ///
+    /// # Panics
+    /// Where there are no states yet: elements do not depend on them.
+    pub fn field_at(
+        &self,
+        scan: &Scan,
+        (tuple, field): (Value, u32),
+        at: Position,
+        states: Option<(&[Operand], &[Operand])>,
+    ) -> Operand {
+        let (before, after) = states.expect("elements do not depend on states");
+        let previous = if scan.reverse { 1 } else { -1 };
+        let is_after = scan.inclusive == Some(tuple) && at.offset != previous;
+        let state = if is_after { after } else { before };
+        state[self.slot(field)]
     }
 }
 
@@ -127,15 +147,15 @@ impl Steps<'_> {
         let size = self.args.size(self.scan.axis);
         let end = b.binary(Binary::Min, end, size);
         let count = b.sub(end, first);
-        b.for_(Operand::i64(0), count, Operand::i64(1), |b, step| {
+        b.for_(Operand::i64(0), count, 1, |b, step| {
             let index = if self.scan.reverse {
                 let left = b.sub(end, step);
-                b.sub(left, Operand::i64(1))
+                b.sub(left, 1)
             } else {
                 b.add(first, step)
             };
             let mut point = Point::new(&self.stage.program, Some(self.scan.axis));
-            let before: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let before = operands(state);
             let mut leaves = StepLeaves { steps: self, index, states: None };
             let element: Fields = self.scan.elements.iter().map(|e| point.here(b, &mut leaves, *e)).collect();
             let after = self.monoid.apply(b, &before, &element);
@@ -172,9 +192,7 @@ impl Steps<'_> {
         let tensor = Tensor::Param(param);
         let mut guard = self.exists;
         if let Some(index) = index {
-            let above = b.ge(index, Operand::i64(0));
-            let below = b.lt(index, self.args.size(self.scan.axis));
-            let inside = b.and(above, below);
+            let inside = b.is_within(index, self.args.size(self.scan.axis));
             guard = b.and(guard, inside);
         }
         let offset = self.offset(b, tensor, index);
@@ -200,26 +218,21 @@ impl Leaves for StepLeaves<'_, '_> {
         let anchor = match at.anchor {
             Anchor::Here => self.index,
             Anchor::First => Operand::i64(0),
-            Anchor::Last => b.sub(steps.args.size(steps.scan.axis), Operand::i64(1)),
+            Anchor::Last => b.sub(steps.args.size(steps.scan.axis), 1),
         };
-        let index = b.add(anchor, Operand::i64(at.offset));
+        let index = b.add(anchor, at.offset);
         steps.read(b, param, Some(index))
     }
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
-        let steps = self.steps;
-        let (before, after) = self.states.expect("elements do not depend on states");
-        let previous = if steps.scan.reverse { 1 } else { -1 };
-        let inclusive = steps.scan.inclusive == Some(scan);
-        let state = if inclusive && at.offset != previous { after } else { before };
-        state[steps.monoid.slot(field)]
+        self.steps.monoid.field_at(self.steps.scan, (scan, field), at, self.states)
     }
 
     fn index(&mut self, _: &mut Builder, axis: Axis) -> Operand {
         if axis == self.steps.scan.axis {
             return self.index;
         }
-        self.steps.indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
+        index_of(&self.steps.indices, axis)
     }
 
     fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {

@@ -12,6 +12,7 @@
 use super::fragment::{Blocks, COLUMNS, Factor, ROWS, load_four, mma, zeros};
 use super::layout::Tile;
 use super::rematerialise::Rematerialiser;
+use super::thread::FragmentPlace;
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::{Binary, Literal};
@@ -23,7 +24,7 @@ pub(crate) type FactorParts<const N: usize> = Vec<[Operand; N]>;
 /// Half of the last place of 11 bits, by which numbers are rounded.
 pub(crate) const HALF: Operand = Operand::Const(Ty::U32, Literal::Int(0x1000));
 
-/// How many blocks of split products are computed at once: as many as registers have room for.
+/// Blocks of split products that are computed at once: as many as registers have room for.
 const BLOCKS_AT_ONCE: usize = 4;
 
 /// Sums of products of some blocks.
@@ -34,7 +35,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// How many of `count` blocks are summed at once.
+    /// The number of `count` blocks that are summed at once.
     pub(crate) fn at_once(elem: Elem, count: usize) -> usize {
         if elem == Elem::F32 { BLOCKS_AT_ONCE.min(count) } else { count }
     }
@@ -115,7 +116,7 @@ pub(crate) fn multiply_by(
     }
 }
 
-/// How many fragments of eight places a step of a tile has.
+/// The fragments of eight places that a step of a tile has.
 pub(crate) fn eights(tile: &Tile) -> u32 {
     tile.step() / COLUMNS
 }
@@ -164,7 +165,7 @@ pub(crate) fn product_in_time(
     let mut own = Sums::of(elem, &sums);
     for sixteen in 0..right.tile.rows / ROWS {
         let left = left(b, sixteen);
-        let below = b.add(right.start, Operand::i32((sixteen * ROWS * right.tile.panel()) as i32));
+        let below = b.add(right.start, sixteen * ROWS * right.tile.panel());
         let right = Factor { start: below, ..right };
         match right.tile.elem {
             Elem::F32 => add_in_time(b, &mut own, &left, right, first, HALF),
@@ -177,7 +178,7 @@ pub(crate) fn product_in_time(
     sums
 }
 
-/// How many blocks' products are computed at once.
+/// The number of blocks whose products are computed at once.
 pub(crate) fn blocks_at_once(blocks: u32) -> u32 {
     blocks.min(BLOCKS_AT_ONCE as u32)
 }
@@ -227,15 +228,15 @@ pub(crate) fn unpacked(b: &mut Builder, elem: Elem, packed: [Operand; 4]) -> [[O
 /// what it is.
 pub(crate) fn rounded(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::I32, x);
-    let bits = b.binary(Binary::Min, bits, Operand::i32(0x7fff_efff));
-    let nearest = b.add(bits, Operand::i32(0x1000));
+    let bits = b.binary(Binary::Min, bits, 0x7fff_efff);
+    let nearest = b.add(bits, 0x1000);
     b.bits(Ty::F32, nearest)
 }
 
 /// Rounds to the nearest number of 11 bits with the lower bits 0: what is saved is read as a number, too.
 pub(crate) fn cut_off(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::U32, x);
-    let upper = b.binary(Binary::And, bits, Operand::u32(!0x1fff));
+    let upper = b.binary(Binary::And, bits, !0x1fff_u32);
     b.bits(Ty::F32, upper)
 }
 
@@ -254,7 +255,7 @@ pub(crate) fn left_of(b: &mut Builder, elem: Elem, [x, y, z, w]: [Operand; 4]) -
 /// 16, in two rows.
 pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen: u32) -> [[[Operand; 2]; 2]; 2] {
     let tile = from.tile;
-    let start = b.add(from.start, Operand::i32((sixteen * ROWS * tile.panel()) as i32));
+    let start = b.add(from.start, sixteen * ROWS * tile.panel());
     if tile.elem != Elem::F32 {
         let index = b.add(place, start);
         let packed = load_four(b, tile, index, true);
@@ -262,11 +263,11 @@ pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen:
     }
     let places = [0, COLUMNS].map(|by| {
         // With the swizzle, this is the place eight elements further.
-        let first = b.binary(Binary::Xor, place, Operand::i32(by as i32));
+        let first = b.binary(Binary::Xor, place, by);
         [first, tile.below(b, first)]
     });
     [0, COLUMNS].map(|rows| {
-        let start = b.add(start, Operand::i32((rows * tile.panel()) as i32));
+        let start = b.add(start, rows * tile.panel());
         places.map(|own| {
             own.map(|place| {
                 let index = b.add(place, start);
@@ -276,19 +277,13 @@ pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen:
     })
 }
 
-/// The index of the first transposed element, of `f32`: of 16 columns of this number the thread's first one, in row 2t. The
-/// lane's coordinates are given, lane / 4 and t.
-pub(crate) fn first_transposed(
-    b: &mut Builder,
-    tile: &Tile,
-    [group, member]: [Operand; 2],
-    sixteen: Operand,
-) -> Operand {
+/// The index of the first transposed element, of `f32`: of 16 columns of this number the thread's first one, in row 2t.
+pub(crate) fn first_transposed(b: &mut Builder, tile: &Tile, place: FragmentPlace, sixteen: Operand) -> Operand {
     let piece = Operand::i32(tile.piece() as i32);
-    let [of_group, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, group, piece));
-    let of_sixteen = b.mul(sixteen, Operand::i32((ROWS / tile.piece()) as i32));
+    let [of_group, within] = b.div_rem(place.group, piece);
+    let of_sixteen = b.mul(sixteen, ROWS / tile.piece());
     let piece = b.add(of_sixteen, of_group);
-    let row = b.mul(member, Operand::i32(2));
+    let row = place.column(b);
     let place = tile.piece_index(b, row, piece);
     b.add(place, within)
 }
@@ -299,7 +294,7 @@ pub(crate) fn first_transposed(
 pub(crate) fn split<const N: usize>(b: &mut Builder, registers: [Operand; N], half: Operand) -> [[Operand; N]; 2] {
     let high = registers.map(|x| {
         let nearest = b.add(x, half);
-        b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
+        b.binary(Binary::And, nearest, !0x1fff_u32)
     });
     let low = |i: usize| {
         let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));

@@ -13,8 +13,8 @@ pub const PIECE: u32 = 16;
 /// It is ⊻ of the piece's number with row·pieces / 8 modulo `pieces`, and so what is constant in the piece's number
 /// can as well be ⊻ed afterwards. These are also the layouts of 128, 64 and 32 bytes that warpgroups read.
 pub fn swizzle(b: &mut Builder, row: Operand, piece: Operand, pieces: u32) -> Operand {
-    let divided = b.binary(Binary::Div, row, Operand::i32(8 / pieces.clamp(1, 8) as i32));
-    let mask = b.binary(Binary::And, divided, Operand::i32(pieces as i32 - 1));
+    let divided = b.binary(Binary::Div, row, 8 / pieces.clamp(1, 8) as i32);
+    let mask = b.binary(Binary::And, divided, pieces as i32 - 1);
     b.binary(Binary::Xor, piece, mask)
 }
 

@@ -1,4 +1,4 @@
-//! How a launch cuts its work into tiles, as the picture of a plan shows it.
+//! The tiles that a launch cuts its work into, as the picture of a plan shows them.
 
 use oplus_dsl::ir::Axis;
 
@@ -6,7 +6,7 @@ use crate::plan::Launch;
 use crate::schedules::picture::Picture;
 pub use crate::schedules::picture::{Carry, Tile};
 
-/// How many tiles a picture shows along the scan and across it.
+/// The tiles that a picture shows along the scan and across it.
 pub const SHOWN: (u64, u64) = (6, 4);
 
 /// An axis, or several that count as one, in tiles.
@@ -14,14 +14,14 @@ pub const SHOWN: (u64, u64) = (6, 4);
 pub struct Side {
     /// The axes' names.
     pub name: String,
-    /// How many elements there are.
+    /// The number of elements.
     pub size: u64,
-    /// How many of them a tile has.
+    /// The elements of a tile.
     pub tile: u64,
 }
 
 impl Side {
-    /// How many tiles there are; at least one, so that there is something to draw.
+    /// The number of tiles; at least one, so that there is something to draw.
     pub fn tiles(&self) -> u64 {
         self.size.div_ceil(self.tile.max(1)).max(1)
     }
@@ -44,7 +44,7 @@ pub struct Cut {
     pub along: Side,
     /// Across it.
     pub across: Side,
-    /// How many blocks share the tiles.
+    /// The number of blocks that share the tiles.
     pub blocks: u64,
     /// The carry from tile to tile.
     pub carry: Carry,

@@ -12,7 +12,7 @@ const CELL: (usize, usize) = (112, 40);
 const STEP: (usize, usize) = (140, 56);
 /// The room for the names of rows and of columns.
 const MARGIN: (usize, usize) = (150, 24);
-/// How many colours tell blocks apart.
+/// The colours that tell blocks apart.
 const COLOURS: u64 = 6;
 
 /// A plan to show: what it is for, in words, and its launches.
@@ -26,7 +26,7 @@ pub struct Section {
     pub launches: Vec<Explained>,
     /// The text of each launch's kernel, as far as it is known.
     pub ptx: Vec<String>,
-    /// How the threads of a CPU share the work, in words, if that is known.
+    /// The threads' shares of the work on a CPU, in words, if they are known.
     pub cpu: Option<String>,
 }
 
@@ -323,25 +323,8 @@ fn caption(cut: &Cut) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Two rows of two tiles.
     fn launch() -> Explained {
-        let side = |name: &str, size, tile| Side { name: name.into(), size, tile };
-        let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
-        Explained {
-            name: "cumsum".into(),
-            task: "scan along L by add".into(),
-            reads: vec!["x: f32[B, L]".into()],
-            writes: vec!["y: f32[B, L]".into()],
-            equations: String::new(),
-            division: "2 rows of 8192".into(),
-            grid: "2 blocks of 128 threads".into(),
-            symbol: "cumsum".into(),
-            candidates: vec![("rows".into(), 2.5, String::new())],
-            refused: vec![("look-back".into(), "too <short>".into())],
-            bytes: 131_072,
-            facts: vec![],
-            cut: Cut { along, across, blocks: 2, carry: Carry::Kept, reverse: false, tile: None },
-        }
+        Explained { refused: vec![("look-back".into(), "too <short>".into())], ..crate::explain::testing::launch() }
     }
 
     fn empty(title: &str) -> Section {

@@ -72,7 +72,7 @@ pub(super) fn sin(b: &mut Builder, x: Operand) -> Operand {
 /// cos x, the sine a quarter turn ahead.
 pub(super) fn cos(b: &mut Builder, x: Operand) -> Operand {
     let (quarter, r) = reduce(b, x);
-    let quarter = b.add(quarter, Operand::i32(1));
+    let quarter = b.add(quarter, 1);
     turn(b, quarter, r)
 }
 
@@ -127,8 +127,8 @@ fn turn(b: &mut Builder, quarter: Operand, r: Operand) -> Operand {
     let base = b.fma(z, number(-0.5), number(1.0));
     let cos = b.fma(p, square, base);
     let has = |b: &mut Builder, bit| {
-        let bit = b.binary(Binary::And, quarter, Operand::i32(bit));
-        b.ne(bit, Operand::i32(0))
+        let bit = b.binary(Binary::And, quarter, bit);
+        b.ne(bit, 0)
     };
     let odd = has(b, 1);
     let value = b.select(odd, cos, sin);

@@ -89,7 +89,7 @@ fn exp_scaled(b: &mut Builder, k: Operand, r: Operand) -> Operand {
     let e = b.fma(p, square, r);
     let e = b.add(e, number(1.0));
     let k = b.convert(Ty::I64, k);
-    let half = b.binary(Binary::Shr, k, Operand::i64(1));
+    let half = b.binary(Binary::Shr, k, 1);
     let rest = b.sub(k, half);
     let (half, rest) = (power_of_two(b, half), power_of_two(b, rest));
     let e = b.mul(e, half);
@@ -98,8 +98,8 @@ fn exp_scaled(b: &mut Builder, k: Operand, r: Operand) -> Operand {
 
 /// 2ⁿ for −1023 < n < 1024.
 fn power_of_two(b: &mut Builder, n: Operand) -> Operand {
-    let biased = b.add(n, Operand::i64(1023));
-    let bits = b.binary(Binary::Shl, biased, Operand::i64(52));
+    let biased = b.add(n, 1023);
+    let bits = b.binary(Binary::Shl, biased, 52);
     b.bits(Ty::F64, bits)
 }
 
@@ -114,8 +114,8 @@ fn with_exp_limits(b: &mut Builder, x: Operand, value: Operand, [low, high]: [f6
 /// The exponent bits of x's nearest power of two, so that x divided by it lies in 2/3 … 4/3; `i64`.
 fn exponent_bits(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::I64, x);
-    let above = b.sub(bits, Operand::i64((2.0f64 / 3.0).to_bits() as i64));
-    b.binary(Binary::And, above, Operand::i64(!0xf_ffff_ffff_ffff))
+    let above = b.sub(bits, (2.0f64 / 3.0).to_bits() as i64);
+    b.binary(Binary::And, above, !0xf_ffff_ffff_ffff_i64)
 }
 
 /// x divided by the power of two of those exponent bits.

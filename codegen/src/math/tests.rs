@@ -18,7 +18,7 @@ fn kernel(ty: Ty, f: impl FnOnce(&mut Builder, Operand) -> Operand) -> Kernel {
     let n = b.param("n", ParamKind::Scalar(Ty::I64));
     let n = b.scalar(n);
     let (block, thread) = (b.special(Special::Block), b.special(Special::Thread));
-    let first = b.mul(block, Operand::i32(THREADS as i32));
+    let first = b.mul(block, THREADS);
     let index = b.add(first, thread);
     let index = b.convert(Ty::I64, index);
     let inside = b.lt(index, n);

@@ -1,4 +1,4 @@
-//! How a plan chooses among the schedules that fit.
+//! A plan's choice among the schedules that fit.
 
 use super::Launch;
 
@@ -8,7 +8,7 @@ pub type IsThere<'a> = dyn Fn(&Launch) -> bool + 'a;
 /// Which of the schedules that fit a stage a plan takes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Choosing<'a> {
-    /// How many faster ones it leaves out.
+    /// The number of faster ones that it leaves out.
     pub rank: usize,
     /// Takes only schedules whose kernels are there.
     pub is_there: Option<&'a IsThere<'a>>,

@@ -20,14 +20,14 @@ use facts::Facts;
 pub(super) use facts::KnownStages;
 use layouts::args;
 
-/// Facts of kernels, each named by the number of its stage, whether axes are merged, and its schedule.
-type OfKernels<T> = Mutex<HashMap<(usize, bool, Schedule), T>>;
+/// Facts of kernels, each named by the form of its stage and its schedule.
+type OfKernels<T> = Mutex<HashMap<(FormId, Schedule), T>>;
 
 /// One way of cutting a program.
 #[derive(Debug)]
 pub(super) struct Division {
     target: Target,
-    /// How the program is cut.
+    /// The way in which the program is cut.
     pub(super) how: CutKind,
     /// The stages and the buffers between them.
     pub(super) cut: Cut,
@@ -47,25 +47,38 @@ struct Ready {
     merged: Option<(Collapsed, Form)>,
 }
 
+/// The name of a form in its division.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FormId {
+    /// The number of the stage.
+    index: usize,
+    is_merged: bool,
+}
+
 #[derive(Debug)]
 struct Form {
+    id: FormId,
     stage: Arc<Stage>,
     schedules: Vec<Schedule>,
     facts: Arc<Facts>,
 }
 
 impl Form {
-    fn new(stage: Stage, known: &mut KnownStages, schedules: impl FnOnce(&Facts, &Stage) -> Vec<Schedule>) -> Form {
+    fn new(
+        id: FormId,
+        stage: Stage,
+        known: &mut KnownStages,
+        schedules: impl FnOnce(&Facts, &Stage) -> Vec<Schedule>,
+    ) -> Form {
         let stage = Arc::new(stage);
         let facts = known.facts(&stage);
-        Form { schedules: schedules(&facts, &stage), facts, stage }
+        Form { id, schedules: schedules(&facts, &stage), facts, stage }
     }
 }
 
 /// A form of a stage for a call.
 struct Bindings<'d> {
     form: &'d Form,
-    is_merged: bool,
     bound: Bound,
 }
 
@@ -75,31 +88,33 @@ type Offers = (Vec<Estimate>, Vec<(Schedule, Misfit)>);
 impl Division {
     /// Lists the schedules of every stage on a target. Facts of stages that other divisions have, too, are shared with them.
     pub(super) fn new(how: CutKind, cut: Cut, target: &Target, known: &mut KnownStages) -> Division {
-        let mut ready = |stage: &Stage| {
-            let isa = target.isa;
+        let isa = target.isa;
+        let mut ready = |(index, stage): (usize, &Stage)| {
+            let plain = FormId { index, is_merged: false };
             match collapse(stage) {
                 None => {
-                    let plain = Form::new(stage.clone(), known, |facts, stage| facts.schedules(stage, isa));
+                    let plain = Form::new(plain, stage.clone(), known, |facts, stage| facts.schedules(stage, isa));
                     Ready { plain, merged: None }
                 }
                 Some(merged) => {
-                    let simple = Form::new(merged.stage.clone(), known, |facts, stage| facts.schedules(stage, isa));
-                    let plain = Form::new(stage.clone(), known, |facts, stage| facts.unmerged(stage, isa));
-                    Ready { plain, merged: Some((merged, simple)) }
+                    let (id, simplest) = (FormId { index, is_merged: true }, merged.stage.clone());
+                    let simplest = Form::new(id, simplest, known, |facts, stage| facts.schedules(stage, isa));
+                    let plain = Form::new(plain, stage.clone(), known, |facts, stage| facts.unmerged(stage, isa));
+                    Ready { plain, merged: Some((merged, simplest)) }
                 }
             }
         };
-        let stages = cut.stages.iter().map(&mut ready).collect();
+        let stages = cut.stages.iter().enumerate().map(&mut ready).collect();
         Division::of(how, cut, target, stages)
     }
 
     /// The stages with schedules that combine one element after the other.
     pub(super) fn ordered(cut: Cut, target: &Target) -> Division {
-        let ready = |stage: &Stage| {
-            let plain = Form::new(stage.clone(), &mut KnownStages::default(), |_, stage| Schedule::ordered(stage));
-            Ready { plain, merged: None }
+        let ready = |(index, stage): (usize, &Stage)| {
+            let (id, known) = (FormId { index, is_merged: false }, &mut KnownStages::default());
+            Ready { plain: Form::new(id, stage.clone(), known, |_, stage| Schedule::ordered(stage)), merged: None }
         };
-        let stages = cut.stages.iter().map(ready).collect();
+        let stages = cut.stages.iter().enumerate().map(ready).collect();
         Division::of(CutKind::Plain, cut, target, stages)
     }
 
@@ -115,7 +130,7 @@ impl Division {
         let buffers = self.buffers(&call)?;
         let mut plan = self.empty(buffers);
         for index in 0..self.stages.len() {
-            if let Some(parts) = self.step((&call, choosing), index, &mut plan)? {
+            if let Some(parts) = self.step(&call, choosing, index, &mut plan)? {
                 call = self.with_parts(&call, parts);
                 self.check(&call)?;
                 plan.buffers.splice(..self.cut.buffers.len(), self.buffers(&call)?);
@@ -148,7 +163,7 @@ impl Division {
         let problem = self.problem(&form.stage, &bound);
         self.must_fit(form, schedule, &problem)?;
         let segments = schedule.segments(&problem);
-        Ok(self.launch_of((stage, false), form, schedule, &problem, (segments, 0)))
+        Ok(self.launch_of(form, schedule, &problem, segments, 0))
     }
 
     /// Whether a stage, its axes as they are, can run under a schedule.
@@ -167,13 +182,13 @@ impl Division {
 
     fn launch_of(
         &self,
-        (index, merged): (usize, bool),
         form: &Form,
         schedule: Schedule,
         problem: &Problem<'_>,
-        (segments, piece): (Segments, i64),
+        segments: Segments,
+        piece: i64,
     ) -> Launch {
-        let (key, symbol) = self.name(index, merged, form, schedule);
+        let (key, symbol) = self.name(form, schedule);
         Launch {
             stage: form.stage.clone(),
             schedule,
@@ -182,7 +197,7 @@ impl Division {
             grid: [schedule.grid(problem), schedule.blocks_along_time(segments), 1],
             threads: schedule.threads(),
             shared_bytes: form.facts.shared_bytes(&form.stage, schedule, self.target.isa),
-            args: args(&schedule, problem, (segments, piece)),
+            args: args(&schedule, problem, segments, piece),
             offsets: vec![],
         }
     }
@@ -190,7 +205,8 @@ impl Division {
     /// Adds the launch of a stage to the plan. Gives how many parts it stores sums in, if it does.
     fn step(
         &self,
-        (call, choosing): (&Call, Choosing<'_>),
+        call: &Call,
+        choosing: Choosing<'_>,
         index: usize,
         plan: &mut Plan,
     ) -> Result<Option<u64>, PlanError> {
@@ -201,31 +217,31 @@ impl Division {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(None);
         }
-        let (Bindings { form, is_merged, bound }, (candidates, refused)) = self.fitting((call, index), choosing);
+        let (Bindings { form, bound }, (candidates, refused)) = self.fitting(call, index, choosing);
         let Some(best) = candidates.first() else {
             let stage = form.stage.program.name.clone();
             return Err(PlanError::NoSchedule { stage, reasons: Reasons(refused) });
         };
         let schedule = best.schedule;
-        let (bound, parts) = self.bound_under((call, index), (form, is_merged), bound, &schedule);
+        let (bound, parts) = self.bound_under(call, form, bound, &schedule);
         plan.message_words = plan.message_words.max(schedule.message_words(&self.problem(&form.stage, &bound)));
-        self.launches((index, is_merged), form, schedule, &bound, (plan, Choice { step: None, candidates, refused }));
+        self.launches(form, schedule, &bound, Choice { step: None, candidates, refused }, plan);
         Ok(parts)
     }
 
     /// The form in which a stage runs, and its schedules, the one that is taken first.
-    fn fitting(&self, (call, index): (&Call, usize), choosing: Choosing<'_>) -> (Bindings<'_>, Offers) {
+    fn fitting(&self, call: &Call, index: usize, choosing: Choosing<'_>) -> (Bindings<'_>, Offers) {
         let of = |merges| {
-            let bindings = self.bindings((call, index), merges);
-            let fitting = self.candidates((call, index), &bindings, choosing);
+            let bindings = self.bindings(call, index, merges);
+            let fitting = self.candidates(call, &bindings, choosing);
             let some_fit = !fitting.0.is_empty();
-            let offers = self.take((index, bindings.is_merged), bindings.form, fitting, choosing);
+            let offers = self.take(bindings.form, fitting, choosing);
             (bindings, offers, some_fit)
         };
         let (simplest, offers, some_fit) = of(true);
         // Every schedule of merged axes may lack its kernel, or have one that cannot run; those of the stage as it is remain.
         let lacks_kernels = offers.0.is_empty() && (some_fit || choosing.is_there.is_some());
-        if lacks_kernels && simplest.is_merged {
+        if lacks_kernels && simplest.form.id.is_merged {
             let (plain, offers, _) = of(false);
             return (plain, offers);
         }
@@ -233,47 +249,35 @@ impl Division {
     }
 
     /// A stage with merged axes if that is wanted and the call allows it, and its sizes and layouts.
-    fn bindings(&self, (call, index): (&Call, usize), merges: bool) -> Bindings<'_> {
+    fn bindings(&self, call: &Call, index: usize, merges: bool) -> Bindings<'_> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
         let merged = ready.merged.as_ref().filter(|_| merges);
         let merged = merged.and_then(|(collapsed, form)| Some((form, collapsed.bind(&ready.plain.stage, &bound)?)));
         match merged {
-            Some((form, bound)) => Bindings { form, is_merged: true, bound },
-            None => Bindings { form: &ready.plain, is_merged: false, bound },
+            Some((form, bound)) => Bindings { form, bound },
+            None => Bindings { form: &ready.plain, bound },
         }
     }
 
     /// A stage's sizes and layouts under a schedule, and how many parts it stores sums in, if it does.
-    fn bound_under(
-        &self,
-        (call, index): (&Call, usize),
-        (form, is_merged): (&Form, bool),
-        bound: Bound,
-        schedule: &Schedule,
-    ) -> (Bound, Option<u64>) {
+    fn bound_under(&self, call: &Call, form: &Form, bound: Bound, schedule: &Schedule) -> (Bound, Option<u64>) {
         let parts = form.stage.part_axis.and_then(|_| schedule.parts(&self.problem(&form.stage, &bound)));
         let Some(parts) = parts else { return (bound, None) };
-        (self.bindings((&self.with_parts(call, parts), index), is_merged).bound, Some(parts))
+        let FormId { index, is_merged } = form.id;
+        (self.bindings(&self.with_parts(call, parts), index, is_merged).bound, Some(parts))
     }
 
     /// Adds the launches of a stage to a plan: one, or several with their scratch memory.
-    fn launches(
-        &self,
-        (index, merged): (usize, bool),
-        form: &Form,
-        schedule: Schedule,
-        bound: &Bound,
-        (plan, choice): (&mut Plan, Choice),
-    ) {
+    fn launches(&self, form: &Form, schedule: Schedule, bound: &Bound, choice: Choice, plan: &mut Plan) {
         let first = plan.buffers.len() as u32;
         let problem = self.problem(&form.stage, bound);
         let lens = schedule.scratch_lens(&problem, &schedule.pieces(&problem)).unwrap_or_default();
         let elems = schedule.scratch(&form.stage).into_iter().map(|(_, elem)| elem);
         plan.buffers.extend(elems.zip(lens).map(|(elem, len)| Buffer { elem, len }));
         let mut choice = Some(choice);
-        for (piece, bound, mut launch) in self.launched((index, merged), form, schedule, bound) {
-            place(&mut launch, (first, piece), &bound);
+        for (piece, bound, mut launch) in self.launched(form, schedule, bound) {
+            place(&mut launch, first, piece, &bound);
             let none = || Choice { step: None, candidates: vec![], refused: vec![] };
             let taken = if launch.schedule == schedule { choice.take() } else { None }.unwrap_or_else(none);
             plan.choices.push(Choice { step: Some(plan.steps.len()), ..taken });
@@ -282,20 +286,14 @@ impl Division {
     }
 
     /// The launches of a stage, each with its piece of the rows.
-    fn launched(
-        &self,
-        (index, merged): (usize, bool),
-        form: &Form,
-        schedule: Schedule,
-        bound: &Bound,
-    ) -> Vec<(Piece, Bound, Launch)> {
+    fn launched(&self, form: &Form, schedule: Schedule, bound: &Bound) -> Vec<(Piece, Bound, Launch)> {
         let of = |(piece, own): (Piece, Schedule)| {
             let bound = piece.bound(&form.stage, bound);
             let problem = self.problem(&form.stage, &bound);
             let segments = own.own_segments(schedule.segments(&problem));
             let is_empty = own.blocks_of_recurrence(&problem) == Some(0) || own.blocks_along_time(segments) == 0;
             (!is_empty).then(|| {
-                let launch = self.launch_of((index, merged), form, own, &problem, (segments, piece.bits));
+                let launch = self.launch_of(form, own, &problem, segments, piece.bits);
                 (piece, bound.clone(), launch)
             })
         };
@@ -313,13 +311,13 @@ impl Division {
         for (index, ready) in self.stages.iter().enumerate() {
             let form = &ready.plain;
             if form.stage.state_axis().is_none() {
-                self.step((call, Choosing::default()), index, &mut plan)?;
+                self.step(call, Choosing::default(), index, &mut plan)?;
                 continue;
             }
             let bound = self.bind(call, &form.stage);
             self.must_fit(form, schedule, &self.problem(&form.stage, &bound))?;
             let choice = Choice { step: None, candidates: vec![], refused: vec![] };
-            self.launches((index, false), form, schedule, &bound, (&mut plan, choice));
+            self.launches(form, schedule, &bound, choice, &mut plan);
         }
         Ok(plan)
     }
@@ -330,19 +328,14 @@ impl Division {
     }
 
     /// The schedules of a form.
-    fn candidates(
-        &self,
-        (call, index): (&Call, usize),
-        Bindings { form, is_merged, bound }: &Bindings<'_>,
-        choosing: Choosing<'_>,
-    ) -> Offers {
+    fn candidates(&self, call: &Call, Bindings { form, bound }: &Bindings<'_>, choosing: Choosing<'_>) -> Offers {
         let (mut candidates, mut refused) = (vec![], vec![]);
         for schedule in &form.schedules {
-            let (bound, _) = self.bound_under((call, index), (form, *is_merged), bound.clone(), schedule);
+            let (bound, _) = self.bound_under(call, form, bound.clone(), schedule);
             let problem = self.problem(&form.stage, &bound);
             let fits = fits(&**schedule, &problem)
                 .and_then(|()| self.has_room(form, *schedule))
-                .and_then(|()| self.is_there((index, *is_merged), form, *schedule, &bound, choosing));
+                .and_then(|()| self.is_there(form, *schedule, &bound, choosing));
             match fits {
                 Ok(()) => candidates.push(estimate_of_pieces(schedule, &problem)),
                 Err(why) => refused.push((*schedule, why)),
@@ -352,16 +345,9 @@ impl Division {
         (candidates, refused)
     }
 
-    fn is_there(
-        &self,
-        stage: (usize, bool),
-        form: &Form,
-        schedule: Schedule,
-        bound: &Bound,
-        choosing: Choosing<'_>,
-    ) -> Result<(), Misfit> {
+    fn is_there(&self, form: &Form, schedule: Schedule, bound: &Bound, choosing: Choosing<'_>) -> Result<(), Misfit> {
         let Some(is_there) = choosing.is_there else { return Ok(()) };
-        let launched = self.launched(stage, form, schedule, bound);
+        let launched = self.launched(form, schedule, bound);
         let all = launched.iter().all(|(.., launch)| is_there(launch));
         if all { Ok(()) } else { Err(Misfit::NotThere) }
     }
@@ -372,13 +358,13 @@ impl Division {
         if needed <= limit { Ok(()) } else { Err(Misfit::SharedMemory { needed, limit }) }
     }
 
-    fn name(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> (Key, String) {
+    fn name(&self, form: &Form, schedule: Schedule) -> (Key, String) {
         let mut known = self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let find = || {
             let key = form.facts.key(&form.stage).of_kernel(&*schedule, self.target.isa);
             (key, key.symbol(&form.stage, &*schedule))
         };
-        known.entry((index, merged, schedule)).or_insert_with(find).clone()
+        known.entry((form.id, schedule)).or_insert_with(find).clone()
     }
 }
 
@@ -403,7 +389,7 @@ fn produces(stage: &Stage, bound: &Bound) -> bool {
 }
 
 /// Gives a launch the buffers that a plan has for it from `first` on, and the tensors from its piece of the rows on.
-fn place(launch: &mut Launch, (first, piece): (u32, Piece), bound: &Bound) {
+fn place(launch: &mut Launch, first: u32, piece: Piece, bound: &Bound) {
     for (i, slot) in launch.schedule.abi(&launch.stage).iter().enumerate() {
         match slot.role {
             Role::Scratch(k) => launch.args[i] = Arg::Buffer(first + k),

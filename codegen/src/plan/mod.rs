@@ -44,7 +44,7 @@ pub struct Call {
     pub outputs: Vec<Layout>,
 }
 
-/// How a tensor lies in memory.
+/// The layout of a tensor in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// For each axis in the tensor's declared order, the distance between neighbours, in elements. May be 0 for
@@ -168,9 +168,9 @@ pub struct Plan {
     pub buffers: Vec<Buffer>,
     /// 64-bit message words that the launches share; zeroed once, when allocated, and used by one call at a time.
     pub message_words: u64,
-    /// How the plan came about.
+    /// The choices that led to the plan.
     pub choices: Vec<Choice>,
-    /// How the program is cut.
+    /// The way in which the program is cut.
     pub cut: CutKind,
     /// The other ways to cut it, and why they are not taken.
     pub other_cuts: Vec<OtherCut>,

@@ -94,11 +94,6 @@ impl Planner {
         self.division(how).map(|division| &division.cut)
     }
 
-    /// The ways in which the program is not cut, and why.
-    pub fn refused_cuts(&self) -> &[(CutKind, CutRefusal)] {
-        &self.refused
-    }
-
     fn division(&self, how: CutKind) -> Option<&Division> {
         self.divisions.iter().find(|division| division.how == how)
     }

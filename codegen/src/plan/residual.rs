@@ -14,7 +14,7 @@ use oplus_dsl::ir::{Axis, Program};
 /// The form of saved states: `f32`, before every eighth step, over these axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Residual {
-    /// How many numbers.
+    /// The number of elements.
     pub len: u64,
     /// Names of the outer axes, then of time and of the state axis.
     pub axes: Vec<String>,

@@ -43,7 +43,7 @@ pub(crate) fn of_blocks(rounds: f64, noun: &str, resident: f64) -> String {
 
 /// The tiles of a persistent kernel.
 pub(crate) struct Tiles {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
     /// Elements of each.
     pub elements: u64,

@@ -5,7 +5,7 @@ macro_rules! schedules {
     ($($(#[$doc:meta])* $module:ident::$name:ident,)+) => {
         $(pub use $module::$name;)+
 
-        /// How a stage runs: one of the schedules, with its parameters.
+        /// One of the schedules, with its parameters: the way in which a stage runs.
         ///
         /// It prints as a text, which is part of a kernel's key, and parses back. What is known of it is said by the
         /// [`Strategy`] that it dereferences to.

@@ -41,7 +41,7 @@ pub enum Misfit {
     /// There is more of something than can be counted.
     #[error("{count} {what} are more than 31 bits count")]
     TooMany {
-        /// How many.
+        /// Their number.
         count: u64,
         /// Of what.
         what: &'static str,

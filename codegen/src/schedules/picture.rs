@@ -1,8 +1,8 @@
-//! How a schedule cuts its work into tiles: what the picture of a plan shows of it.
+//! The tiles that a schedule cuts its work into, as the picture of a plan shows them.
 
 use oplus_dsl::ir::Axis;
 
-/// How what precedes a tile reaches it.
+/// The way by which a tile learns what precedes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
     /// Tiles have nothing to do with each other.

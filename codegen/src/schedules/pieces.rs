@@ -51,6 +51,9 @@ impl Piece {
 
     /// Bytes from a tensor's first element to that of the piece.
     pub fn offset(self, stage: &Stage, tensor: Tensor, bound: &Bound) -> i64 {
+        if self.first == 0 {
+            return 0;
+        }
         let stride = rows_axis(stage).and_then(|row| bound.stride(stage, tensor, row)).unwrap_or(0);
         self.first * stride * elem(stage, tensor).bytes().unwrap_or(8) as i64
     }

@@ -1,9 +1,9 @@
 //! Time cut into segments with blocks of their own, for recurrences whose states are summed away.
 
-/// How a schedule cuts time.
+/// The segments of time that a schedule has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
     /// Tiles of each; the last one may have fewer.
     pub tiles: u64,

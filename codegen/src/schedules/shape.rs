@@ -73,6 +73,12 @@ pub(crate) fn last_outer_axis(stage: &Stage) -> Option<Axis> {
     stage.outer_axes().iter().last()
 }
 
+/// Rows of a stage with axes of these sizes, and elements of a row.
+pub(crate) fn rows_and_length(stage: &Stage, sizes: &[i64]) -> (i64, i64) {
+    let size = |axis: Axis| sizes[axis.0 as usize];
+    (stage.outer_axes().iter().map(size).product(), stage.axis().map_or(1, size))
+}
+
 /// Blocks of some rows each along the last outer axis, for every point of the others.
 pub(crate) fn blocks_of_rows(problem: &Problem<'_>, rows: u32) -> u64 {
     let width = last_outer_axis(problem.stage).map_or(1, |row| problem.size(row) as u64);

@@ -100,12 +100,16 @@ pub trait Strategy: Debug + Display + Send + Sync {
     /// Consecutive elements per access.
     fn vector(&self) -> u32;
 
-    /// The instruction set that the kernel is compiled for on devices of `isa`. One for all devices, unless it has
-    /// vector accesses and blocks that wait for one another: newer devices wait better, and have copy engines.
-    fn isa(&self, isa: Isa) -> Isa;
+    /// The instruction set that the kernel is compiled for on devices of `isa`. One for all devices where accesses are single
+    /// elements, or where blocks and warps do not wait for one another: newer devices wait better, and have copy engines.
+    fn isa(&self, isa: Isa) -> Isa {
+        if self.vector() > 1 { isa } else { Isa::Sm80 }
+    }
 
-    /// The axes along which accesses are vectors, where they are.
-    fn vector_axes(&self, stage: &Stage) -> AxisSet;
+    /// The axes along which accesses are vectors, where they are: the scan axis, if nothing else is said.
+    fn vector_axes(&self, stage: &Stage) -> AxisSet {
+        stage.axis().into_iter().collect()
+    }
 
     /// The axes along which accesses are vectors: a tensor that has one, or the last of several, has stride 1 there, and its
     /// other strides and its address are multiples of the access. None when accesses are single elements.
@@ -218,12 +222,12 @@ pub trait Strategy: Debug + Display + Send + Sync {
         0
     }
 
-    /// How many parts sums over columns are stored in, if they are.
+    /// The number of parts that sums over columns are stored in, if they are.
     fn parts(&self, _problem: &Problem<'_>) -> Option<u64> {
         None
     }
 
-    /// How time is cut.
+    /// The segments that time is cut into.
     fn segments(&self, _problem: &Problem<'_>) -> Segments {
         Segments::one(1)
     }
@@ -243,7 +247,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         vec![Piece::whole(problem)]
     }
 
-    /// How many numbers of each kind the kernels of all pieces hand to one another; `None` when 63 bits cannot count them.
+    /// The lengths of what the kernels of all pieces hand to one another, kind by kind; `None` when 63 bits cannot count them.
     fn scratch_lens(&self, _problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         Some(vec![])
     }
@@ -253,7 +257,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         None
     }
 
-    /// How many numbers the states of a stage take that are saved for its gradient, for axes of these sizes; `None` where none
+    /// The length of the states of a stage that are saved for its gradient, for axes of these sizes; `None` where none
     /// are saved, or 63 bits cannot count them.
     fn saved_len(&self, _stage: &Stage, _size: &dyn Fn(Axis) -> i64) -> Option<u64> {
         None
@@ -276,10 +280,10 @@ pub trait Strategy: Debug + Display + Send + Sync {
 
     // ---- words and pictures
 
-    /// How the work is divided, in words, for a stage with axes of these sizes.
+    /// The division of the work in words, for a stage with axes of these sizes.
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String;
 
-    /// How the work is divided, for a picture.
+    /// The division of the work, for a picture.
     fn picture(&self, stage: &Stage) -> Picture;
 }
 

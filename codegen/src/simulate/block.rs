@@ -51,7 +51,7 @@ pub(super) struct Barrier {
     pub waiting: u32,
     /// The threads they wait for.
     pub threads: u32,
-    /// How often it has completed.
+    /// The number of times that it has completed.
     pub completed: u64,
 }
 

@@ -161,7 +161,7 @@ pub enum Hazard {
     Bytes {
         /// The mbarrier.
         mbarrier: String,
-        /// How many too many.
+        /// The number that is too many.
         bytes: i64,
     },
     /// A copy of an impossible size.

@@ -79,7 +79,7 @@ impl Buffer {
         Buffer::of(Elem::U64, [Literal::Int(1 << 32)])
     }
 
-    /// How many elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.written.len()
     }

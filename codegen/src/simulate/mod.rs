@@ -84,12 +84,12 @@ pub enum Arg {
     Scalar(Literal),
 }
 
-/// How a launch is run.
+/// Options of a simulated launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// In which order things happen that have no order.
     pub order: Order,
-    /// How many blocks run at once. A kernel must work with one, unless it says otherwise.
+    /// The blocks that run at once. A kernel must work with one, unless it says otherwise.
     pub resident: usize,
     /// Warp statements after which the launch is given up.
     pub limit: u64,

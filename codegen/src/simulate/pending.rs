@@ -19,7 +19,7 @@ pub(super) struct Copy {
     pub global: (usize, usize),
     /// The shared array and the element there.
     pub shared: (usize, usize),
-    /// How many elements.
+    /// The number of elements.
     pub count: usize,
     /// Whether zeros are written instead of what is in global memory.
     pub zeros: bool,
@@ -31,11 +31,11 @@ pub(super) struct Group {
     pub copy: Copy,
     /// Whether it has happened.
     pub landed: bool,
-    /// How far the thread has waited for it.
+    /// The stage of the thread's wait for it.
     pub waited: Waited,
 }
 
-/// How far a thread has waited for a bulk store.
+/// The stage of a thread's wait for a bulk store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Waited {
     /// Not at all.

@@ -13,7 +13,7 @@ use super::{Options, Order, Stats};
 /// Instructions that a warp executes at most before another one may.
 const SLICE: u64 = 4096;
 
-/// How often all polling warps look again, without any change, before the launch counts as stuck.
+/// The times that all polling warps look again, without any change, before the launch counts as stuck.
 const PATIENCE: u32 = 64;
 
 /// A launch in progress.

@@ -17,7 +17,7 @@ pub(super) struct Ahead {
     /// It writes the values, and then those outputs.
     written: Program,
     held: Vec<Temporary>,
-    /// How many parameters the whole program has.
+    /// The number of parameters of the whole program.
     params: u32,
     /// The outputs that it writes, by their numbers in the whole program.
     given: Vec<u32>,
@@ -50,7 +50,7 @@ impl Ahead {
         (rest, Ahead { written, held, params, given, left })
     }
 
-    /// How many outputs it writes.
+    /// The number of outputs that it writes.
     pub(super) fn outputs(&self) -> usize {
         self.given.len()
     }

@@ -13,7 +13,7 @@ pub struct Bound {
     pub tensors: Vec<Placed>,
 }
 
-/// How a tensor of a stage lies in memory.
+/// The layout of a stage's tensor in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// In elements, by axis in the tensor's declared order.

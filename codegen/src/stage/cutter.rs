@@ -35,7 +35,7 @@ pub(super) struct Root {
     pub position: Option<Axis>,
     /// The axes of its contractions.
     pub contracted: AxisSet,
-    /// How many stages wait for each other up to its own; 0 until it is settled.
+    /// The number of stages that wait for each other up to its own; 0 until it is settled.
     pub level: u32,
 }
 

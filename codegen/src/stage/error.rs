@@ -8,7 +8,7 @@ use crate::passes::PassError;
 /// The most operations of a program, those of its operators included.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// How many scans, reductions, positions and exponentials may depend on each other.
+/// The number of scans, reductions, positions and exponentials that may depend on each other.
 pub const MAX_NESTED: usize = 200;
 
 /// Why a program cannot be cut.
@@ -25,7 +25,7 @@ pub enum CutError {
     TooLarge {
         /// The program's name.
         program: String,
-        /// How many operations it has, those of its operators included.
+        /// The number of its operations, those of its operators included.
         operations: usize,
     },
     /// Too many operations along axes depend on each other.
@@ -36,7 +36,7 @@ pub enum CutError {
     TooNested {
         /// The program's name.
         program: String,
-        /// How many there are from the first to the last.
+        /// Their number from the first to the last.
         nested: usize,
     },
     /// The program is not well typed.

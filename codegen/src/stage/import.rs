@@ -15,7 +15,7 @@ use super::family::Family;
 use super::needs::{dependent, is_reduction};
 use super::{Source, View};
 
-/// How values of the whole program are brought into the stage.
+/// Brings values of the whole program into a stage.
 pub(super) struct Import<'r> {
     read: &'r BTreeSet<Value>,
     known: FxHashMap<(Value, Place), Value>,
@@ -56,7 +56,7 @@ impl Place {
         place
     }
 
-    /// How far values are displaced along an axis.
+    /// The distance by which values are displaced along an axis.
     fn by(&self, axis: Axis) -> i64 {
         self.views.iter().find(|v| v.axis == axis).map_or(0, |v| v.by)
     }

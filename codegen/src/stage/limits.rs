@@ -1,4 +1,4 @@
-//! How large programs may be.
+//! Limits of the size of programs.
 //!
 //! A kernel holds its values in registers and is compiled by LLVM: programs of very many operations are no good kernels, and
 //! planning them would take too long to wait for. Any program within these limits is planned in seconds, on a small stack.

@@ -87,7 +87,7 @@ pub use refusal::Refusal;
 use std::sync::Arc;
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet, Node, Op, OperatorId, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
 
 /// A part of a program that runs as one kernel: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +107,8 @@ pub struct Stage {
     pub part_axis: Option<Axis>,
     /// The axis of the states that a lane holds, of a stage that keeps final states alone and sums none of them away.
     final_states: Option<Axis>,
+    /// The second scan of a backward-scan stage, and its decay before the shift.
+    back: Option<(Value, Value)>,
     /// The kind of the stage, which follows from all of the above but the places of tensors.
     kind: Arc<Kind>,
 }
@@ -128,7 +130,7 @@ pub enum Source {
 pub struct View {
     /// The axis, of the stage.
     pub axis: Axis,
-    /// How far later the tensor's elements appear.
+    /// The distance by which the tensor's elements appear later.
     pub by: i64,
 }
 
@@ -183,6 +185,14 @@ pub struct Scan<'a> {
     pub exclusive: Option<Value>,
 }
 
+impl Scan<'_> {
+    /// The numbers below n in the order of the scan.
+    pub fn in_order(&self, n: u32) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        let reverse = self.reverse;
+        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+    }
+}
+
 /// The scans of a backward-scan stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OppositeScans<'a> {
@@ -217,8 +227,8 @@ impl Stage {
     /// A stage of a program in normal form; finds what it is.
     pub fn new(placed: NormalForm) -> Stage {
         let NormalForm { program, axes, sources, views, sinks, part_axis } = placed;
-        let kind = Arc::new(Kind::Map);
-        let mut stage = Stage { program, axes, sources, views, sinks, part_axis, final_states: None, kind };
+        let (kind, back) = (Arc::new(Kind::Map), opposite::second_scan(&program));
+        let mut stage = Stage { program, axes, sources, views, sinks, part_axis, final_states: None, back, kind };
         stage.kind = Arc::new(Kind::of(&stage));
         stage
     }
@@ -240,37 +250,24 @@ impl Stage {
     /// The stage with a program that gives the same values, written for one schedule: what the stage is remains what was found of
     /// the program before.
     pub(crate) fn rewritten(&self, program: Program) -> Stage {
-        Stage { program, ..self.clone() }
+        Stage { back: opposite::second_scan(&program), program, ..self.clone() }
     }
 
     /// The scan, if there is one; of a backward-scan stage the one whose decay is not shifted.
     pub fn scan(&self) -> Option<Scan<'_>> {
-        let back = self.back().map(|(value, _)| value);
+        let back = self.back.map(|(value, _)| value);
         self.scan_of(|value| Some(value) != back)
     }
 
     /// The two scans of a backward-scan stage.
     pub fn opposite_scans(&self) -> Option<OppositeScans<'_>> {
-        let (back, decay) = self.back()?;
+        let (back, decay) = self.back?;
         Some(OppositeScans {
             forward: self.scan()?,
             back: self.scan_of(|value| value == back)?,
             decay,
             state: self.state_axis()?,
         })
-    }
-
-    /// The second scan of a backward-scan stage, and its decay before the shift.
-    fn back(&self) -> Option<(Value, Value)> {
-        let scan = |(i, node): (usize, &Node)| match node.op {
-            Op::Scan { reverse, .. } => Some((Value(i as u32), reverse)),
-            _ => None,
-        };
-        let scans = || self.program.nodes.iter().enumerate().filter_map(scan);
-        if !scans().any(|(_, reverse)| reverse) || scans().all(|(_, reverse)| reverse) {
-            return None;
-        }
-        scans().find_map(|(value, _)| Some((value, opposite::shifted_decay(&self.program, value)?)))
     }
 
     /// The scan of some tuples.
@@ -356,6 +353,11 @@ impl Stage {
     /// Whether the stage keeps final states alone, of an axis that a lane holds several of.
     pub fn has_final_states(&self) -> bool {
         self.final_states.is_some()
+    }
+
+    /// Whether any output is written once per row, after the scan.
+    pub fn has_finals(&self) -> bool {
+        (0..self.program.outputs.len()).any(|output| self.is_final(output))
     }
 
     /// Whether an output is written once per row, after the scan.

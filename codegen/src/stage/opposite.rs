@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Node, Op, Operator, Program, Value};
 use oplus_dsl::walk::follow;
 
 use super::contraction::is_sum;
@@ -45,6 +45,20 @@ pub(super) fn pairs(program: &Program) -> Vec<Pair> {
         })
     };
     program.nodes.iter().enumerate().filter_map(back).collect()
+}
+
+/// The second scan of a program that scans in both directions, and its decay before the shift.
+pub(super) fn second_scan(program: &Program) -> Option<(Value, Value)> {
+    let scan = |(i, node): (usize, &Node)| match node.op {
+        Op::Scan { reverse, .. } => Some((Value(i as u32), reverse)),
+        _ => None,
+    };
+    let scans = || program.nodes.iter().enumerate().filter_map(scan);
+    let goes = |backward| scans().any(|(_, reverse)| reverse == backward);
+    if !goes(true) || !goes(false) {
+        return None;
+    }
+    scans().find_map(|(value, _)| Some((value, shifted_decay(program, value)?)))
 }
 
 /// The decay of which a scan has, as its first element, the one of the step before in the direction of the scan. What stands

@@ -137,7 +137,7 @@ pub enum Refusal {
     RowSums {
         /// The sums.
         sums: usize,
-        /// How many there may be.
+        /// The most that there may be.
         most: usize,
     },
 

@@ -174,7 +174,7 @@ pub(super) fn is_plain(name: &str) -> bool {
     oplus_dsl::names::is_name(name) && !WORDS.contains(&name) && !looks_numeric(name)
 }
 
-/// How a parameter or an array is named where it is used.
+/// The names of parameters and arrays where they are used.
 pub(super) enum Reference<'k> {
     /// By its name, quoted if that is not plain.
     Name(&'k str),
@@ -183,14 +183,14 @@ pub(super) enum Reference<'k> {
 }
 
 impl Kernel {
-    /// How the parameter of an index is named.
+    /// The name of the parameter of an index.
     pub(super) fn param_reference(&self, index: usize) -> Option<Reference<'_>> {
         let name = &self.params.get(index)?.name;
         let is_first = self.params[..index].iter().all(|p| p.name != *name);
         Some(if is_first { Reference::Name(name) } else { Reference::Index })
     }
 
-    /// How the array of an index is named.
+    /// The name of the array of an index.
     pub(super) fn array_reference(&self, index: usize) -> Option<Reference<'_>> {
         let name = &self.shared.get(index)?.name;
         let is_first =

@@ -133,7 +133,7 @@ pub enum Fault {
     /// A vector access of an impossible width.
     #[error("{count} elements of {bytes} bytes: a vector has 1, 2, 4 or 8 elements and at most 16 bytes")]
     Vector {
-        /// How many elements.
+        /// The number of elements.
         count: usize,
         /// Bytes of one.
         bytes: usize,
@@ -187,7 +187,7 @@ pub enum Fault {
     /// Two or more message words at an odd index.
     #[error("{words} message words at index {index}: must be even")]
     OddMessage {
-        /// How many words.
+        /// The number of words.
         words: usize,
         /// The index.
         index: i64,
@@ -205,9 +205,9 @@ pub enum Fault {
     Barrier {
         /// Its id.
         id: u32,
-        /// How many threads it counts.
+        /// The number of threads that it counts.
         threads: u32,
-        /// How many threads there are.
+        /// The number of threads.
         all: u32,
     },
     /// A bound of registers that a warp cannot have.

@@ -116,7 +116,7 @@ fn both_branches_and_every_break_assign() {
             b.assign(s, r.into());
             b.break_if(first);
         });
-        b.add(s.into(), r.into());
+        b.add(s.into(), r);
     });
     assert_eq!(found, []);
 }

@@ -124,13 +124,13 @@ fn relay(words: usize) -> Kernel {
         b.push(Stmt::Poll { messages, entries: entries.clone(), tag: tag.into() });
         let tags = entries.iter().flat_map(|e| &e.tags);
         let done = tags.fold(Operand::bool(true), |done, t| {
-            let here = b.eq((*t).into(), tag.into());
+            let here = b.eq((*t).into(), tag);
             b.and(done, here)
         });
         let done = b.all(done);
         b.break_if(done);
     });
-    let sum = entries.iter().flat_map(|e| &e.values).fold(ticket.into(), |sum, v| b.add(sum, (*v).into()));
+    let sum = entries.iter().flat_map(|e| &e.values).fold(ticket.into(), |sum, v| b.add(sum, *v));
     b.store(Memory::Global(y), index, &[sum], None);
     b.push(Stmt::ResetTickets { control, tag: tag.into() });
     b.finish()

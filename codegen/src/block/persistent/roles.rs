@@ -14,19 +14,19 @@ impl Persistent {
         reduce: impl FnOnce(&mut Builder, Operand, Operand, (Operand, Operand)),
     ) {
         let at = self.cursor(b, 0);
-        let own = b.sub(self.warp, Operand::i32(scanners as i32));
+        let own = b.sub(self.warp, scanners);
         b.loop_(|b| {
             let tile = self.next_tile(b, &at);
-            let more = b.ge(tile, Operand::i32(0));
+            let more = b.ge(tile, 0);
             let slot = self.slot(b, at.count.into()).index;
             b.if_(more, |b| reduce(b, tile, own, (at.ring.stage.into(), slot)));
             self.elected(b, |b| {
-                let first = b.eq(own, Operand::i32(0));
+                let first = b.eq(own, 0);
                 b.if_(first, |b| b.store(Memory::Shared(self.reduced_tile), slot, &[tile], None));
             });
             b.arrive(self.reduced, slot);
             b.if_(more, |b| b.arrive(self.empty, at.ring.stage.into()));
-            let ends = b.lt(tile, Operand::i32(0));
+            let ends = b.lt(tile, 0);
             b.break_if(ends);
             self.advance(b, &at);
         });
@@ -40,10 +40,10 @@ impl Persistent {
             b.wait(self.reduced, slot);
             let slot = slot.index;
             let tile = b.load1(Memory::Shared(self.reduced_tile), slot);
-            let more = b.ge(tile, Operand::i32(0));
+            let more = b.ge(tile, 0);
             b.if_(more, |b| publish(b, tile, slot));
             b.arrive(self.published, slot);
-            let ends = b.lt(tile, Operand::i32(0));
+            let ends = b.lt(tile, 0);
             b.break_if(ends);
             self.advance(b, &at);
         });
@@ -54,7 +54,7 @@ impl Persistent {
         let at = self.cursor(b, 0);
         b.loop_(|b| {
             let tile = self.next_tile(b, &at);
-            let ends = b.lt(tile, Operand::i32(0));
+            let ends = b.lt(tile, 0);
             b.break_if(ends);
             scan(b, tile, &at);
             self.advance(b, &at);

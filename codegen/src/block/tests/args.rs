@@ -61,8 +61,8 @@ fn found() -> Vec<f64> {
         values.push(args.offset(b, Tensor::Param(1), &indices));
         values.push(args.offset(b, Tensor::Output(0), &at(3)));
         for (k, value) in (0..).zip(values) {
-            let first = b.mul(row, Operand::i64(5));
-            let place = b.add(first, Operand::i64(k));
+            let first = b.mul(row, 5);
+            let place = b.add(first, k);
             b.store(y, place, &[value], None);
         }
     });

@@ -46,8 +46,8 @@ fn collective(count: u32, stride: u32, reverse: bool, made: Made) -> Vec<[f64; 2
     let monoid = Monoid::new(&operator, &[true, true]);
     let mut b = builder(32, Elem::F64);
     let lane = thread(&mut b);
-    let far = b.binary(Binary::Div, lane, Operand::i32(stride as i32));
-    let position = b.binary(Binary::Rem, far, Operand::i32(count as i32));
+    let far = b.binary(Binary::Div, lane, stride);
+    let position = b.binary(Binary::Rem, far, count);
     let lanes = WarpAxis { position, count, stride, reverse };
     let element = load(&mut b, lane);
     let fields = made(&monoid, &mut b, element, &lanes);
@@ -135,7 +135,7 @@ fn a_fold_goes_from_left_to_right() {
     let all: Vec<Fields> = (0..4).map(|k| load(&mut b, Operand::i32(k))).collect();
     let sum = monoid.fold(&mut b, &all);
     let none = monoid.fold(&mut b, &[]);
-    let first = b.eq(lane, Operand::i32(0));
+    let first = b.eq(lane, 0);
     b.if_(first, |b| {
         store(b, Operand::i32(0), &sum);
         store(b, Operand::i32(1), &none);

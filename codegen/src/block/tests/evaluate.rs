@@ -22,11 +22,11 @@ impl Leaves for InRows {
             Anchor::First => Operand::i64(0),
             Anchor::Last => Operand::i64(SIZE - 1),
         };
-        let index = b.add(anchor, Operand::i64(at.offset));
-        let above = b.ge(index, Operand::i64(0));
-        let below = b.lt(index, Operand::i64(SIZE));
+        let index = b.add(anchor, at.offset);
+        let above = b.ge(index, 0);
+        let below = b.lt(index, SIZE);
         let inside = b.and(above, below);
-        let place = b.add(index, Operand::i64(SIZE * i64::from(param)));
+        let place = b.add(index, SIZE * i64::from(param));
         b.load(Place::Global(ParamId(0)), place, 1, Some(inside), zero(Ty::F64))[0]
     }
 

@@ -1,7 +1,8 @@
 //! Sums over lanes.
 
 use super::{X, Y, builder, index, numbers, run, thread};
-use crate::block::lane_sum::Lanes;
+use crate::block::lane_sum::{Lanes, Side, over_lanes, sum_beside};
+use crate::build::Builder;
 use crate::tile::{Expr, Operand};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
@@ -11,8 +12,8 @@ use oplus_dsl::{Elem, Ty};
 fn sums(count: u32, stride: u32, length: u32) -> (Vec<f64>, usize) {
     let mut b = builder(32, Elem::F32);
     let lane = thread(&mut b);
-    let far = b.binary(Binary::Div, lane, Operand::i32(stride as i32));
-    let position = b.binary(Binary::Rem, far, Operand::i32(count as i32));
+    let far = b.binary(Binary::Div, lane, stride);
+    let position = b.binary(Binary::Rem, far, count);
     let lanes = Lanes { count, stride, position, length };
     let steps: Vec<Operand> = (0..length)
         .map(|s| {
@@ -62,6 +63,45 @@ fn every_step_is_summed_and_kept_once() {
         for stride in [1, 32 / count] {
             for length in [1, 2, 8, 32] {
                 check(count, stride, length);
+            }
+        }
+    }
+}
+
+/// The numbers that the lanes of a warp make of their own.
+fn of_lanes(emit: impl Fn(&mut Builder, Operand, Operand) -> Operand) -> Vec<f64> {
+    let mut b = builder(32, Elem::F32);
+    let lane = thread(&mut b);
+    let at = index(&mut b, lane, 1, 0);
+    let own = b.load1(X, at);
+    let result = emit(&mut b, lane, own);
+    b.store(Y, at, &[result], None);
+    run(&b.finish(), &numbers(32), 32)
+}
+
+#[test]
+fn a_lane_has_the_sum_of_those_beside_it() {
+    let x = numbers(32);
+    for side in [Side::Before, Side::Behind] {
+        let y = of_lanes(|b, lane, own| sum_beside(b, lane, own, side));
+        for (lane, sum) in y.iter().enumerate() {
+            let beside = if side == Side::Before { &x[..lane] } else { &x[lane + 1..] };
+            assert_eq!(*sum, beside.iter().sum::<f64>(), "{side:?}, lane {lane}");
+        }
+    }
+}
+
+#[test]
+fn lanes_that_are_apart_are_combined() {
+    let x = numbers(32);
+    for apart in [&[][..], &[1, 2], &[4, 8, 16], &[16, 8, 4, 2, 1]] {
+        let mask: usize = apart.iter().map(|by| *by as usize).sum();
+        for (op, name) in [(Binary::Add, "sum"), (Binary::Max, "largest")] {
+            let y = of_lanes(|b, _, own| over_lanes(b, op, own, apart));
+            for (lane, all) in y.iter().enumerate() {
+                let group = (0..32).filter(|other| other & !mask == lane & !mask).map(|other| x[other]);
+                let expected = if op == Binary::Add { group.sum() } else { group.fold(f64::NEG_INFINITY, f64::max) };
+                assert_eq!(*all, expected, "{name} over {apart:?}, lane {lane}");
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, multiply, multiply_in_time, zeros};
 use crate::build::Builder;
 use crate::tile::{Kernel, Memory, Operand, ParamKind, Stmt};
-use oplus_dsl::ir::Binary;
+
 use oplus_dsl::{Elem, Ty};
 
 /// Columns of the product: two blocks.
@@ -15,15 +15,15 @@ const WIDTH: u32 = 2 * COLUMNS;
 fn fill(b: &mut Builder, tile: &Tile, lane: Operand, from: u32) {
     let (piece, pieces) = (tile.piece(), tile.depth / tile.piece());
     let all = Operand::i32((tile.rows * pieces) as i32);
-    b.for_(lane, all, Operand::i32(32), |b, number| {
-        let [row, of_row] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32(pieces as i32)));
+    b.for_(lane, all, 32, |b, number| {
+        let [row, of_row] = b.div_rem(number, pieces);
         let to = tile.piece_index(b, row, of_row);
-        let first = b.mul(number, Operand::i32(piece as i32));
+        let first = b.mul(number, piece);
         for k in 0..piece {
-            let at = b.add(first, Operand::i32((from + k) as i32));
+            let at = b.add(first, from + k);
             let at = b.convert(Ty::I64, at);
             let value = b.load1(X, at);
-            let to = b.add(to, Operand::i32(k as i32));
+            let to = b.add(to, k);
             b.store(Memory::Shared(tile.array), to, &[value], None);
         }
     });
@@ -47,13 +47,13 @@ fn kernel(
     b.push(Stmt::SyncWarp);
     let mut sums: Blocks = vec![zeros(); 2];
     compute(&mut b, &mut sums, lane, (&left, &right));
-    let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-    let row = b.mul(group, Operand::i32(WIDTH as i32));
-    let column = b.mul(member, Operand::i32(2));
+    let [group, member] = b.div_rem(lane, 4);
+    let row = b.mul(group, WIDTH);
+    let column = b.mul(member, 2);
     let own = b.add(row, column);
     for (j, block) in (0..).zip(&sums) {
         for (r, sum) in (0..).zip(block) {
-            let at = b.add(own, Operand::i32((r / 2 * COLUMNS * WIDTH + j * COLUMNS + r % 2) as i32));
+            let at = b.add(own, r / 2 * COLUMNS * WIDTH + j * COLUMNS + r % 2);
             let at = b.convert(Ty::I64, at);
             b.store(Y, at, &[*sum], None);
         }

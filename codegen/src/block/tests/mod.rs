@@ -8,6 +8,7 @@ mod matmul;
 mod persistent;
 mod reads;
 mod ring;
+mod thread;
 mod words;
 
 use crate::build::Builder;
@@ -54,8 +55,8 @@ fn thread(b: &mut Builder) -> Operand {
 
 /// `x · by + plus` of an index, as the `i64` index of a parameter.
 fn index(b: &mut Builder, x: Operand, by: i32, plus: i32) -> Operand {
-    let scaled = b.mul(x, Operand::i32(by));
-    let moved = b.add(scaled, Operand::i32(plus));
+    let scaled = b.mul(x, by);
+    let moved = b.add(scaled, plus);
     b.convert(Ty::I64, moved)
 }
 

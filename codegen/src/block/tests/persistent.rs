@@ -32,7 +32,7 @@ fn kernel(stages: u32) -> Kernel {
     let values = shared_fields(&mut b, "value", &[Ty::I32], stages);
     let arrivals = Arrivals { full: 1, empty: 1, reduced: 1, carried: 1 };
     let ticket = block.start(&mut b, 0, &arrivals, |_, _| {});
-    let draws = b.eq(block.warp, Operand::i32(0));
+    let draws = b.eq(block.warp, 0);
     b.if_else(
         draws,
         |b| block.elected(b, |b| draw_tiles(b, &block, ticket, &values)),
@@ -61,7 +61,7 @@ fn draw_tiles(b: &mut Builder, block: &Persistent, ticket: Reg, values: &[crate:
         let announced = b.select(more, tile, Operand::i32(-1));
         b.wait(block.empty, at.ring.here());
         b.store(Place::Shared(block.stage_tile), at.ring.stage.into(), &[announced], None);
-        let value = b.add(tile, Operand::i32(1));
+        let value = b.add(tile, 1);
         store_fields(b, values, at.ring.stage.into(), &[value]);
         b.arrive(block.full, at.ring.stage.into());
         let ends = b.ge(tile, block.tiles);

@@ -6,13 +6,13 @@ use crate::build::Builder;
 use crate::tile::{Expr, Kernel, Memory, Operand, Reg, SharedKind, Special};
 use oplus_dsl::{Elem, Ty};
 
-/// How many numbers a ring goes through.
+/// The numbers that a ring goes through.
 const COUNT: u32 = 13;
 
 fn store(b: &mut Builder, at: i32, whole: Operand) {
     let value = b.let_(Ty::F32, Expr::Convert(Elem::F32, whole));
     let own = thread(b);
-    let is_first = b.eq(own, Operand::i32(0));
+    let is_first = b.eq(own, 0);
     b.store(Y, Operand::i64(i64::from(at)), &[value], Some(is_first));
 }
 
@@ -84,7 +84,7 @@ fn pass(stages: u32, count: i32) -> Kernel {
     let values = b.shared_values("values", Ty::F32, 32 * stages);
     let [full, empty] = ["full", "empty"].map(|name| b.shared(name, SharedKind::Mbarrier, stages));
     let [own, lane, warp] = [thread(&mut b), b.special(Special::Lane), b.special(Special::Warp)];
-    let first = b.eq(own, Operand::i32(0));
+    let first = b.eq(own, 0);
     b.if_(first, |b| {
         b.init_mbarriers(full, stages, 32);
         b.init_mbarriers(empty, stages, 32);
@@ -92,18 +92,18 @@ fn pass(stages: u32, count: i32) -> Kernel {
     });
     b.barrier();
     let place = |b: &mut Builder, stage: Reg| {
-        let from = b.mul(stage.into(), Operand::i32(32));
+        let from = b.mul(stage.into(), 32);
         b.add(from, lane)
     };
     let ring = Ring::of(stages);
-    let fills = b.eq(warp, Operand::i32(0));
+    let fills = b.eq(warp, 0);
     b.if_else(
         fills,
         |b| {
             let at = Ring::cursor(b, Operand::i32(0), 1);
-            b.for_(Operand::i32(0), Operand::i32(count), Operand::i32(1), |b, number| {
+            b.for_(Operand::i32(0), count, 1, |b, number| {
                 b.wait(empty, at.here());
-                let from = b.mul(number, Operand::i32(32));
+                let from = b.mul(number, 32);
                 let from = b.add(from, lane);
                 let from = index(b, from, 1, 0);
                 let value = b.load1(X, from);
@@ -114,13 +114,13 @@ fn pass(stages: u32, count: i32) -> Kernel {
             });
         },
         |b| {
-            b.for_(Operand::i32(0), Operand::i32(count), Operand::i32(1), |b, number| {
+            b.for_(Operand::i32(0), count, 1, |b, number| {
                 let filled = ring.at(b, number);
                 b.wait(full, filled);
-                let from = b.mul(filled.index, Operand::i32(32));
+                let from = b.mul(filled.index, 32);
                 let from = b.add(from, lane);
                 let value = b.load1(Memory::Shared(values), from);
-                let to = b.mul(number, Operand::i32(32));
+                let to = b.mul(number, 32);
                 let to = b.add(to, lane);
                 let to = index(b, to, 1, 0);
                 b.store(Y, to, &[value], None);

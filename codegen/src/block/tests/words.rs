@@ -4,7 +4,7 @@ use super::thread;
 use crate::block::carry::{from_words, to_words, words};
 use crate::build::Builder;
 use crate::simulate::{Buffer, Launch, Memory, Options, simulate};
-use crate::tile::{Memory as Place, Operand, ParamKind};
+use crate::tile::{Memory as Place, ParamKind};
 use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
 
@@ -17,7 +17,7 @@ fn there_and_back(elem: Elem, values: &[Literal]) -> (Vec<u32>, Vec<u8>) {
     let y = Place::Global(b.param("y", ParamKind::Write(elem)));
     let w = Place::Global(b.param("w", ParamKind::Write(Elem::U32)));
     let own = thread(&mut b);
-    let here = b.lt(own, Operand::i32(values.len() as i32));
+    let here = b.lt(own, values.len());
     b.if_(here, |b| {
         let at = b.convert(Ty::I64, own);
         let field = b.load1(x, at);

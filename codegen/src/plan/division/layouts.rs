@@ -75,7 +75,7 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
 }
 
 /// The arguments of a launch.
-pub(super) fn args(schedule: &Schedule, problem: &Problem<'_>, (segments, piece): (Segments, i64)) -> Vec<Arg> {
+pub(super) fn args(schedule: &Schedule, problem: &Problem<'_>, segments: Segments, piece: i64) -> Vec<Arg> {
     let (stage, bound) = (problem.stage, problem.bound);
     let pointer = |tensor| match tensor {
         Tensor::Param(i) => match stage.sources[i as usize] {

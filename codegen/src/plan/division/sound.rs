@@ -20,14 +20,14 @@ fn ranked((mut candidates, refused): Offers, rank: usize) -> Offers {
 impl Division {
     /// Puts the candidate that is taken first. Where soundness is asked for, one whose kernels cannot run is refused, and the
     /// next one takes its place: only kernels that are taken are lowered here, each once.
-    pub(super) fn take(&self, of: (usize, bool), form: &Form, offers: Offers, choosing: Choosing<'_>) -> Offers {
+    pub(super) fn take(&self, form: &Form, offers: Offers, choosing: Choosing<'_>) -> Offers {
         let (rank, (mut candidates, mut refused)) = (choosing.rank, offers);
         if !choosing.sound {
             return ranked((candidates, refused), rank);
         }
         while !candidates.is_empty() {
             let taken = rank.min(candidates.len() - 1);
-            let Some(why) = self.fault(of, form, candidates[taken].schedule) else {
+            let Some(why) = self.fault(form, candidates[taken].schedule) else {
                 candidates[..=taken].rotate_right(1);
                 break;
             };
@@ -37,13 +37,13 @@ impl Division {
     }
 
     /// Why the kernels of a schedule cannot run, if they cannot.
-    fn fault(&self, (index, merged): (usize, bool), form: &Form, schedule: Schedule) -> Option<Misfit> {
+    fn fault(&self, form: &Form, schedule: Schedule) -> Option<Misfit> {
         let mut faults = self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let find = || {
             let all = schedule.kernels(&form.stage, self.target.isa);
             all.iter().find_map(|own| lower_sound(&form.stage, own, &self.target).err()).map(Misfit::from)
         };
-        faults.entry((index, merged, schedule)).or_insert_with(find).clone()
+        faults.entry((form.id, schedule)).or_insert_with(find).clone()
     }
 }
 
@@ -51,6 +51,7 @@ impl Division {
 mod tests {
     use super::*;
     use crate::explain::Explanation;
+    use crate::plan::division::FormId;
     use crate::plan::{Call, Launch, Layout, PlanError};
     use crate::schedules::Unsound;
     use crate::stage::{CutKind, cut};
@@ -87,8 +88,8 @@ mod tests {
     }
 
     impl Division {
-        fn has_fault(&self, merged: bool, schedule: Schedule) {
-            self.faults.lock().unwrap().insert((0, merged, schedule), Some(fault()));
+        fn has_fault(&self, is_merged: bool, schedule: Schedule) {
+            self.faults.lock().unwrap().insert((FormId { index: 0, is_merged }, schedule), Some(fault()));
         }
     }
 

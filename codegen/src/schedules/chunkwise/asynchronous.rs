@@ -23,7 +23,7 @@ impl ChunkwiseKernel<'_> {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
         let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
-        let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
+        let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
         // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
         if let Some(started) = &started {
             self.finish_read(b, started);

@@ -21,7 +21,9 @@ use super::decay::f32;
 use super::state::State;
 use super::walk::ReadFactors;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
-use crate::block::matmul::{Blocks, Factor, map_left, mma_two};
+use crate::block::matmul::{
+    Blocks, Factor, assign_blocks, block_values, block_vars, map_left, map_right, map_transposed, mma_two,
+};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
@@ -36,16 +38,16 @@ impl ChunkwiseKernel<'_> {
             true => self.read_tf32_state(b, queries, states),
             false => self.read_state(b, queries, states),
         };
-        let y: Vec<[Reg; 4]> = y.into_iter().map(|block| block.map(|sum| b.var(sum))).collect();
-        let not_first = b.ne(self.warp, Operand::i32(0));
+        let y = block_vars(b, &y);
+        let not_first = b.ne(self.thread.warp, 0);
         b.if_(not_first, |b| {
-            let first = b.mul(self.warp, Operand::i32(ROWS as i32));
-            let before = b.sub(first, Operand::i32(1));
+            let first = b.mul(self.thread.warp, ROWS);
+            let before = b.sub(first, 1);
             // In `tf32` scaled queries would take twice as many registers; there they are scaled again for every sub-chunk.
             let sixteens = if self.is_tf32 { 0 } else { self.schedule.depth / ROWS };
             let left: Blocks =
                 (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
-            b.for_(Operand::i32(0), self.warp, Operand::i32(1), |b, earlier| {
+            b.for_(Operand::i32(0), self.thread.warp, 1, |b, earlier| {
                 let scores = match self.is_tf32 {
                     true => self.tf32_scores(b, queries, keys, earlier, before),
                     false => self.scores_of_earlier(b, &left, keys, earlier, before),
@@ -54,8 +56,8 @@ impl ChunkwiseKernel<'_> {
             });
         });
         let scores = self.scores_of_own(b, queries, keys);
-        self.add_weighted(b, &y, scores, (in_time, self.warp));
-        y.into_iter().map(|block| block.map(Operand::Reg)).collect()
+        self.add_weighted(b, &y, scores, (in_time, self.thread.warp));
+        block_values(&y)
     }
 
     /// The reads of the state before the chunk, by queries.
@@ -74,7 +76,7 @@ impl ChunkwiseKernel<'_> {
     /// The warp's queries of 16 channels as a left factor, times what is left since a time, or since the chunk's start.
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
         let packed = queries.four(b, 0, sixteen, false);
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
             let mut exponents = self.sums_at(b, time, channel, 2);
             if let Some(since) = since {
@@ -95,18 +97,12 @@ impl ChunkwiseKernel<'_> {
         before: Operand,
     ) -> Blocks {
         let keys = self.sixteen_later(b, keys, earlier);
-        let first = b.mul(earlier, Operand::i32(ROWS as i32));
-        let (row, column) = (b.add(first, self.group), self.first_column(b));
+        let first = b.mul(earlier, ROWS);
+        let (row, column) = (b.add(first, self.fragment.group), self.fragment.column(b));
         let mut scores: Blocks = vec![zeros(); 2];
         for (sixteen, left) in (0..).zip(left) {
             let packed = keys.four(b, 0, sixteen, false);
-            let mut register = 0;
-            let columns = packed.map(|pair| {
-                // Registers 0 and 1 have the first eight keys, 1 and 3 the channels from the eighth on.
-                let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
-                register += 1;
-                let time = b.add(row, Operand::i32(rows as i32));
-                let channel = b.add(column, Operand::i32(channels as i32));
+            let columns = map_right(b, packed, row, column, sixteen, |b, pair, time, channel| {
                 let exponents = self.sums_at(b, before, channel, 2);
                 let own = self.sums_at(b, time, channel, 2);
                 let exponents: Vec<Log> = exponents.iter().zip(own).map(|(sum, own)| sum.since(b, own)).collect();
@@ -119,26 +115,26 @@ impl ChunkwiseKernel<'_> {
 
     /// The scores of the warp's queries and its own keys up to each, channel by channel.
     fn scores_of_own(&self, b: &mut Builder, queries: Factor, keys: Factor) -> Blocks {
-        let (row, column) = (self.first_row(b), self.first_column(b));
-        let first = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
+        let first = b.mul(self.thread.warp, ROWS);
         let column = b.add(first, column);
-        let rows = [0, COLUMNS].map(|by| b.add(row, Operand::i32(by as i32)));
-        let columns = [0, 1, COLUMNS, COLUMNS + 1].map(|by| b.add(column, Operand::i32(by as i32)));
+        let rows = [0, COLUMNS].map(|by| b.add(row, by));
+        let columns = [0, 1, COLUMNS, COLUMNS + 1].map(|by| b.add(column, by));
         let scores = [0; 8].map(|_| b.var(zero(Ty::F32)));
         let elements = queries.tile.piece();
         let pieces = Operand::i32((self.schedule.depth / elements) as i32);
-        b.for_(Operand::i32(0), pieces, Operand::i32(1), |b, piece| {
+        b.for_(Operand::i32(0), pieces, 1, |b, piece| {
             let place = |b: &mut Builder, factor: Factor, time: Operand| {
                 let index = factor.tile.piece_index(b, time, piece);
                 b.add(index, factor.start)
             };
             let (of_rows, of_columns) =
                 (rows.map(|time| place(b, queries, time)), columns.map(|time| place(b, keys, time)));
-            let channel = b.mul(piece, Operand::i32(elements as i32));
+            let channel = b.mul(piece, elements);
             for pair in (0..elements).step_by(2) {
-                let channel = b.add(channel, Operand::i32(pair as i32));
+                let channel = b.add(channel, pair);
                 let two = |b: &mut Builder, factor: Factor, index: Operand| {
-                    let index = b.add(index, Operand::i32(pair as i32));
+                    let index = b.add(index, pair);
                     b.load(Memory::Shared(factor.tile.array), index, 2, None, zero(Ty::F32))
                 };
                 let (q, k) = (of_rows.map(|at| two(b, queries, at)), of_columns.map(|at| two(b, keys, at)));
@@ -164,13 +160,13 @@ impl ChunkwiseKernel<'_> {
 
     /// Adds scores·gain·value of a sub-chunk to the outputs.
     fn add_weighted(&self, b: &mut Builder, y: &[[Reg; 4]], scores: Blocks, (in_time, sub_chunk): (Factor, Operand)) {
-        let first = b.mul(sub_chunk, Operand::i32(ROWS as i32));
-        let column = self.first_column(b);
+        let first = b.mul(sub_chunk, ROWS);
+        let column = self.fragment.column(b);
         let column = b.add(first, column);
         let weights: Blocks = (0..)
             .zip(scores)
             .map(|(block, scores)| {
-                let at = b.add(column, Operand::i32((block * COLUMNS) as i32));
+                let at = b.add(column, block * COLUMNS);
                 let gains = b.load(Memory::Shared(self.gains), at, 2, None, zero(Ty::F32));
                 let mut r = 0;
                 scores.map(|score| {
@@ -181,16 +177,14 @@ impl ChunkwiseKernel<'_> {
             .collect();
         let left = self.packed(b, weights);
         let in_time = self.sixteen_later(b, in_time, sub_chunk);
-        let mut sums: Blocks = y.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut sums = block_values(y);
         self.multiply_in_time(b, &mut sums, &left, in_time);
-        for (block, sums) in y.iter().zip(sums) {
-            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
-        }
+        assign_blocks(b, y, &sums);
     }
 
     /// A factor from its sub-chunk of a number on.
     fn sixteen_later<'f>(&self, b: &mut Builder, factor: Factor<'f>, sub_chunk: Operand) -> Factor<'f> {
-        let by = b.mul(sub_chunk, Operand::i32((ROWS * factor.tile.panel()) as i32));
+        let by = b.mul(sub_chunk, ROWS * factor.tile.panel());
         Factor { start: b.add(factor.start, by), ..factor }
     }
 
@@ -207,8 +201,8 @@ impl ChunkwiseKernel<'_> {
 
     /// The gains at the thread's two columns of a block.
     pub(super) fn gains_of(&self, b: &mut Builder, block: u32) -> [Operand; 2] {
-        let column = self.first_column(b);
-        let at = b.add(column, Operand::i32((block * COLUMNS) as i32));
+        let column = self.fragment.column(b);
+        let at = b.add(column, block * COLUMNS);
         let two = b.load(Memory::Shared(self.gains), at, 2, None, f32(0.0));
         [two[0], two[1]]
     }
@@ -219,16 +213,14 @@ impl ChunkwiseKernel<'_> {
             true => self.advanced_tf32(b, state, left, keys),
             false => self.advanced(b, state, left, keys),
         };
-        for (block, sums) in state.blocks.iter().zip(sums) {
-            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
-        }
+        assign_blocks(b, &state.blocks, &sums);
     }
 
     /// The state scaled to the chunk's end, for blocks from a number on.
     fn left_of_state(&self, b: &mut Builder, first: u32, blocks: &[[Reg; 4]]) -> Blocks {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let left = (first..).zip(blocks).map(|(k, block)| {
-            let channel = b.add(column, Operand::i32((k * COLUMNS) as i32));
+            let channel = b.add(column, k * COLUMNS);
             let whole = self.sums_at(b, self.last_time(), channel, 2);
             let whole: Vec<Operand> = whole.into_iter().map(|sum| sum.power(b)).collect();
             [0, 1, 2, 3].map(|r| b.mul(block[r].into(), whole[r % 2]))
@@ -244,22 +236,18 @@ impl ChunkwiseKernel<'_> {
     /// The state at the chunk's end.
     fn advanced(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) -> Blocks {
         let mut sums = self.left_of_state(b, 0, &state.blocks);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         for pair in 0..sums.len() / 2 {
-            let channel = b.add(self.group, Operand::i32((pair as u32 * ROWS) as i32));
-            let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
+            let channel = b.add(self.fragment.group, pair as u32 * ROWS);
+            let channels = [0, COLUMNS].map(|by| b.add(channel, by));
             let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {
                 let packed = keys.four(b, sixteen * ROWS, pair as u32, true);
-                let mut register = 0;
-                let columns = packed.map(|pair| {
-                    // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
-                    let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS + sixteen * ROWS);
-                    register += 1;
+                let columns = map_transposed(b, packed, |b, pair, block, time| {
                     let exponents = [0, 1].map(|k| {
-                        let time = b.add(column, Operand::i32((times + k) as i32));
-                        let own = self.sums_at(b, time, channels[of], 1)[0];
-                        if self.form.reverse { own } else { end_logs[of].since(b, own) }
+                        let time = b.add(column, sixteen * ROWS + time + k);
+                        let own = self.sums_at(b, time, channels[block], 1)[0];
+                        if self.form.reverse { own } else { end_logs[block].since(b, own) }
                     });
                     self.scaled(b, pair, &exponents)
                 });

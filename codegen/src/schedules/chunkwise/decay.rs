@@ -1,11 +1,12 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
 use super::{COLUMNS, ChunkwiseKernel};
+use crate::block::lane_sum::{Side, sum_beside};
 use crate::block::pair::{Coordinates, Index, Values};
-use crate::build::{Builder, zero};
+use crate::build::Builder;
 use crate::stage::kind::Decay;
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
+use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::ir::{Binary, Literal, Value};
 use oplus_dsl::{Elem, Ty};
 use std::f64::consts::LOG2_E;
@@ -62,7 +63,7 @@ impl Rates {
         for log in &self.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
         }
-        let before = sum_before(b, lane, Ty::F32, sums[sums.len() - 1]);
+        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(before, sum)).collect();
         for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
             b.store(Memory::Shared(*array), at, own, Some(guard));
@@ -88,13 +89,13 @@ impl Rates {
             let log = b.convert(Ty::F64, *log);
             sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
         }
-        let before = sum_before(b, lane, Ty::F64, sums[sums.len() - 1]);
+        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
         let two = sums.into_iter().map(|sum| {
             let sum = b.add(before, sum);
             split_sum(b, sum).into()
         });
         let (sums, rounding_errors): (Vec<Operand>, Vec<Operand>) = two.unzip();
-        let errors_at = b.add(at, Operand::i32(further as i32));
+        let errors_at = b.add(at, further);
         b.store(Memory::Shared(of_sums), at, &sums, None);
         b.store(Memory::Shared(of_sums), errors_at, &rounding_errors, None);
         for (of_gains, own) in of_gains.iter().zip(&self.gains) {
@@ -112,10 +113,10 @@ impl ChunkwiseKernel<'_> {
     /// Evaluates the decays and gains of the lane's times of a chunk from its first time on.
     pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
         let per_lane = self.schedule.times() / WARP;
-        let own = b.mul(self.lane, Operand::i32(per_lane as i32));
+        let own = b.mul(self.thread.lane, per_lane);
         let own = b.add(first, own);
         let mut place = |k: u32| {
-            let at = b.add(own, Operand::i32(k as i32));
+            let at = b.add(own, k);
             self.index_along(b, at, self.form.time)
         };
         let places: Vec<Index> = (0..per_lane).map(&mut place).collect();
@@ -124,15 +125,15 @@ impl ChunkwiseKernel<'_> {
 
     /// Writes the rates of an iteration, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
-        let own = b.mul(self.lane, Operand::i32((self.schedule.times() / WARP) as i32));
+        let own = b.mul(self.thread.lane, self.schedule.times() / WARP);
         let from = self.rates_of(b, iteration);
         let at = b.add(from, own);
-        let is_first = b.eq(self.warp, Operand::i32(0));
+        let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
             let (gains, further) = (&[self.gains][..], self.schedule.times());
-            return b.if_(is_first, |b| rates.store_split(b, self.lane, self.sums, gains, at, further));
+            return b.if_(is_first, |b| rates.store_split(b, self.thread.lane, self.sums, gains, at, further));
         }
-        rates.store(b, self.lane, &[self.sums, self.gains], at, is_first);
+        rates.store(b, self.thread.lane, &[self.sums, self.gains], at, is_first);
     }
 
     /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
@@ -141,18 +142,18 @@ impl ChunkwiseKernel<'_> {
         if self.is_tf32 {
             return Operand::i32(0);
         }
-        let odd = b.binary(Binary::And, iteration, Operand::i32(1));
-        b.mul(odd, Operand::i32(self.schedule.times() as i32))
+        let odd = b.binary(Binary::And, iteration, 1);
+        b.mul(odd, self.schedule.times())
     }
 
     /// Reads what the thread needs of the decays of an iteration.
     pub(super) fn decays(&self, b: &mut Builder, iteration: Operand) -> Decays {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let times = self.schedule.times() as i32;
         let from = self.rates_of(b, iteration);
         let at = |b: &mut Builder, array, index: Operand, by: i32| {
             let index = b.add(from, index);
-            let index = b.add(index, Operand::i32(by));
+            let index = b.add(index, by);
             b.load1(Memory::Shared(array), index)
         };
         let rows = [0, 8].map(|by| at(b, self.sums, row, by));
@@ -170,7 +171,7 @@ impl ChunkwiseKernel<'_> {
     /// scarce.
     pub(super) fn columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> [[Operand; 2]; 2] {
         let at = b.add(decays.from, decays.column);
-        let at = b.add(at, Operand::i32((block * COLUMNS) as i32));
+        let at = b.add(at, block * COLUMNS);
         [self.sums, self.gains].map(|array| {
             let two = b.load(Memory::Shared(array), at, 2, None, f32(0.0));
             [two[0], two[1]]
@@ -186,7 +187,7 @@ impl ChunkwiseKernel<'_> {
     ) -> Option<([Operand; 3], [Operand; 2])> {
         let own = decays.rounding_errors?;
         let at = b.add(decays.from, decays.column);
-        let at = b.add(at, Operand::i32((self.schedule.times() + block * COLUMNS) as i32));
+        let at = b.add(at, self.schedule.times() + block * COLUMNS);
         let two = b.load(Memory::Shared(self.sums), at, 2, None, f32(0.0));
         Some((own, [two[0], two[1]]))
     }
@@ -244,20 +245,6 @@ pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], numb
         (values.row(number).exists, Coordinates { row: Some(number), ..Coordinates::default() });
     let gain = values.product(b, None, factors, coordinates).unwrap_or(f32(1.0));
     b.select(exists, gain, f32(0.0))
-}
-
-/// The sum of the lanes before.
-fn sum_before(b: &mut Builder, lane: Operand, ty: Ty, own: Operand) -> Operand {
-    let mut sum = own;
-    for by in [1, 2, 4, 8, 16] {
-        let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
-        let inside = b.ge(lane, Operand::i32(by));
-        let both = b.add(sum, other);
-        sum = b.select(inside, both, sum);
-    }
-    let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
-    let is_first = b.eq(lane, Operand::i32(0));
-    b.select(is_first, zero(ty), before)
 }
 
 /// An `f32` constant.

@@ -38,7 +38,8 @@ impl ChunkwiseKernel<'_> {
     /// Starts the copy of a chunk's gate, from its first time on. No address is kept for it: registers are scarce.
     pub(super) fn fetch_gate(&self, b: &mut Builder, first: Operand) {
         let Some(tile) = &self.gate else { return };
-        let (outer, thread) = (self.rematerialiser.outer(b, &self.outer), self.rematerialiser.of(b, self.thread));
+        let (outer, thread) =
+            (self.rematerialiser.outer(b, &self.outer), self.rematerialiser.of(b, self.thread.number));
         let source = Source { outer: &outer, thread, ..self.source() };
         let origin = origin_at(b, tile, &source, self.part);
         tile.fill(b, &source, origin, first, Operand::i32(0));

@@ -51,12 +51,12 @@ use crate::block::layout::{Tile, TileOf, TileShape};
 pub(crate) use crate::block::matmul::{COLUMNS, ROWS, zeros};
 use crate::block::pair::Values;
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
-use crate::target::WARP;
-use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
+use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
@@ -91,10 +91,10 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| {
+        let args = Args::declare(b, stage, schedule.abi(stage));
+        ChunkwiseKernel::declare(b, stage, &walked(form, schedule), schedule, args);
+    })
 }
 
 /// The recurrence that a kernel walks: where only the ends of segments are found, nothing is read from the state.
@@ -114,12 +114,12 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     vec![ends, *schedule]
 }
 
-/// How many blocks of a walk without a readout share a multiprocessor. Addresses of single elements take registers.
+/// The blocks of a walk without a readout that share a multiprocessor. Addresses of single elements take registers.
 pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
 }
 
-/// How many parts of this width blocks have, for axes of these sizes.
+/// The parts of this width that blocks have, for axes of these sizes.
 pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
     if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
 }
@@ -166,12 +166,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) segment_carries: ParamId,
     /// The rematerialised outer indices, and whether the segment is the last.
     pub(crate) rematerialiser: Rematerialiser,
-    pub(crate) thread: Operand,
-    pub(crate) warp: Operand,
-    pub(crate) lane: Operand,
-    /// lane / 4 and lane mod 4.
-    pub(crate) group: Operand,
-    pub(crate) member: Operand,
+    pub(crate) thread: Thread,
+    pub(crate) fragment: FragmentPlace,
     /// The index along every outer axis.
     pub(crate) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`, where that has several.
@@ -217,8 +213,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let of_gains = if is_tf32 { times } else { 2 * times };
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let thread = Thread::of(b);
+        let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
         let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
@@ -227,7 +223,7 @@ impl<'s> ChunkwiseKernel<'s> {
             Some(parts) => {
                 let (point, part) = divided(b, segment.row, parts);
                 let part = b.convert(Ty::I32, part);
-                (point, Some(b.mul(part, Operand::i32(schedule.width() as i32))))
+                (point, Some(b.mul(part, schedule.width())))
             }
         };
         let outer = args.indices(b, point, form.outer);
@@ -250,10 +246,7 @@ impl<'s> ChunkwiseKernel<'s> {
             segment_carries,
             rematerialiser,
             thread,
-            warp,
-            lane,
-            group,
-            member,
+            fragment,
             outer,
             part,
         }
@@ -270,7 +263,7 @@ impl<'s> ChunkwiseKernel<'s> {
             args: &self.args,
             outer: &self.outer,
             threads: self.schedule.threads(),
-            thread: self.thread,
+            thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
@@ -290,7 +283,11 @@ impl<'s> ChunkwiseKernel<'s> {
         let source = self.source();
         let is_kept = source.vector > 1 && !self.is_scarce();
         let rolled = source.vector == 1 && self.is_scarce();
-        if is_kept { source } else { Source { thread: self.rematerialiser.of(b, self.thread), rolled, ..source } }
+        if is_kept {
+            source
+        } else {
+            Source { thread: self.rematerialiser.of(b, self.thread.number), rolled, ..source }
+        }
     }
 
     /// The kernel with thread coordinates that are rematerialised in every iteration, where single elements leave the
@@ -300,10 +297,9 @@ impl<'s> ChunkwiseKernel<'s> {
         if !self.is_scarce() || self.is_tf32 || self.schedule.vector > 1 {
             return None;
         }
-        let thread = self.rematerialiser.of(b, self.thread);
-        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        Some(ChunkwiseKernel { thread, warp, lane, group, member, ..self.clone() })
+        let thread = self.thread.rematerialised(b, self.rematerialiser);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        Some(ChunkwiseKernel { thread, fragment, ..self.clone() })
     }
 
     /// An evaluator that knows only the block's coordinates, rematerialised.
@@ -330,19 +326,13 @@ impl<'s> ChunkwiseKernel<'s> {
 
     /// The thread's first row of the 16 of its warp.
     fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
-        b.add(of_warp, self.group)
-    }
-
-    /// The thread's first column of a block of eight.
-    fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, Operand::i32(2))
+        self.fragment.row(b, self.thread.warp)
     }
 }
 
 /// The number of parts of the width, `i64`.
 pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32) -> Operand {
-    b.binary(Binary::Div, args.size(form.width), Operand::i64(i64::from(width)))
+    b.binary(Binary::Div, args.size(form.width), width)
 }
 
 /// A number over several parts: the number of the whole, and the part.

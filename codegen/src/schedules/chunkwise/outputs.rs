@@ -27,7 +27,7 @@ impl ChunkwiseKernel<'_> {
         let Some(readout) = &self.form.readout else { return };
         self.wait_gate(b, iteration);
         let staged = self.staged(b, queries);
-        let own = [self.first_row(b), self.first_column(b)];
+        let own = [self.first_row(b), self.fragment.column(b)];
         let [row, column] = if self.gate.is_some() || self.is_scarce() {
             own.map(|first| self.rematerialiser.of(b, first))
         } else {
@@ -35,14 +35,14 @@ impl ChunkwiseKernel<'_> {
         };
         let time = b.add(first, row);
         for h in 0..2 {
-            let at = b.add(time, Operand::i32((h * COLUMNS) as i32));
+            let at = b.add(time, h * COLUMNS);
             values.set_row(h, self.index_along(b, at, self.form.time));
             values.read_row(b, h);
         }
         for (block, y) in y.iter().enumerate() {
             let mut values = values.clone();
             for c in 0..2 {
-                let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                let at = b.add(column, block as u32 * COLUMNS + c);
                 values.set_column(c, self.index_along(b, at, self.form.width));
             }
             self.read_gates(b, &mut values, row, column, block as u32);
@@ -89,7 +89,7 @@ impl ChunkwiseKernel<'_> {
             return;
         }
         let lasts = self.lasts();
-        let [row, column] = [self.first_row(b), self.first_column(b)].map(|first| self.rematerialiser.of(b, first));
+        let [row, column] = [self.first_row(b), self.fragment.column(b)].map(|first| self.rematerialiser.of(b, first));
         let mut values = self.values(b);
         self.set_width(b, &mut values, row);
         for (block, sums) in state.blocks.iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::decay::{Decays, with_rounding_errors};
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
-use crate::block::matmul::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
+use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, multiply, pack, start, start_in_time};
 use crate::block::tf32::left_of;
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
@@ -51,10 +51,10 @@ impl ChunkwiseKernel<'_> {
         decays: &Decays,
         (in_time, Started { scores, y }): (Factor, Started),
     ) -> Vec<[Reg; 4]> {
-        let scores: Blocks = scores.iter().map(|block| block.map(Operand::Reg)).collect();
+        let scores = block_values(&scores);
         let packed = self.weights(b, decays, &scores);
         let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
-        let y: Vec<[Reg; 4]> = y.into_iter().map(|block| block.map(|value| b.var(value))).collect();
+        let y = block_vars(b, &y);
         start_in_time(b, &y, (&packed, in_time));
         y
     }
@@ -85,8 +85,8 @@ impl ChunkwiseKernel<'_> {
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
             let decay = b.mul(decay, gains[c]);
             let product = b.mul(scores[r], decay);
-            let column = b.add(decays.column, Operand::i32(block as i32 * COLUMNS as i32 + c as i32));
-            let row = b.add(decays.row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let column = b.add(decays.column, block as i32 * COLUMNS as i32 + c as i32);
+            let row = b.add(decays.row, h as u32 * COLUMNS);
             let earlier = b.binary(Binary::Le, column, row);
             b.select(earlier, product, zero(Ty::F32))
         })

@@ -58,15 +58,15 @@ impl Segment {
             b.convert(Ty::I64, number)
         });
         let own = b.binary(Binary::Div, blocks, rows);
-        let [row, number] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, own));
+        let [row, number] = b.div_rem(block, own);
         let [number, own] = [number, own].map(|x| b.convert(Ty::I32, x));
-        let count = b.add(own, Operand::i32(i32::from(without_last)));
+        let count = b.add(own, i32::from(without_last));
         Segment { row, number, count }
     }
 
     /// The segment's share of all iterations.
     pub(super) fn iterations(self, b: &mut Builder, all: Operand) -> Iterations {
-        let before = b.sub(self.count, Operand::i32(1));
+        let before = b.sub(self.count, 1);
         let up = b.add(all, before);
         let each = b.binary(Binary::Div, up, self.count);
         let first = b.mul(self.number, each);
@@ -77,7 +77,7 @@ impl Segment {
 
     /// Whether the segment is the last.
     pub(super) fn is_last(self, b: &mut Builder) -> Operand {
-        let next = b.add(self.number, Operand::i32(1));
+        let next = b.add(self.number, 1);
         b.eq(next, self.count)
     }
 }
@@ -85,11 +85,11 @@ impl Segment {
 impl ChunkwiseKernel<'_> {
     /// The index of a segment's first number among the carries.
     fn carries_of(&self, b: &mut Builder, segment: Operand) -> Operand {
-        let before = b.sub(self.segment.count, Operand::i32(1));
+        let before = b.sub(self.segment.count, 1);
         let [before, segment] = [before, segment].map(|x| b.convert(Ty::I64, x));
         let first = b.mul(self.segment.row, before);
         let number = b.add(first, segment);
-        b.mul(number, Operand::i64(i64::from(self.state_len() + sums(self.schedule.depth))))
+        b.mul(number, self.state_len() + sums(self.schedule.depth))
     }
 
     /// The length of a state.
@@ -99,10 +99,10 @@ impl ChunkwiseKernel<'_> {
 
     /// The indices of the thread's pairs of numbers of a state, of every block in its two rows, from the state's first number on.
     fn pairs(&self, b: &mut Builder, from: Operand) -> [Operand; 2] {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         [0, COLUMNS].map(|by| {
-            let row = b.add(row, Operand::i32(by as i32));
-            let of_row = b.mul(row, Operand::i32(self.schedule.depth as i32));
+            let row = b.add(row, by);
+            let of_row = b.mul(row, self.schedule.depth);
             let within = b.add(of_row, column);
             let within = b.convert(Ty::I64, within);
             b.add(from, within)
@@ -112,15 +112,15 @@ impl ChunkwiseKernel<'_> {
     /// Applies the carries of so many segments.
     pub(super) fn join(&self, b: &mut Builder, state: &State, before: Operand) {
         let carries = Memory::Global(self.segment_carries);
-        b.for_(Operand::i32(0), before, Operand::i32(1), |b, before| {
+        b.for_(Operand::i32(0), before, 1, |b, before| {
             let from = self.carries_of(b, before);
             let pairs = self.pairs(b, from);
-            let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
+            let sum = b.add(from, self.state_len());
             let decays = self.decays_of_end(b, sum);
             for (block, regs) in (0..).zip(&state.blocks) {
                 let decays = decays[block as usize % decays.len()];
                 for (h, pair) in pairs.into_iter().enumerate() {
-                    let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
+                    let at = b.add(pair, block * COLUMNS);
                     let end = b.load(carries, at, 2, None, f32(0.0));
                     for ((reg, end), decay) in regs[2 * h..].iter().zip(end).zip(decays) {
                         let sum = b.fma((*reg).into(), decay, end);
@@ -139,12 +139,12 @@ impl ChunkwiseKernel<'_> {
             let sum = b.load1(carries, sums);
             return vec![[power(b, sum); 2]];
         }
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let column = b.convert(Ty::I64, column);
         let own = b.add(sums, column);
         let blocks = 0..self.schedule.depth / COLUMNS;
         let decays = blocks.map(|block| {
-            let at = b.add(own, Operand::i64(i64::from(block * COLUMNS)));
+            let at = b.add(own, block * COLUMNS);
             let two = b.load(carries, at, 2, None, f32(0.0));
             [power(b, two[0]), power(b, two[1])]
         });
@@ -158,15 +158,15 @@ impl ChunkwiseKernel<'_> {
         let pairs = self.pairs(b, from);
         for (block, regs) in (0..).zip(&state.blocks) {
             for (h, pair) in pairs.into_iter().enumerate() {
-                let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
+                let at = b.add(pair, block * COLUMNS);
                 b.store(carries, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
             }
         }
-        let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
+        let sum = b.add(from, self.state_len());
         if self.form.channels {
             return self.store_logs(b, carries, sum);
         }
-        let own = b.eq(self.thread, Operand::i32(0));
+        let own = b.eq(self.thread.number, 0);
         b.store(carries, sum, &[logs.into()], Some(own));
     }
 }

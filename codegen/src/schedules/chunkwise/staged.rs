@@ -34,7 +34,7 @@ impl ChunkwiseKernel<'_> {
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
         // All lanes have read the queries.
         b.push(Stmt::SyncWarp);
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let piece = piece_index(b, queries.tile, row, Operand::i32(0));
         let first = [queries.start, column].into_iter().fold(piece, |index, by| b.add(index, by));
         Some(Staged { output, queries, first })
@@ -52,8 +52,8 @@ impl ChunkwiseKernel<'_> {
     ) -> bool {
         let Some(Staged { queries, first, .. }) = staged.filter(|staged| staged.output == output) else { return false };
         // With the swizzle, a piece's number is combined by ⊻ with what depends on the row; eight rows further that is the same.
-        let piece = b.binary(Binary::Xor, first, Operand::i32((block * COLUMNS) as i32));
-        let index = b.add(piece, Operand::i32((h * COLUMNS * queries.tile.panel()) as i32));
+        let piece = b.binary(Binary::Xor, first, block * COLUMNS);
+        let index = b.add(piece, h * COLUMNS * queries.tile.panel());
         b.store(Memory::Shared(queries.tile.array), index, two, None);
         true
     }
@@ -63,10 +63,10 @@ impl ChunkwiseKernel<'_> {
         let Some(Staged { output, queries, .. }) = staged else { return };
         b.push(Stmt::SyncWarp);
         let pieces = self.schedule.width() / COLUMNS;
-        let [row, piece] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.lane, Operand::i32(pieces as i32)));
-        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let [row, piece] = b.div_rem(self.thread.lane, pieces);
+        let of_warp = b.mul(self.thread.warp, ROWS);
         let row = b.add(of_warp, row);
-        let column = b.mul(piece, Operand::i32(COLUMNS as i32));
+        let column = b.mul(piece, COLUMNS);
         let column = self.index_along(b, column, self.form.width);
         let time = b.add(first, row);
         let size = b.convert(Ty::I32, self.args.size(self.form.time));
@@ -79,13 +79,13 @@ impl ChunkwiseKernel<'_> {
         let offset = self.args.offset(b, tensor, &indices);
         let stride = self.args.stride(tensor, self.form.time);
         for by in (0..ROWS).step_by(rows_per_pass as usize) {
-            let row = b.add(row, Operand::i32(by as i32));
+            let row = b.add(row, by);
             let index = piece_index(b, queries.tile, row, piece);
             let index = b.add(index, queries.start);
             let eight = b.load(Memory::Shared(queries.tile.array), index, COLUMNS, None, zero(Ty::F32));
-            let later = b.mul(stride, Operand::i64(i64::from(by)));
+            let later = b.mul(stride, by);
             let offset = b.add(offset, later);
-            let exists = b.binary(Binary::Gt, left, Operand::i32(by as i32));
+            let exists = b.binary(Binary::Gt, left, by);
             let exists = b.and(exists, column.exists);
             b.store(Memory::Global(self.args.pointer(tensor)), offset, &eight, Some(exists));
         }

@@ -3,7 +3,7 @@
 use super::decay::{Decays, with_rounding_errors};
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
 use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
+use crate::block::matmul::{Blocks, Factor, assign_blocks, load_four, multiply_in_time, scale_pair, start_in_time};
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
@@ -23,7 +23,7 @@ impl ChunkwiseKernel<'_> {
     /// Makes the thread's places of the width in the state, from its first row on, columns of [`Values`].
     pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
         for (h, number) in WIDTH_COLUMNS.into_iter().enumerate() {
-            let at = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let at = b.add(row, h as u32 * COLUMNS);
             values.set_column(number, self.index_along(b, at, self.form.width));
         }
     }
@@ -34,15 +34,13 @@ impl ChunkwiseKernel<'_> {
             Some(first) => b.add(first, at),
             None => at,
         };
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, self.args.size(axis));
-        Index { at, exists }
+        Index::along(b, &self.args, at, axis)
     }
 
     /// The state before the first time.
     pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
         let count = self.schedule.depth / COLUMNS;
-        let (mut values, column) = (values.clone(), self.first_column(b));
+        let (mut values, column) = (values.clone(), self.fragment.column(b));
         let row = self.first_row(b);
         self.set_width(b, &mut values, row);
         // Where only ends of segments are found, every segment starts from 0.
@@ -69,7 +67,7 @@ impl ChunkwiseKernel<'_> {
         block: u32,
     ) -> [Coordinates; 4] {
         for c in 0..2 {
-            let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+            let at = b.add(column, block * COLUMNS + c);
             values.set_inner(c, self.form.depth, self.index_along(b, at, self.form.depth));
         }
         [0, 1, 2, 3].map(|r: usize| Coordinates {
@@ -98,23 +96,19 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
-        (values, lanes): (Factor, Operand),
+        values: Factor,
+        lanes: Operand,
     ) -> Vec<[Operand; 4]> {
         if self.is_tf32 {
-            return self.scaled_tf32(b, remaining, (values, lanes));
+            return self.scaled_tf32(b, remaining, values, lanes);
         }
         let scaled = |sixteen: u32| {
-            let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
+            let rows = b.add(lanes, sixteen * ROWS * values.tile.depth);
             let index = b.add(rows, values.start);
             let packed = load_four(b, values.tile, index, true);
             // Registers 0 and 1 have the first eight times, 2 and 3 the others.
             let remaining = [0, 1].map(|half| remaining(b, 2 * sixteen + half));
-            [0, 1, 2, 3].map(|register: usize| {
-                let [first, second] = remaining[register / 2];
-                let [low, high] = b.unpack(self.elem(), packed[register]);
-                let (low, high) = (b.mul(low, first), b.mul(high, second));
-                b.pack(self.elem(), low, high)
-            })
+            [0, 1, 2, 3].map(|r: usize| scale_pair(b, self.elem(), packed[r], remaining[r / 2]))
         };
         (0..self.schedule.times() / ROWS).map(scaled).collect()
     }
@@ -124,9 +118,7 @@ impl ChunkwiseKernel<'_> {
         let mut sums: Blocks =
             state.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), decays.whole))).collect();
         self.multiply_in_time(b, &mut sums, left, keys);
-        for (block, sums) in state.blocks.iter().zip(sums) {
-            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
-        }
+        assign_blocks(b, &state.blocks, &sums);
     }
 
     /// Adds left·right over the chunk's times.
@@ -161,25 +153,25 @@ impl ChunkwiseKernel<'_> {
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
-        let to_index = b.mul(number, Operand::i64(i64::from(states.len())));
+        let to_index = b.mul(number, states.len());
         if !bulk {
             return self.save_pieces(b, states, to, to_index);
         }
         let (from, from_index) = (states.array, Operand::i32(0));
         let count = Operand::i32(states.len() as i32);
-        let first = b.eq(self.thread, Operand::i32(0));
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
     }
 
     /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.
     fn save_pieces(&self, b: &mut Builder, tile: &Tile, to: ParamId, first: Operand) {
-        let own = b.mul(self.thread, Operand::i32(tile.piece() as i32));
+        let own = b.mul(self.thread.number, tile.piece());
         let from = b.convert(Ty::I64, own);
         let to_own = b.add(first, from);
         for by in (0..tile.len()).step_by((self.schedule.threads() * tile.piece()) as usize) {
-            let at = b.add(own, Operand::i32(by as i32));
+            let at = b.add(own, by);
             let piece = b.load(Memory::Shared(tile.array), at, tile.piece(), None, zero(Ty::F32));
-            let to_index = b.add(to_own, Operand::i64(i64::from(by)));
+            let to_index = b.add(to_own, by);
             b.store(Memory::Global(to), to_index, &piece, None);
         }
     }
@@ -187,7 +179,7 @@ impl ChunkwiseKernel<'_> {
     /// Waits until the rounded state may change.
     pub(super) fn wait_saved(&self, b: &mut Builder) {
         if self.saved.is_some_and(|saved| saved.bulk) {
-            let first = b.eq(self.thread, Operand::i32(0));
+            let first = b.eq(self.thread.number, 0);
             b.if_(first, |b| b.push(Stmt::BulkWait { pending: 0, read: true }));
         }
     }
@@ -203,19 +195,19 @@ impl ChunkwiseKernel<'_> {
             }
             return;
         }
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let panel = states.panel();
         let pieces = panel / COLUMNS;
         for h in 0..2 {
-            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            let from = b.mul(row, Operand::i32(panel as i32));
+            let row = b.add(row, h as u32 * COLUMNS);
+            let from = b.mul(row, panel);
             let from = b.add(from, column);
             for (k, block) in state.blocks.iter().enumerate() {
                 let (of_panel, piece) = (k as u32 / pieces, k as u32 % pieces);
                 let place = swizzle(b, row, Operand::i32(piece as i32), pieces);
-                let within = b.mul(place, Operand::i32(COLUMNS as i32));
+                let within = b.mul(place, COLUMNS);
                 let index = b.add(from, within);
-                let index = b.add(index, Operand::i32((of_panel * states.rows * panel) as i32));
+                let index = b.add(index, of_panel * states.rows * panel);
                 let two = [block[2 * h].into(), block[2 * h + 1].into()];
                 b.store(Memory::Shared(states.array), index, &two, None);
             }

@@ -14,7 +14,8 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
-        (values, place): (Factor, Operand),
+        values: Factor,
+        place: Operand,
     ) -> Vec<[Operand; 4]> {
         let mut left = vec![];
         for sixteen in 0..self.schedule.times() / ROWS {
@@ -33,7 +34,7 @@ impl ChunkwiseKernel<'_> {
 
     /// The index of the thread's first value over time, of `f32`: the first of its places of the width, at time 2t.
     pub(super) fn first_value(&self, b: &mut Builder) -> Operand {
-        first_transposed(b, &self.values, [self.group, self.member], self.warp)
+        first_transposed(b, &self.values, self.fragment, self.thread.warp)
     }
 
     /// Writes a block of the state for queries, in 16 rows: of `f32` as it is, else rounded, places 2t of the depth before
@@ -41,9 +42,9 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn store_tf32(&self, b: &mut Builder, states: &Tile, k: u32, block: [Operand; 4]) {
         let row = self.first_row(b);
         for (h, two) in (0..).zip(block.chunks(2)) {
-            let row = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            let row = b.add(row, h * COLUMNS);
             if self.elem() == Elem::F32 {
-                let column = self.first_column(b);
+                let column = self.fragment.column(b);
                 let lanes = states.lanes_of_elements(b, row, column);
                 let index = states.index(b, &lanes, 0, k);
                 b.store(Memory::Shared(states.array), index, two, None);
@@ -51,7 +52,7 @@ impl ChunkwiseKernel<'_> {
             }
             for (c, x) in (0..).zip(two) {
                 let place = states.piece_index(b, row, Operand::i32((2 * k + c) as i32));
-                let index = b.add(place, self.member);
+                let index = b.add(place, self.fragment.member);
                 let x = rounded(b, *x);
                 let x = if self.saved.is_some() { cut_off(b, x) } else { x };
                 b.store(Memory::Shared(states.array), index, &[x], None);

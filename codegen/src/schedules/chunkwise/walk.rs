@@ -81,8 +81,7 @@ impl ChunkwiseKernel<'_> {
         let source = self.source();
         let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
         let times = i64::from(self.schedule.times());
-        let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
-        let chunks = b.binary(Binary::Div, up, Operand::i64(times));
+        let chunks = b.div_ceil(self.args.size(self.form.time), times);
         let chunks = b.convert(Ty::I32, chunks);
         let mut iterations = self.segment.iterations(b, chunks);
         let mut before = self.segment.number;
@@ -108,7 +107,7 @@ impl ChunkwiseKernel<'_> {
         }
         let logs = b.var(f32(0.0));
         let walk = Walk { origins: &origins, values: &values, running: Running { state: &state, logs }, iterations };
-        b.for_(Operand::i32(0), iterations.count, Operand::i32(1), |b, iteration| {
+        b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let kernel = self.rematerialised(b);
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
@@ -116,7 +115,7 @@ impl ChunkwiseKernel<'_> {
             return self.store_carries(b, &state, logs);
         }
         let is_last = self.rematerialiser.read(b, self.outer.len());
-        let is_last = b.ne(is_last, Operand::i64(0));
+        let is_last = b.ne(is_last, 0);
         b.if_(is_last, |b| self.finals(b, &state));
     }
 
@@ -125,7 +124,7 @@ impl ChunkwiseKernel<'_> {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
         let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
-        let first = b.eq(self.thread, Operand::i32(0));
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
             for (array, tiles) in self.mbarriers() {
@@ -149,8 +148,8 @@ impl ChunkwiseKernel<'_> {
         let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
             let chunk = self.chunk(b, iteration, iterations);
-            let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
-            let stage = b.binary(Binary::Rem, iteration, Operand::i32(self.schedule.stages as i32));
+            let first = b.mul(chunk, self.schedule.times());
+            let stage = b.binary(Binary::Rem, iteration, self.schedule.stages);
             let outer = self.is_scarce().then(|| self.rematerialiser.outer(b, &self.outer));
             let source = self.source_of_iteration(b);
             let source = Source { outer: outer.as_deref().unwrap_or(source.outer), ..source };
@@ -167,28 +166,28 @@ impl ChunkwiseKernel<'_> {
         if !self.form.reverse {
             return iteration;
         }
-        let last = b.sub(iterations.all, Operand::i32(1));
+        let last = b.sub(iterations.all, 1);
         b.sub(last, iteration)
     }
 
     fn lanes(&self, b: &mut Builder) -> AllLanes {
-        let (row, half) = left_rows(b, self.lane);
-        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let (row, half) = left_rows(b, self.thread.lane);
+        let of_warp = b.mul(self.thread.warp, ROWS);
         let own = b.add(row, of_warp);
         let queries = self.queries.as_ref().map(|tile| tile.lanes(b, own, half));
         let has_elements = self.elem() == Elem::F32;
         let [keys_in_time, values] = [&self.keys, &self.values].map(|tile| match has_elements {
             true => {
-                let row = self.first_column(b);
-                tile.lanes_of_elements(b, row, self.group)
+                let row = self.fragment.column(b);
+                tile.lanes_of_elements(b, row, self.fragment.group)
             }
             false => tile.lanes(b, row, half),
         });
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let keys = self.keys.lanes(b, row, half);
         let states = self.states.as_ref().map(|tile| tile.lanes(b, row, half));
         let values_left =
-            if has_elements { self.first_value(b) } else { self.values.lanes_at(b, row, half, self.warp) };
+            if has_elements { self.first_value(b) } else { self.values.lanes_at(b, row, half, self.thread.warp) };
         AllLanes { queries, keys, keys_in_time, values, values_left, states }
     }
 
@@ -199,7 +198,7 @@ impl ChunkwiseKernel<'_> {
         let values = rematerialised.as_ref().unwrap_or(values);
         let filled = Ring::of(self.schedule.stages).at(b, iteration);
         let chunk = self.chunk(b, iteration, iterations);
-        let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+        let first = b.mul(chunk, self.schedule.times());
         self.store_state(b, running.state);
         if self.form.channels {
             // The sums of the chunk before are read until its end.
@@ -209,7 +208,7 @@ impl ChunkwiseKernel<'_> {
         // From here on all threads see the sums and the state, and none reads the chunk before.
         b.barrier();
         self.fetch_gate(b, first);
-        let next = b.add(iteration, Operand::i32(self.schedule.stages as i32 - 1));
+        let next = b.add(iteration, self.schedule.stages as i32 - 1);
         self.fetch(b, origins, next, iterations);
         self.save_state(b, chunk, iterations.all);
         for (array, _) in self.mbarriers() {
@@ -227,7 +226,7 @@ impl ChunkwiseKernel<'_> {
         }
         let rates = if late { Some(self.next_rates(b, values, iteration, iterations)) } else { rates };
         if let Some(rates) = rates {
-            let following = b.add(iteration, Operand::i32(1));
+            let following = b.add(iteration, 1);
             self.store_rates(b, &rates, following);
         }
     }
@@ -267,7 +266,7 @@ impl ChunkwiseKernel<'_> {
             Some(decays) => self.remaining(b, decays, block),
             None => self.gains_of(b, block),
         };
-        let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
+        let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
         self.wait_saved(b);
         b.barrier();
         match &decays {
@@ -289,7 +288,7 @@ impl ChunkwiseKernel<'_> {
 
     /// Reads the rates of the next iteration from memory.
     fn next_rates(&self, b: &mut Builder, values: &Values, iteration: Operand, iterations: Iterations) -> Rates {
-        let (next, last) = (b.add(iteration, Operand::i32(1)), b.sub(iterations.count, Operand::i32(1)));
+        let (next, last) = (b.add(iteration, 1), b.sub(iterations.count, 1));
         let known = b.binary(Binary::Min, next, last);
         self.rates_at(b, values, known, iterations)
     }
@@ -297,7 +296,7 @@ impl ChunkwiseKernel<'_> {
     /// Reads the rates of an iteration; past the last one, of times that need not exist.
     fn rates_at(&self, b: &mut Builder, values: &Values, iteration: Operand, iterations: Iterations) -> Rates {
         let chunk = self.chunk(b, iteration, iterations);
-        let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+        let first = b.mul(chunk, self.schedule.times());
         self.rates(b, values, first)
     }
 }

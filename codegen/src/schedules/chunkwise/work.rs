@@ -1,4 +1,5 @@
-//! How many segments recurrences of matrices are divided into: few long ones into so many that every place for a block has one.
+//! The number of segments that recurrences of matrices are divided into: few long ones into so many that every place for a block
+//! has one.
 
 use super::{Chunkwise, parts};
 use crate::schedules::problem::Problem;

@@ -53,23 +53,23 @@ use crate::block::copy::Source;
 use crate::block::layout::Tile;
 use crate::block::pair::Index;
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::Isa;
-use crate::target::WARP;
-use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use channels::Arrays;
-use oplus_dsl::ir::{Axis, AxisSet, Binary};
-use oplus_dsl::{Elem, Ty};
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, AxisSet};
 use tiles::Tiles;
 
 /// Times of a chunk, and places of the width.
 pub const TIMES: u32 = 64;
-/// How many sets of tiles the third sweep has in shared memory: one of keys and queries, and those of one or two heads.
+/// The sets of tiles that the third sweep may have in shared memory: one of keys and queries, and those of one or two heads.
 const SETS: std::ops::RangeInclusive<u32> = 2..=3;
-/// How many blocks of 16 times a chunk has.
+/// Blocks of 16 times in a chunk.
 const BLOCKS: u32 = TIMES / ROWS;
 /// The longest axis of keys and queries.
 const MOST_DEPTH: u32 = 128;
@@ -109,9 +109,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> u32 {
     let Ok(form) = stage.kind().matrices_back() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    with_kernel(&mut b, stage, isa, form, schedule, |_, _| ());
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| with_kernel(b, stage, isa, form, schedule, |_, _| ()))
 }
 
 /// The kernels of a schedule, in order.
@@ -123,7 +121,7 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
-/// How many blocks of a walk share a multiprocessor: fewer where warps multiply and a state takes most registers, and where
+/// The blocks of a walk that share a multiprocessor: fewer where warps multiply and a state takes most registers, and where
 /// tiles of `f32` take most shared memory.
 pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, isa: Isa) -> u32 {
     let is_deep = depth > 64;
@@ -154,7 +152,7 @@ pub(crate) fn is_iterated(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseB
     form.heads != AxisSet::EMPTY || schedule.wide
 }
 
-/// How many blocks of the sums of query' a thread has in registers, and after them in shared memory.
+/// The blocks of the sums of query' that a thread has in registers, and after them in shared memory.
 #[derive(Clone, Copy)]
 struct QueryBlocks {
     registers: u32,
@@ -256,15 +254,11 @@ struct ChunkwiseBackwardKernel<'s> {
     reads_early: bool,
     /// Rematerialised indices by which heads are read: they are needed before the products, too.
     rematerialiser: Rematerialiser,
-    thread: Operand,
-    lane: Operand,
-    warp: Operand,
+    thread: Thread,
     /// The warp's block of 16 times, and its half.
     block: Operand,
     half: Operand,
-    /// lane / 4 and lane mod 4.
-    group: Operand,
-    member: Operand,
+    fragment: FragmentPlace,
 }
 
 impl<'s> ChunkwiseBackwardKernel<'s> {
@@ -302,9 +296,9 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
         let reads_early = reads_early && !is_tf32;
         let rematerialiser = Rematerialiser::declare(b, 0);
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let thread = Thread::of(b);
+        let [half, block] = b.div_rem(thread.warp, BLOCKS);
+        let fragment = FragmentPlace::of(b, thread.lane);
         ChunkwiseBackwardKernel {
             stage,
             form,
@@ -329,18 +323,15 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
             reads_early,
             rematerialiser,
             thread,
-            lane,
-            warp,
             block,
             half,
-            group,
-            member,
+            fragment,
         }
     }
 
     /// The source of what all threads copy, at a point of outer axes.
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
-        let (threads, thread) = (self.schedule.threads(), self.thread);
+        let (threads, thread) = (self.schedule.threads(), self.thread.number);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
         Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
     }
@@ -352,14 +343,13 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         if !is_scarce && !self.is_tf32 {
             return None;
         }
-        let thread = self.rematerialiser.of(b, self.thread);
-        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
-        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        Some(ChunkwiseBackwardKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
+        let thread = self.thread.rematerialised(b, self.rematerialiser);
+        let [half, block] = b.div_rem(thread.warp, BLOCKS);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        Some(ChunkwiseBackwardKernel { thread, half, block, fragment, ..self.clone() })
     }
 
-    /// How many heads' tiles are in shared memory: the head that is computed, and the next one where there is room.
+    /// The number of heads whose tiles are in shared memory: the head that is computed, and the next one where there is room.
     fn heads_in_flight(&self) -> u32 {
         if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
     }
@@ -376,24 +366,16 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
 
     /// The thread's first time of the 16 of its warp.
     fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
-        b.add(of_block, self.group)
-    }
-
-    /// The thread's first column of a block of eight.
-    fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, Operand::i32(2))
+        self.fragment.row(b, self.block)
     }
 
     /// The first of the columns of the warp's half of so many.
     fn half_of(&self, b: &mut Builder, columns: u32) -> Operand {
-        b.mul(self.half, Operand::i32((columns / 2) as i32))
+        b.mul(self.half, columns / 2)
     }
 
     /// An index along an axis, from one of 32 bits.
     fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, self.args.size(axis));
-        Index { at, exists }
+        Index::along(b, &self.args, at, axis)
     }
 }

@@ -22,14 +22,14 @@ impl ChunkwiseBackwardKernel<'_> {
         found: &Blocks,
     ) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let column = part.map_or(column, |first| b.add(first, column));
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
         for (block, found) in found.iter().enumerate() {
             let mut values = values.clone();
             for c in 0..2 {
-                let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                let at = b.add(column, block as u32 * COLUMNS + c);
                 values.set_column(c, self.index_along(b, at, self.form.states.width));
             }
             let [own, cotangents] =
@@ -57,7 +57,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let row = self.first_row(b);
         let row = b.add(first, row);
         for h in 0..2 {
-            let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            let at = b.add(row, h * COLUMNS);
             values.set_row(h, self.index_along(b, at, self.form.states.time));
         }
     }
@@ -113,7 +113,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let first = self.late(b, first);
         self.set_rows(b, &mut values, first);
         let (depth, other) = (self.form.states.depth, AxisSet::of(self.form.states.width));
-        let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
+        let (half, column) = (self.half_of(b, self.schedule.depth), self.fragment.column(b));
         let column = b.add(half, column);
         let column = self.late(b, column);
         let outputs = self.form.outputs.iter().enumerate().filter(|(_, own)| **own == kind);
@@ -122,7 +122,7 @@ impl ChunkwiseBackwardKernel<'_> {
             for (block, sums) in sums.iter().enumerate() {
                 let mut values = values.clone();
                 for c in 0..2 {
-                    let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                    let at = b.add(column, block as u32 * COLUMNS + c);
                     values.set_inner(c, depth, self.index_along(b, at, depth));
                 }
                 for h in 0..2 {

@@ -6,7 +6,7 @@ use super::walk::{AllViews, Head, Sums};
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::block::layout::{Tile, right_rows};
 use crate::block::matmul::{
-    Blocks, Factor, block_of, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
+    Blocks, Factor, block_of, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
 };
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::with_rounding_errors;
@@ -15,7 +15,7 @@ use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::{Elem, Ty};
 
-/// How many sixteens a row of times or of the width has.
+/// The sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
 
 impl ChunkwiseBackwardKernel<'_> {
@@ -27,7 +27,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, &self.values, &views.wide.left, stage);
         let right = views.wide.right(b, &self.cotangents, stage);
         multiply(b, &mut products, left, right);
-        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
+        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let weigh = |(block, products): (usize, &[Operand; 4])| {
             let mut weights = match self.scores {
@@ -45,8 +45,8 @@ impl ChunkwiseBackwardKernel<'_> {
                     with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (columns[r % 2], own[h])));
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 let decay = b.mul(decay, back);
-                let j = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-                let i = b.add(column, Operand::i32((block as u32 * COLUMNS) as i32 + (r % 2) as i32));
+                let j = b.add(row, h as u32 * COLUMNS);
+                let i = b.add(column, (block as u32 * COLUMNS) as i32 + (r % 2) as i32);
                 let is_later = b.ge(i, j);
                 let decay = b.select(is_later, decay, zero(Ty::F32));
                 let product = b.mul(products[r], gain);
@@ -75,8 +75,8 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     fn own_index(&self, b: &mut Builder, block: u32) -> Operand {
-        let own = b.mul(self.thread, Operand::i32(4));
-        b.add(own, Operand::i32((block * 4 * self.schedule.threads()) as i32))
+        let own = b.mul(self.thread.number, 4);
+        b.add(own, block * 4 * self.schedule.threads())
     }
 
     /// Writes weights of the warp's times j and the times i of its half as factors.
@@ -89,12 +89,12 @@ impl ChunkwiseBackwardKernel<'_> {
         if tile.elem == Elem::F32 {
             return self.store_tf32_pairs(b, tile, weights);
         }
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
         for h in 0..2 {
-            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let row = b.add(row, h as u32 * COLUMNS);
             for (k, block) in weights.iter().enumerate() {
-                let piece = b.add(half, Operand::i32(k as i32));
+                let piece = b.add(half, k);
                 let index = piece_index(b, tile, row, piece);
                 let index = b.add(index, column);
                 b.store(Memory::Shared(tile.array), index, &[block[2 * h], block[2 * h + 1]], None);
@@ -104,10 +104,10 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
     pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, stage: Operand, k: u32) -> [Operand; 4] {
-        let (row, column) = (self.first_row(b), self.first_column(b));
-        let start = b.mul(stage, Operand::i32(tile.len() as i32));
-        let half = b.mul(self.half, Operand::i32((tile.depth / 2 / COLUMNS) as i32));
-        let piece = b.add(half, Operand::i32(k as i32));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
+        let start = b.mul(stage, tile.len());
+        let half = b.mul(self.half, tile.depth / 2 / COLUMNS);
+        let piece = b.add(half, k);
         block_of(b, tile, start, row, piece, column)
     }
 
@@ -242,10 +242,10 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The sums of query' and the products of E, transposed, and keys.
     pub(super) fn finish_queries(&self, b: &mut Builder, views: &AllViews, query_sums: &[[Reg; 4]]) -> Blocks {
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let lanes = (!self.is_tf32).then(|| self.weights.lanes_at(b, row, half, self.block));
         let right = views.deep.in_time(b, &self.keys, Operand::i32(0));
-        let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut found = block_values(query_sums);
         if let Some(array) = self.query_sums {
             found.extend(self.kept(b, array, self.query_blocks.shared));
         }
@@ -254,7 +254,7 @@ impl ChunkwiseBackwardKernel<'_> {
             return found;
         };
         for sixteen in 0..SIXTEENS {
-            let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
+            let index = b.add(lanes, sixteen * ROWS * TIMES);
             let left = load_four(b, &self.weights, index, true);
             multiply_in_time(b, &mut found, (left, right), sixteen);
         }

@@ -34,10 +34,10 @@ pub(super) struct Decays {
 impl ChunkwiseBackwardKernel<'_> {
     /// The indices of the lane's times of a chunk.
     pub(super) fn own_times(&self, b: &mut Builder, first: Operand) -> [Index; PER_LANE as usize] {
-        let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
+        let own = b.mul(self.thread.lane, PER_LANE);
         let own = b.add(first, own);
         let mut place = |k: i32| {
-            let at = b.add(own, Operand::i32(k));
+            let at = b.add(own, k);
             self.index_along(b, at, self.form.states.time)
         };
         [place(0), place(1)]
@@ -54,15 +54,16 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes the rates of an iteration, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
-        let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
+        let own = b.mul(self.thread.lane, PER_LANE);
         let from = self.rates_of(b, iteration);
         let at = b.add(from, own);
-        let is_first = b.eq(self.warp, Operand::i32(0));
+        let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
             let [of_sums, of_gains @ ..] = &self.rates;
-            return b.if_(is_first, |b| rates.store_split(b, self.lane, *of_sums, of_gains, at, ROUNDING_ERRORS));
+            return b
+                .if_(is_first, |b| rates.store_split(b, self.thread.lane, *of_sums, of_gains, at, ROUNDING_ERRORS));
         }
-        rates.store(b, self.lane, &self.rates, at, is_first);
+        rates.store(b, self.thread.lane, &self.rates, at, is_first);
     }
 
     /// Whether running sums are two numbers, a sum and its rounding error.
@@ -72,8 +73,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The index of the rates of an iteration.
     fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
-        let even = b.binary(Binary::And, iteration, Operand::i32(1));
-        b.mul(even, Operand::i32(TIMES as i32))
+        let even = b.binary(Binary::And, iteration, 1);
+        b.mul(even, TIMES)
     }
 
     /// Reads what the thread needs of the decays of an iteration.
@@ -83,17 +84,17 @@ impl ChunkwiseBackwardKernel<'_> {
         let row = self.first_row(b);
         let row = b.add(from, row);
         let rows = [0, 8].map(|by| {
-            let at = b.add(row, Operand::i32(by));
+            let at = b.add(row, by);
             [sums, gains, back].map(|array| b.load1(array, at))
         });
-        let last = b.add(from, Operand::i32(TIMES as i32 - 1));
+        let last = b.add(from, TIMES as i32 - 1);
         let end = b.load1(sums, last);
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
         let (from_start, whole) = (rows.map(|row| power(row[0])), power(end));
         let rounding_errors = self.has_rounding_errors().then(|| {
             let further = Operand::i32(ROUNDING_ERRORS as i32);
             [(row, 0), (row, 8), (last, 0)].map(|(at, by)| {
-                let at = b.add(at, Operand::i32(by));
+                let at = b.add(at, by);
                 let at = b.add(at, further);
                 b.load1(sums, at)
             })
@@ -128,14 +129,14 @@ impl ChunkwiseBackwardKernel<'_> {
     ) -> Option<([Operand; 3], [Operand; 2])> {
         let own = decays.rounding_errors?;
         let at = self.at_columns(b, decays, block);
-        let at = b.add(at, Operand::i32(ROUNDING_ERRORS as i32));
+        let at = b.add(at, ROUNDING_ERRORS);
         let two = b.load(Memory::Shared(self.rates[0]), at, 2, None, f32(0.0));
         Some((own, [two[0], two[1]]))
     }
 
     /// The index of the rates at the thread's first time of a block among columns.
     fn at_columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> Operand {
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         [half, column, Operand::i32((block * COLUMNS) as i32)].into_iter().fold(decays.from, |at, by| b.add(at, by))
     }
 }

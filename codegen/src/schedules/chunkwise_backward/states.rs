@@ -2,6 +2,7 @@
 
 use super::walk::{Chunk, HeadPart};
 use super::{ChunkwiseBackwardKernel, TIMES};
+use crate::block::args::index_of;
 use crate::block::layout::Tile;
 use crate::block::ring::Ring;
 use crate::build::Builder;
@@ -23,7 +24,7 @@ impl ChunkwiseBackwardKernel<'_> {
         };
         let before = b.mul(row, chunk.count);
         let number = b.add(before, chunk.number);
-        let from = b.mul(number, Operand::i64(i64::from(TIMES * self.schedule.depth)));
+        let from = b.mul(number, TIMES * self.schedule.depth);
         self.fill_saved(b, &self.states, 0, from, stage);
         self.fill_saved(b, &self.duals, 1, from, stage);
     }
@@ -32,7 +33,7 @@ impl ChunkwiseBackwardKernel<'_> {
     fn recurrence(&self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Operand {
         self.form.states.outer.iter().fold(Operand::i64(0), |number, axis| {
             let above = b.mul(number, self.args.size(axis));
-            let index = outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index);
+            let index = index_of(outer, axis);
             b.add(above, index)
         })
     }
@@ -40,15 +41,15 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.
     fn fill_saved(&self, b: &mut Builder, tile: &Tile, scratch: usize, from: Operand, stage: Operand) {
         let piece = tile.piece();
-        let own = b.mul(self.thread, Operand::i32(piece as i32));
-        let start = b.mul(stage, Operand::i32(tile.len() as i32));
+        let own = b.mul(self.thread.number, piece);
+        let start = b.mul(stage, tile.len());
         let to_first = b.add(start, own);
         let own = b.convert(Ty::I64, own);
         let from_first = b.add(from, own);
         let per_turn = self.schedule.threads() * piece;
         for by in (0..tile.len()).step_by(per_turn as usize) {
-            let to_index = b.add(to_first, Operand::i32(by as i32));
-            let from_index = b.add(from_first, Operand::i64(i64::from(by)));
+            let to_index = b.add(to_first, by);
+            let from_index = b.add(from_first, by);
             let (to, from) = (tile.array, self.args.scratch[scratch]);
             b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
         }

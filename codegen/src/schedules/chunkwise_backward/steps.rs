@@ -5,14 +5,15 @@ use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
 use super::{BLOCKS, ChunkwiseBackwardKernel, TIMES, WARPS};
 use crate::abi::Tensor;
+use crate::block::lane_sum::{Side, over_lanes, sum_beside};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
-use crate::target::WARP;
-use crate::tile::{Memory, Operand, Shuffle};
+use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
 
 /// Sums over rows j of E·G, by block; over columns i; ⟨value, first term of value'⟩ and ⟨query, first term of query'⟩, by half.
 const OVER_ROWS: u32 = 0;
@@ -22,7 +23,7 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 /// Sums over the width, by half.
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
-/// How many rows of times the sums over parts take, with what outputs over time have of the parts of a wide head so far.
+/// The rows of times that the sums over parts take, with what outputs over time have of the parts of a wide head so far.
 pub(super) fn parts(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
     let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
     so_far(form) + over_time
@@ -39,22 +40,14 @@ impl ChunkwiseBackwardKernel<'_> {
         self.form.outputs.contains(&Cotangent::Decay)
     }
 
-    /// Adds over the lanes that are apart by these numbers.
-    pub(super) fn sum_lanes(&self, b: &mut Builder, sum: Operand, apart: &[i32]) -> Operand {
-        apart.iter().fold(sum, |sum, by| {
-            let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(*by));
-            b.add(sum, other)
-        })
-    }
-
     /// Writes a sum over the four lanes of a row: row `part` of the parts, and the warp's half.
     pub(super) fn store_row(&self, b: &mut Builder, part: u32, h: usize, sum: Operand) {
-        let sum = self.sum_lanes(b, sum, &[1, 2]);
-        let own = b.eq(self.member, Operand::i32(0));
+        let sum = over_lanes(b, Binary::Add, sum, &[1, 2]);
+        let own = b.eq(self.fragment.member, 0);
         let row = self.first_row(b);
-        let half = b.mul(self.half, Operand::i32(TIMES as i32));
+        let half = b.mul(self.half, TIMES);
         let at = b.add(row, half);
-        let at = b.add(at, Operand::i32((part * TIMES + h as u32 * COLUMNS) as i32));
+        let at = b.add(at, part * TIMES + h as u32 * COLUMNS);
         b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
     }
 
@@ -69,15 +62,15 @@ impl ChunkwiseBackwardKernel<'_> {
                 self.store_row(b, part, h, sum);
             }
         }
-        let own = b.eq(self.group, Operand::i32(0));
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
-        let of_block = b.mul(self.block, Operand::i32(TIMES as i32));
+        let own = b.eq(self.fragment.group, 0);
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
+        let of_block = b.mul(self.block, TIMES);
         let at = b.add(half, column);
         let at = b.add(at, of_block);
         for (block, two) in columns.chunks(2).enumerate() {
             let two: Vec<Operand> =
-                two.iter().map(|sum| self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
-            let at = b.add(at, Operand::i32((OVER_ROWS * TIMES + block as u32 * COLUMNS) as i32));
+                two.iter().map(|sum| over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
+            let at = b.add(at, OVER_ROWS * TIMES + block as u32 * COLUMNS);
             b.store(Memory::Shared(self.parts), at, &two, Some(own));
         }
     }
@@ -87,21 +80,21 @@ impl ChunkwiseBackwardKernel<'_> {
         if !self.has_decay() {
             return;
         }
-        let start = b.mul(stage, Operand::i32(self.states.len() as i32));
+        let start = b.mul(stage, self.states.len());
         let piece = self.states.piece();
-        let own = b.mul(self.thread, Operand::i32(piece as i32));
+        let own = b.mul(self.thread.number, piece);
         let from = b.add(start, own);
         let per_iteration = self.schedule.threads() * piece;
         let mut sum = None;
         for iteration in 0..self.states.len() / per_iteration {
-            let at = b.add(from, Operand::i32((iteration * per_iteration) as i32));
+            let at = b.add(from, iteration * per_iteration);
             let [states, duals] = [&self.states, &self.duals]
                 .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
             states.into_iter().zip(duals).for_each(|(x, y)| accumulate(b, &mut sum, [x, y]));
         }
-        let sum = self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
-        let own = b.eq(self.lane, Operand::i32(0));
-        b.store(Memory::Shared(self.energies), self.warp, &[sum], Some(own));
+        let sum = over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
+        let own = b.eq(self.thread.lane, 0);
+        b.store(Memory::Shared(self.energies), self.thread.warp, &[sum], Some(own));
     }
 
     /// Stores the outputs of all times of a head, by the first warp.
@@ -115,10 +108,10 @@ impl ChunkwiseBackwardKernel<'_> {
         if !self.form.outputs.iter().any(|kind| kind.is_over_time()) {
             return;
         }
-        let is_first = b.eq(self.warp, Operand::i32(0));
+        let is_first = b.eq(self.thread.warp, 0);
         b.if_(is_first, |b| {
             let mut values = values.clone();
-            let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
+            let own = b.mul(self.thread.lane, PER_LANE);
             let mut sums = 0;
             let over_time = self.form.outputs.iter().enumerate().filter(|(_, kind)| kind.is_over_time());
             for (number, (output, kind)) in over_time.enumerate() {
@@ -135,7 +128,7 @@ impl ChunkwiseBackwardKernel<'_> {
                     None => self.store_at_times(b, &mut values, output, *kind, two),
                     Some((part, chunk)) => {
                         let all = self.add_part(b, number as u32, part, two);
-                        let next = b.add(part, Operand::i32(1));
+                        let next = b.add(part, 1);
                         let is_last = b.eq(next, chunk.parts);
                         b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), output, *kind, all));
                     }
@@ -146,9 +139,9 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Adds what a part of a wide head has at the lane's times to what those before have, if it is not the first.
     fn add_part(&self, b: &mut Builder, number: u32, part: Operand, two: [Operand; 2]) -> [Operand; 2] {
-        let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
-        let at = b.add(own, Operand::i32(((so_far(self.form) + number) * TIMES) as i32));
-        let has_before = b.ne(part, Operand::i32(0));
+        let own = b.mul(self.thread.lane, PER_LANE);
+        let at = b.add(own, (so_far(self.form) + number) * TIMES);
+        let has_before = b.ne(part, 0);
         let before = b.load(Memory::Shared(self.parts), at, PER_LANE, Some(has_before), zero(Ty::F32));
         let all = [0, 1].map(|k: usize| b.add(before[k], two[k]));
         b.store(Memory::Shared(self.parts), at, &all, None);
@@ -182,7 +175,7 @@ impl ChunkwiseBackwardKernel<'_> {
     fn sum_parts(&self, b: &mut Builder, own: Operand, parts: std::ops::Range<u32>) -> [Operand; 2] {
         let mut sums: Option<[Operand; 2]> = None;
         for part in parts {
-            let at = b.add(own, Operand::i32((part * TIMES) as i32));
+            let at = b.add(own, part * TIMES);
             let two = b.load(Memory::Shared(self.parts), at, PER_LANE, None, zero(Ty::F32));
             sums = Some(match sums {
                 None => [two[0], two[1]],
@@ -202,30 +195,16 @@ impl ChunkwiseBackwardKernel<'_> {
         let through = [0, 1].map(|k| b.sub(before[k], after[k]));
         let change = [0, 1].map(|k| b.add(inside[k], through[k]));
         let both = b.add(after[0], after[1]);
-        let all_after = self.sum_lanes(b, both, &[1, 2, 4, 8, 16]);
+        let all_after = over_lanes(b, Binary::Add, both, &[1, 2, 4, 8, 16]);
         let energies = (0..WARPS).map(|warp| b.load1(Memory::Shared(self.energies), Operand::i32(warp as i32)));
         let energies: Vec<Operand> = energies.collect();
         let energy = energies.into_iter().reduce(|sum, own| b.add(sum, own)).unwrap_or(f32(0.0));
         let constant = b.fma(decays.whole, energy, all_after);
         let both = b.add(change[0], change[1]);
-        let later = self.sum_later(b, both);
+        let later = sum_beside(b, self.thread.lane, both, Side::Behind);
         let later = b.add(later, constant);
         let second = b.add(later, change[1]);
         [b.add(second, change[0]), second]
-    }
-
-    /// The sum of the lanes after.
-    fn sum_later(&self, b: &mut Builder, own: Operand) -> Operand {
-        let mut sum = own;
-        for by in [1, 2, 4, 8, 16] {
-            let other = b.shuffle(Shuffle::Down, sum, Operand::i32(by));
-            let inside = b.lt(self.lane, Operand::i32(WARP as i32 - by));
-            let both = b.add(sum, other);
-            sum = b.select(inside, both, sum);
-        }
-        let later = b.shuffle(Shuffle::Down, sum, Operand::i32(1));
-        let has_later = b.lt(self.lane, Operand::i32(WARP as i32 - 1));
-        b.select(has_later, later, f32(0.0))
     }
 
     /// Writes a head's sum over the width of a map, of which the thread has these shares at its two times among rows.

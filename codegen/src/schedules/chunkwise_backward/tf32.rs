@@ -11,16 +11,16 @@ use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::{Blocks, Factor};
 use crate::block::tf32::{blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked};
+use crate::block::thread::FragmentPlace;
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Stmt};
-use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// A left factor by rows.
 #[derive(Clone, Copy)]
 pub(super) struct Left<'a> {
     pub factor: Factor<'a>,
-    /// How its rows are read.
+    /// The lanes by which its rows are read.
     pub views: &'a OperandViews,
 }
 
@@ -70,32 +70,32 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The lanes that read elements of a right factor over rows, in rows 2t, from a piece on.
     pub(super) fn elements(&self, b: &mut Builder, tile: &Tile, piece: Operand) -> Lanes {
-        let [group, member] = self.group_and_member(b);
-        let from = b.mul(piece, Operand::i32(tile.piece() as i32));
+        let own = self.rematerialised_fragment(b);
+        let from = b.mul(piece, tile.piece());
         // States beside `f16` have places 2t of the depth before places 2t + 1.
         let column = if self.keys.elem == Elem::F32 {
-            group
+            own.group
         } else {
-            let [even, odd] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, group, Operand::i32(2)));
-            let odd = b.mul(odd, Operand::i32((COLUMNS / 2) as i32));
+            let [even, odd] = b.div_rem(own.group, 2);
+            let odd = b.mul(odd, COLUMNS / 2);
             b.add(even, odd)
         };
-        let (row, column) = (b.mul(member, Operand::i32(2)), b.add(from, column));
+        let (row, column) = (own.column(b), b.add(from, column));
         tile.lanes_of_elements(b, row, column)
     }
 
     /// The lanes that read two neighbours of a row of the warp's block.
     pub(super) fn neighbours(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let [group, member] = self.group_and_member(b);
-        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
-        let (row, column) = (b.add(group, of_block), b.mul(member, Operand::i32(2)));
+        let own = self.rematerialised_fragment(b);
+        let of_block = b.mul(self.block, ROWS);
+        let (row, column) = (b.add(own.group, of_block), own.column(b));
         tile.lanes_of_elements(b, row, column)
     }
 
-    /// lane / 4 and lane mod 4, rematerialised.
-    fn group_and_member(&self, b: &mut Builder) -> [Operand; 2] {
-        let lane = self.rematerialiser.of(b, self.lane);
-        [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)))
+    /// The lane's place in fragments, rematerialised.
+    fn rematerialised_fragment(&self, b: &mut Builder) -> FragmentPlace {
+        let lane = self.rematerialiser.of(b, self.thread.lane);
+        FragmentPlace::of(b, lane)
     }
 
     /// The warp's rows of a left factor, in 16 columns: two factors of eight.
@@ -122,7 +122,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Adds left·right over the columns of the weights, transposed.
     pub(super) fn add_columns(&self, b: &mut Builder, sums: &mut Blocks, right: Factor) {
-        let place = first_transposed(b, &self.weights, [self.group, self.member], self.block);
+        let place = first_transposed(b, &self.weights, self.fragment, self.block);
         let left = Factor { tile: &self.weights, start: Operand::i32(0), ..right };
         let columns_of = |b: &mut Builder, sixteen: u32| {
             let columns = transposed(b, left, place, sixteen);
@@ -184,15 +184,14 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes weights to a tile of `f32`; beside `f16` rounded.
     pub(super) fn store_tf32_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
-        let (row, column) = (self.first_row(b), self.first_column(b));
-        let [of_piece, within] =
-            [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(tile.piece() as i32)));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
+        let [of_piece, within] = b.div_rem(column, tile.piece());
         let half = self.half_of(b, tile.depth / tile.piece());
         let piece = b.add(half, of_piece);
         for h in 0..2 {
-            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let row = b.add(row, h as u32 * COLUMNS);
             for (k, block) in (0..).zip(weights) {
-                let piece = b.add(piece, Operand::i32((k * COLUMNS / tile.piece()) as i32));
+                let piece = b.add(piece, k * COLUMNS / tile.piece());
                 let index = tile.piece_index(b, row, piece);
                 let index = b.add(index, within);
                 let two = [block[2 * h], block[2 * h + 1]];

@@ -4,7 +4,7 @@ use super::partials::Partials;
 use super::rates::Decays;
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
-use crate::block::matmul::{Blocks, Factor, multiply};
+use crate::block::matmul::{Blocks, Factor, block_values, multiply};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
@@ -106,6 +106,25 @@ impl OperandViews {
 
 impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
+        let none = Operand::i32(0);
+        let (chunk, _) = self.begin(b);
+        for tile in [&self.keys, &self.queries] {
+            b.wait(tile.full, RingStage::FIRST);
+        }
+        self.score(b);
+        let sums = self.sums(b);
+        if self.is_iterated() {
+            b.for_(none, chunk.heads, 1, |b, iteration| {
+                self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, iteration);
+            });
+        } else {
+            self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, none);
+        }
+        self.rematerialised(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
+    }
+
+    /// Starts the copies of a chunk and of its first head, whose rates are written.
+    pub(super) fn begin(&self, b: &mut Builder) -> (Chunk, HeadPart) {
         self.start(b);
         let chunk = self.chunk(b);
         let none = Operand::i32(0);
@@ -118,19 +137,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let head = self.head(b, &chunk, none);
         let rates = self.rates(b, &head.outer, chunk.first);
         self.store_rates(b, &rates, none);
-        for tile in [&self.keys, &self.queries] {
-            b.wait(tile.full, RingStage::FIRST);
-        }
-        self.score(b);
-        let sums = self.sums(b);
-        if self.is_iterated() {
-            b.for_(none, chunk.heads, Operand::i32(1), |b, iteration| {
-                self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, iteration);
-            });
-        } else {
-            self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, none);
-        }
-        self.rematerialised(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
+        (chunk, head)
     }
 
     fn sums(&self, b: &mut Builder) -> Sums {
@@ -174,7 +181,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Initialises the mbarriers and the rematerialised numbers, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
-        let first = b.eq(self.thread, Operand::i32(0));
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &[]);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
@@ -189,14 +196,12 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The chunk of the block.
     pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
-        let times = Operand::i64(i64::from(TIMES));
-        let up = b.add(self.args.size(self.form.states.time), Operand::i64(i64::from(TIMES) - 1));
-        let chunks = b.binary(Binary::Div, up, times);
+        let chunks = b.div_ceil(self.args.size(self.form.states.time), TIMES);
         let block = b.special(crate::tile::Special::Block);
         let block = b.convert(Ty::I64, block);
-        let [point, number] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, chunks));
+        let [point, number] = b.div_rem(block, chunks);
         let shared = self.args.indices(b, point, self.shared());
-        let first = b.mul(number, times);
+        let first = b.mul(number, TIMES);
         let first = b.convert(Ty::I32, first);
         let heads = self.args.rows(b, self.form.heads);
         let heads = b.convert(Ty::I32, heads);
@@ -219,9 +224,9 @@ impl ChunkwiseBackwardKernel<'_> {
 
     fn views(&self, b: &mut Builder, tile: &Tile) -> OperandViews {
         let (panel, columns) = (tile.panel(), tile.depth / 2);
-        let lane = self.rematerialiser.of(b, self.lane);
+        let lane = self.rematerialiser.of(b, self.thread.lane);
         let (row, piece) = left_rows(b, lane);
-        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
+        let of_block = b.mul(self.block, ROWS);
         let own = b.add(row, of_block);
         let left = tile.lanes(b, own, piece);
         // Halves of rows are whole panels, or pieces of one.
@@ -231,16 +236,16 @@ impl ChunkwiseBackwardKernel<'_> {
         };
         let piece = if is_f32 { Operand::i32(0) } else { piece };
         let (in_time, in_time_start) = if columns >= panel {
-            let from = b.mul(self.half, Operand::i32((columns * tile.rows) as i32));
+            let from = b.mul(self.half, columns * tile.rows);
             (lanes(b, row, piece), from)
         } else {
-            let pieces = b.mul(self.half, Operand::i32((columns / tile.piece()) as i32));
+            let pieces = b.mul(self.half, columns / tile.piece());
             let piece = b.add(piece, pieces);
             (lanes(b, row, piece), Operand::i32(0))
         };
         let (row, piece) = right_rows(b, lane);
         let right = tile.lanes(b, row, piece);
-        let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
+        let right_start = b.mul(self.half, TIMES / 2 * panel);
         let neighbours = is_f32.then(|| self.neighbours(b, tile));
         OperandViews { left, right, right_start, in_time, in_time_start, neighbours }
     }
@@ -267,7 +272,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let source = self.source(&head.outer);
             let stage = self.ring().at(b, iteration).index;
             for tile in [&self.values, &self.cotangents] {
-                let place = head.part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
+                let place = head.part.map(|part| b.mul(part, TIMES));
                 let origin = origin_at(b, tile, &source, place);
                 tile.fill(b, &source, origin, chunk.first, stage);
             }
@@ -281,7 +286,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let stage = filled.index;
         // From here on all threads see the rates, and none reads the head before.
         b.barrier();
-        let next = b.add(iteration, Operand::i32(1));
+        let next = b.add(iteration, 1);
         if self.heads_in_flight() > 1 {
             self.fetch(b, chunk, next);
         }
@@ -303,7 +308,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let iteration = self.rematerialiser.of(b, iteration);
             b.binary(Binary::Rem, iteration, chunk.parts)
         });
-        let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
+        let place = part.map(|part| b.mul(part, TIMES));
         self.store_values(b, &rows, stage, place, &found);
         self.store_rates(b, &rates, next);
         // From here on no thread reads the tiles of this head.
@@ -335,8 +340,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Reads the rates of the next head, and what outputs of this one need.
     fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
-        let next = b.add(iteration, Operand::i32(1));
-        let last = b.sub(chunk.heads, Operand::i32(1));
+        let next = b.add(iteration, 1);
+        let last = b.sub(chunk.heads, 1);
         let known = b.binary(Binary::Min, next, last);
         let following = self.head(b, chunk, known);
         let rates = self.rates(b, &following.outer, chunk.first);
@@ -366,7 +371,7 @@ impl ChunkwiseBackwardKernel<'_> {
             return;
         }
         b.barrier();
-        let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
+        let pairs = block_values(&sums.pairs);
         self.store_weights(b, &pairs);
         b.barrier();
         let views = self.all_views(b);

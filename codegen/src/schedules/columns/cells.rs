@@ -6,6 +6,7 @@
 
 use super::Layout;
 use crate::abi::Tensor;
+use crate::block::args::index_of;
 use crate::block::carry::{Fields, select};
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::block::reads::near;
@@ -177,7 +178,7 @@ impl<'k> Cells<'k> {
     pub(super) fn without_rows(b: &mut Builder, layout: &'k Layout<'k>, place: Place, vector: u32) -> Cells<'k> {
         let exists = b.lt(place.column, layout.width);
         let left = b.sub(layout.len, place.time);
-        let left = b.binary(Binary::Min, left, Operand::i64(1 << 20));
+        let left = b.binary(Binary::Min, left, 1 << 20);
         let left = b.convert(Ty::I32, left);
         let (rows, fixed) = (HashMap::new(), HashMap::new());
         let mut cells = Cells { layout, place, vector, exists, left, rows, fixed };
@@ -202,9 +203,9 @@ impl<'k> Cells<'k> {
         let schedule = self.layout.schedule;
         let height = (schedule.tile_rows() + stream.before + stream.after) as i32;
         let width = schedule.tile_columns() as i32;
-        let base = b.mul(ring.stage, Operand::i32(height * width));
-        let at = b.add(ring.row, Operand::i32(stream.before as i32 + row as i32));
-        let at = b.mul(at, Operand::i32(width));
+        let base = b.mul(ring.stage, height * width);
+        let at = b.add(ring.row, stream.before as i32 + row as i32);
+        let at = b.mul(at, width);
         let index = b.add(base, at);
         let index = b.add(index, ring.column);
         b.load(Memory::Shared(array), index, schedule.vector, None, zero(stream.elem.value()))
@@ -215,15 +216,15 @@ impl<'k> Cells<'k> {
         let inside = if (0..i64::from(self.layout.schedule.steps)).contains(&row) {
             self.row_at_exists(b, row as u32)
         } else {
-            let time = b.add(self.place.time, Operand::i64(row));
-            self.inside(b, time)
+            let time = b.add(self.place.time, row);
+            b.is_within(time, self.layout.len)
         };
         self.read(b, stream.param, stream.wide, offset, Some(inside))
     }
 
     /// A parameter at an offset, where that exists: one value per column.
     fn read(&self, b: &mut Builder, param: u32, wide: bool, offset: Operand, inside: Option<Operand>) -> Vec<Operand> {
-        let memory = self.layout.pointer(Tensor::Param(param));
+        let memory = self.layout.args.memory(Tensor::Param(param));
         let guard = inside.map_or(self.exists, |inside| b.and(self.exists, inside));
         let elem = b.elem(memory);
         let nothing = zero(elem.value());
@@ -234,23 +235,17 @@ impl<'k> Cells<'k> {
         let n = self.vector.min(16 / elem.bytes().unwrap_or(16) as u32);
         let mut values = vec![];
         for from in (0..self.vector).step_by(n as usize) {
-            let part = b.add(offset, Operand::i64(i64::from(from)));
+            let part = b.add(offset, from);
             values.extend(b.load(memory, part, n, Some(guard), nothing));
         }
         values
-    }
-
-    fn inside(&self, b: &mut Builder, time: Operand) -> Operand {
-        let above = b.ge(time, Operand::i64(0));
-        let below = b.lt(time, self.layout.len);
-        b.and(above, below)
     }
 
     /// The offset of a tensor's element at a row and the thread's first column: all rows share one origin.
     fn row_offset(&self, b: &mut Builder, tensor: Tensor, row: i64) -> Operand {
         let origin = self.offset(b, tensor, Some(self.place.time));
         let stride = self.layout.args.stride(tensor, self.layout.scan.axis);
-        let step = b.mul(stride, Operand::i64(row));
+        let step = b.mul(stride, row);
         b.add(origin, step)
     }
 
@@ -270,13 +265,13 @@ impl<'k> Cells<'k> {
 
     /// Whether the row `further` after row `row` (`i32`) exists.
     pub(super) fn row_exists(&self, b: &mut Builder, row: Operand, further: u32) -> Operand {
-        let row = b.add(row, Operand::i32(further as i32));
+        let row = b.add(row, further);
         b.binary(Binary::Gt, self.left, row)
     }
 
     /// The index of a row along the scan axis, `i64`.
     pub(super) fn time(&self, b: &mut Builder, row: u32) -> Operand {
-        b.add(self.place.time, Operand::i64(i64::from(row)))
+        b.add(self.place.time, row)
     }
 
     /// The scan's element at a cell; the identity where it does not exist and would be noticed: in reverse it comes
@@ -284,7 +279,7 @@ impl<'k> Cells<'k> {
     pub(super) fn element(&self, b: &mut Builder, point: &mut Point, cell: (u32, u32)) -> Fields {
         let layout = self.layout;
         let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, cell, *e, None)).collect();
-        if !layout.reverse() && !layout.has_finals() {
+        if !layout.scan.reverse && !layout.stage.has_finals() {
             return fields;
         }
         let exists = self.row_at_exists(b, cell.0);
@@ -322,13 +317,13 @@ impl<'k> Cells<'k> {
     /// Stores an output's values at a row where row and columns exist.
     pub(super) fn store(&self, b: &mut Builder, output: u32, row: u32, values: &[Operand]) {
         let layout = self.layout;
-        let memory = layout.pointer(Tensor::Output(output));
+        let memory = layout.args.memory(Tensor::Output(output));
         let below = self.row_at_exists(b, row);
         let guard = b.and(below, self.exists);
         let offset = self.row_offset(b, Tensor::Output(output), i64::from(row));
         let n = values.len().min(16 / b.elem(memory).bytes().unwrap_or(16));
         for (k, part) in values.chunks(n).enumerate() {
-            let at = b.add(offset, Operand::i64((k * n) as i64));
+            let at = b.add(offset, k * n);
             b.store(memory, at, part, Some(guard));
         }
     }
@@ -338,30 +333,23 @@ impl<'k> Cells<'k> {
         let tensor = Tensor::Output(output);
         let offset = self.offset(b, tensor, None);
         let step = self.layout.args.stride(tensor, self.layout.lane);
-        let across = b.mul(step, Operand::i64(i64::from(column)));
+        let across = b.mul(step, column);
         let offset = b.add(offset, across);
-        b.store(self.layout.pointer(tensor), offset, &[value], None);
-    }
-
-    /// The index of a position whose anchor is an end of the scan axis.
-    fn end(&self, b: &mut Builder, at: Position) -> Operand {
-        let anchor = if at.anchor == Anchor::First { Operand::i64(0) } else { b.sub(self.layout.len, Operand::i64(1)) };
-        b.add(anchor, Operand::i64(at.offset))
+        b.store(self.layout.args.memory(tensor), offset, &[value], None);
     }
 
     /// The index along an axis that is not scanned.
     fn outer_index(&self, b: &mut Builder, axis: Axis, column: u32) -> Operand {
         if axis == self.layout.lane {
-            return b.add(self.place.column, Operand::i64(i64::from(column)));
+            return b.add(self.place.column, column);
         }
-        let found = self.place.outer.iter().find(|(a, _)| *a == axis);
-        found.map_or(Operand::i64(0), |(_, index)| *index)
+        index_of(&self.place.outer, axis)
     }
 
     /// A parameter at a time that no register holds.
     fn far(&self, b: &mut Builder, param: u32, column: u32, time: Operand) -> Operand {
         let wide = self.layout.stage.program.params[param as usize].axes.contains(&self.layout.lane);
-        let inside = self.inside(b, time);
+        let inside = b.is_within(time, self.layout.len);
         let offset = self.offset(b, Tensor::Param(param), Some(time));
         self.read(b, param, wide, offset, Some(inside))[column as usize]
     }
@@ -385,20 +373,16 @@ impl Leaves for CellLeaves<'_, '_> {
         let time = match at.anchor {
             Anchor::Here => match cells.rows.get(&(param, row, self.column)) {
                 Some(value) => return *value,
-                None => b.add(cells.place.time, Operand::i64(row)),
+                None => b.add(cells.place.time, row),
             },
-            _ => cells.end(b, at),
+            _ => at.from_end(b, cells.layout.len),
         };
         cells.far(b, param, self.column, time)
     }
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
         let layout = self.cells.layout;
-        let (before, after) = self.states.expect("elements do not depend on states");
-        let previous = if layout.reverse() { 1 } else { -1 };
-        let inclusive = layout.scan.inclusive == Some(scan);
-        let state = if inclusive && at.offset != previous { after } else { before };
-        state[layout.monoid.slot(field)]
+        layout.monoid.field_at(&layout.scan, (scan, field), at, self.states)
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
@@ -422,8 +406,10 @@ struct FinalLeaves<'a, 'k> {
 }
 
 impl FinalLeaves<'_, '_> {
-    fn end(&self) -> Anchor {
-        if self.cells.layout.reverse() { Anchor::First } else { Anchor::Last }
+    /// The index of a position along the scan axis.
+    fn time(&self, b: &mut Builder, at: Position) -> Operand {
+        let layout = self.cells.layout;
+        at.at_last(layout.scan.reverse).from_end(b, layout.len)
     }
 }
 
@@ -432,8 +418,7 @@ impl Leaves for FinalLeaves<'_, '_> {
         if let Some(values) = self.cells.fixed.get(&param) {
             return values[self.column as usize];
         }
-        let anchor = if at.anchor == Anchor::Here { self.end() } else { at.anchor };
-        let time = self.cells.end(b, Position { anchor, ..at });
+        let time = self.time(b, at);
         self.cells.far(b, param, self.column, time)
     }
 
@@ -443,7 +428,7 @@ impl Leaves for FinalLeaves<'_, '_> {
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
         if axis == self.cells.layout.scan.axis {
-            return self.cells.end(b, Position { anchor: self.end(), offset: 0 });
+            return self.time(b, Position::HERE);
         }
         self.cells.outer_index(b, axis, self.column)
     }

@@ -3,8 +3,9 @@
 use super::cells::{Cells, Place};
 use super::ring::{LOOKERS, PRODUCERS, Ring, Tile};
 use crate::block::carry::{Fields, assign, from_words, to_words, words};
+use crate::block::messages::{are_present, awaited};
 use crate::block::persistent::{load_fields, store_fields};
-use crate::build::Builder;
+use crate::build::{Builder, operands};
 use crate::tile::{Memory, Operand, PollEntry, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
@@ -43,14 +44,14 @@ impl Ring<'_> {
     pub(super) fn look_back_role(&self, b: &mut Builder) {
         let schedule = self.layout.schedule;
         let earlier = schedule.warps + schedule.reduce_warps + PRODUCERS + 1;
-        let first = b.sub(self.block.warp, Operand::i32(earlier as i32));
+        let first = b.sub(self.block.warp, earlier);
         let count = b.var(first);
         let tag = self.block.tag(b);
         b.loop_(|b| {
             let slot = self.block.slot(b, count.into());
             b.wait(self.block.drawn, slot);
             let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot.index);
-            let ends = b.lt(tile, Operand::i32(0));
+            let ends = b.lt(tile, 0);
             b.break_if(ends);
             let place = self.tile(b, tile);
             let turn = self.turn(b, &place, tag);
@@ -58,19 +59,18 @@ impl Ring<'_> {
             b.if_(turn.follows, |b| b.wait(self.block.published, slot));
             self.each_column(b, |b, column| self.settle(b, &place, &turn, slot.index, column));
             b.arrive(self.block.carried, slot.index);
-            let next = b.add(count.into(), Operand::i32(LOOKERS as i32));
+            let next = b.add(count.into(), LOOKERS);
             b.assign(count, next);
         });
     }
 
     fn turn(&self, b: &mut Builder, tile: &Tile, tag: Operand) -> Turn {
         let size = Operand::i32(self.layout.schedule.group as i32);
-        let group = b.binary(Binary::Div, tile.order, size);
-        let within = b.binary(Binary::Rem, tile.order, size);
-        let ends = b.eq(within, Operand::i32(self.layout.schedule.group as i32 - 1));
-        let count = b.add(tile.order, Operand::i32(1));
+        let [group, within] = b.div_rem(tile.order, size);
+        let ends = b.eq(within, self.layout.schedule.group as i32 - 1);
+        let count = b.add(tile.order, 1);
         let last = b.eq(count, self.time_tiles);
-        let follows = if self.layout.has_finals() { b.binary(Binary::Or, ends, last) } else { ends };
+        let follows = if self.layout.stage.has_finals() { b.binary(Binary::Or, ends, last) } else { ends };
         Turn { group, within, ends, last, follows, tag }
     }
 
@@ -96,22 +96,22 @@ impl Ring<'_> {
             });
         }
         let place = Column { slot, column };
-        let before = self.state_before(b, turn, &initial, (&wanted, &place));
+        let before = self.state_before(b, turn, &initial, &wanted, &place);
         let state = earlier.as_ref().map_or(before.clone(), |e| {
             let state = self.layout.monoid.apply(b, &before, e);
-            self.step_if_lost_between(b, &place, (&before, state), |b, tile| (self.group_start(b, tile), tile.order))
+            self.step_if_lost_between(b, &place, &before, state, |b, tile| (self.group_start(b, tile), tile.order))
         });
         store_fields(b, &self.carry, index, &state);
         b.if_(turn.follows, |b| {
             let total = self.total(b, earlier.as_ref(), index);
             let after = self.layout.monoid.apply(b, &before, &total);
-            let after = self.step_if_lost_between(b, &place, (&before, after), |b, tile| {
-                (self.group_start(b, tile), b.add(tile.order, Operand::i32(1)))
+            let after = self.step_if_lost_between(b, &place, &before, after, |b, tile| {
+                (self.group_start(b, tile), b.add(tile.order, 1))
             });
-            let next = b.add(turn.group, Operand::i32(1));
+            let next = b.add(turn.group, 1);
             let message = self.state_message(b, tile.scan, next, column);
             self.publish(b, message, &after, turn);
-            if self.layout.has_finals() {
+            if self.layout.stage.has_finals() {
                 b.if_(turn.last, |b| self.column(b, tile, column).store_finals(b, 0, &after));
             }
         });
@@ -119,7 +119,7 @@ impl Ring<'_> {
 
     /// The first tile of a tile's group, `i32`.
     fn group_start(&self, b: &mut Builder, tile: &Tile) -> Operand {
-        let within = b.binary(Binary::Rem, tile.order, Operand::i32(self.layout.schedule.group as i32));
+        let within = b.binary(Binary::Rem, tile.order, self.layout.schedule.group);
         b.sub(tile.order, within)
     }
 
@@ -129,20 +129,21 @@ impl Ring<'_> {
         &self,
         b: &mut Builder,
         column: &Column,
-        (before, after): (&[Operand], Fields),
+        before: &[Operand],
+        after: Fields,
         range: impl FnOnce(&mut Builder, &Tile) -> (Operand, Operand),
     ) -> Fields {
         let lost = self.layout.monoid.loses(b, before, &after);
         if lost == Operand::bool(false) {
             return after;
         }
-        let after: Vec<Reg> = after.into_iter().map(|x| b.var(x)).collect();
+        let after = b.vars(&after);
         b.if_(lost, |b| {
             assign(b, &after, before);
             let tile = self.drawn_tile(b, column.slot);
             let (first, end) = range(b, &tile);
             let end = b.binary(Binary::Min, end, self.time_tiles);
-            let (first, end) = if self.layout.reverse() {
+            let (first, end) = if self.layout.scan.reverse {
                 (b.sub(self.time_tiles, end), b.sub(self.time_tiles, first))
             } else {
                 (first, end)
@@ -155,7 +156,7 @@ impl Ring<'_> {
             let steps = self.steps(b, &tile, column.column);
             steps.walk(b, &after, (first, end), |_, _| Operand::bool(false));
         });
-        after.into_iter().map(Operand::Reg).collect()
+        operands(&after)
     }
 
     /// The aggregate of the group up to and with the tile.
@@ -174,9 +175,9 @@ impl Ring<'_> {
         let start = b.sub(tile.order, turn.within);
         let base = self.aggregate_message(b, tile.scan, start, column);
         let earlier = (0..self.layout.schedule.group - 1).map(|m| {
-            let wanted = b.binary(Binary::Gt, turn.within, Operand::i32(m as i32));
-            let index = b.add(base, Operand::i64(i64::from(m) * self.message_step()));
-            entry(b, index, self.words, wanted, turn.tag)
+            let wanted = b.binary(Binary::Gt, turn.within, m);
+            let index = b.add(base, i64::from(m) * self.message_step());
+            awaited(b, index, self.words, wanted, turn.tag)
         });
         let earlier = earlier.collect();
         let known = to_words(b, initial);
@@ -185,14 +186,14 @@ impl Ring<'_> {
         let state_base = self.state_message(b, tile.scan, turn.group, column);
         let (mut aggregates, mut starts) = (vec![], vec![]);
         for m in 0..self.layout.schedule.window {
-            let before = b.sub(turn.group, Operand::i32(m as i32 + 1));
+            let before = b.sub(turn.group, m as i32 + 1);
             let back = Operand::i64((i64::from(m) + 1) * self.message_step());
-            let exists = b.ge(before, Operand::i32(0));
+            let exists = b.ge(before, 0);
             let index = b.sub(aggregate_base, back);
-            aggregates.push(entry(b, index, self.words, exists, turn.tag));
-            let later = b.binary(Binary::Gt, before, Operand::i32(0));
+            aggregates.push(awaited(b, index, self.words, exists, turn.tag));
+            let later = b.binary(Binary::Gt, before, 0);
             let index = b.sub(state_base, back);
-            let start = entry(b, index, state_words, later, turn.tag);
+            let start = awaited(b, index, state_words, later, turn.tag);
             for (reg, word) in start.values.iter().zip(&known) {
                 b.assign(*reg, *word);
             }
@@ -207,17 +208,17 @@ impl Ring<'_> {
             return None;
         }
         let types = self.layout.monoid.types();
-        let sum: Vec<Reg> = self.layout.monoid.identity().into_iter().map(|x| b.var(x)).collect();
+        let sum = b.vars(&self.layout.monoid.identity());
         for (m, entry) in wanted.earlier.iter().enumerate() {
-            let exists = b.binary(Binary::Gt, turn.within, Operand::i32(m as i32));
+            let exists = b.binary(Binary::Gt, turn.within, m);
             b.if_(exists, |b| {
-                let next = from_words(b, &types, &values(entry));
-                let now: Fields = sum.iter().map(|r| Operand::Reg(*r)).collect();
+                let next = from_words(b, &types, &operands(&entry.values));
+                let now = operands(&sum);
                 let next = if m == 0 { next } else { self.layout.monoid.combine(b, &now, &next) };
                 assign(b, &sum, &next);
             });
         }
-        Some(sum.into_iter().map(Operand::Reg).collect())
+        Some(operands(&sum))
     }
 
     /// The state before a group: that before some earlier group, then the aggregates of the groups between.
@@ -226,12 +227,13 @@ impl Ring<'_> {
         b: &mut Builder,
         turn: &Turn,
         initial: &[Operand],
-        (wanted, column): (&Wanted, &Column),
+        wanted: &Wanted,
+        column: &Column,
     ) -> Fields {
-        let state: Vec<Reg> = initial.iter().map(|x| b.var(*x)).collect();
-        let later = b.binary(Binary::Gt, turn.group, Operand::i32(0));
+        let state = b.vars(initial);
+        let later = b.binary(Binary::Gt, turn.group, 0);
         b.if_(later, |b| self.resume(b, wanted, &state, (turn, column)));
-        state.into_iter().map(Operand::Reg).collect()
+        operands(&state)
     }
 
     fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg], (turn, column): (&Turn, &Column)) {
@@ -245,15 +247,15 @@ impl Ring<'_> {
         let (types, state_types) = (self.layout.monoid.types(), self.layout.monoid.state_types());
         let any = b.var(Operand::bool(false));
         for (m, (aggregate, start)) in wanted.aggregates.iter().zip(&wanted.starts).enumerate().rev() {
-            let starts = b.eq(chosen.into(), Operand::i32(m as i32));
+            let starts = b.eq(chosen.into(), m);
             b.if_(starts, |b| {
-                let known = from_words(b, &state_types, &values(start));
+                let known = from_words(b, &state_types, &operands(&start.values));
                 assign(b, state, &known);
             });
-            let follows = b.ge(chosen.into(), Operand::i32(m as i32));
+            let follows = b.ge(chosen.into(), m);
             b.if_(follows, |b| {
-                let element = from_words(b, &types, &values(aggregate));
-                let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+                let element = from_words(b, &types, &operands(&aggregate.values));
+                let now = operands(state);
                 let next = self.layout.monoid.apply(b, &now, &element);
                 let lost = self.layout.monoid.loses(b, &now, &next);
                 let lost = b.binary(Binary::Or, any.into(), lost);
@@ -273,25 +275,25 @@ impl Ring<'_> {
         let size = Operand::i32(self.layout.schedule.group as i32);
         let tile = self.drawn_tile(b, column.slot);
         let own = b.binary(Binary::Div, tile.order, size);
-        let groups = b.add(chosen, Operand::i32(1));
+        let groups = b.add(chosen, 1);
         let first = b.sub(own, groups);
         let initial = self.initial(b, &tile, column.column);
-        let later = b.binary(Binary::Gt, first, Operand::i32(0));
+        let later = b.binary(Binary::Gt, first, 0);
         let message = self.state_message(b, tile.scan, first, column.column);
-        let start = entry(b, message, words(&state_types), later, tag);
+        let start = awaited(b, message, words(&state_types), later, tag);
         let known = to_words(b, &initial);
         start.values.iter().zip(&known).for_each(|(reg, word)| b.assign(*reg, *word));
         self.poll_until(b, vec![start.clone()], tag, |b| present(b, &start, tag));
-        let known = from_words(b, &state_types, &values(&start));
+        let known = from_words(b, &state_types, &operands(&start.values));
         assign(b, state, &known);
-        b.for_(first, own, Operand::i32(1), |b, group| {
+        b.for_(first, own, 1, |b, group| {
             let message = self.group_message(b, tile.scan, group, column.column);
-            let aggregate = entry(b, message, self.words, Operand::bool(true), tag);
+            let aggregate = awaited(b, message, self.words, Operand::bool(true), tag);
             self.poll_until(b, vec![aggregate.clone()], tag, |b| present(b, &aggregate, tag));
-            let element = from_words(b, &types, &values(&aggregate));
-            let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let element = from_words(b, &types, &operands(&aggregate.values));
+            let now = operands(state);
             let next = self.layout.monoid.apply(b, &now, &element);
-            let next = self.step_if_lost_between(b, column, (&now, next), |b, _| {
+            let next = self.step_if_lost_between(b, column, &now, next, |b, _| {
                 let tile = b.mul(group, size);
                 (tile, b.add(tile, size))
             });
@@ -329,24 +331,8 @@ impl Ring<'_> {
     }
 }
 
-/// A message to be polled; one that is not wanted counts as present.
-fn entry(b: &mut Builder, index: Operand, words: u32, wanted: Operand, tag: Operand) -> PollEntry {
-    let missing = b.sub(tag, Operand::u32(1));
-    let start = b.select(wanted, missing, tag);
-    let values = (0..words).map(|_| b.var(Operand::u32(0))).collect();
-    let tags = (0..words).map(|_| b.var(start)).collect();
-    PollEntry { index, values, tags }
-}
-
-fn values(entry: &PollEntry) -> Fields {
-    entry.values.iter().map(|r| Operand::Reg(*r)).collect()
-}
-
 fn present(b: &mut Builder, entry: &PollEntry, tag: Operand) -> Operand {
-    entry.tags.iter().fold(Operand::bool(true), |all, own| {
-        let here = b.eq((*own).into(), tag);
-        b.and(all, here)
-    })
+    are_present(b, Operand::bool(true), &entry.tags, tag)
 }
 
 impl Wanted {

@@ -22,14 +22,13 @@ pub use parts::parts;
 pub use ring::HELPERS;
 
 use super::{LowerError, Strategy};
-use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
 use crate::block::point::Point;
 use crate::block::reads::used_fields;
 use crate::build::Builder;
 use crate::stage::{Refusal, Scan, Stage};
-use crate::tile::{Kernel, Memory, Operand};
+use crate::tile::{Kernel, Operand};
 use cells::{Cells, Streams};
 use oplus_dsl::ir::Axis;
 use parts::RowSums;
@@ -58,10 +57,10 @@ pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Columns) -> u32 {
     let Some(scan) = stage.scan().filter(|_| schedule.form == Form::Ring) else { return 0 };
-    let mut b = Builder::new("", 32);
-    let columns = Layout::declare(&mut b, stage, scan, schedule);
-    ring::Ring::declare(&mut b, &columns);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| {
+        let columns = Layout::declare(b, stage, scan, schedule);
+        ring::Ring::declare(b, &columns);
+    })
 }
 
 /// A stage laid over columns. Immutable while code is emitted.
@@ -89,30 +88,12 @@ impl<'s> Layout<'s> {
         Layout { stage, scan, schedule, monoid, args, streams, lane, len, width }
     }
 
-    fn pointer(&self, tensor: Tensor) -> Memory {
-        Memory::Global(self.args.pointer(tensor))
-    }
-
     fn vector(&self) -> u32 {
         self.schedule.vector
     }
 
-    fn reverse(&self) -> bool {
-        self.scan.reverse
-    }
-
-    /// Indices below n in the order of the scan.
-    fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
-        let reverse = self.reverse();
-        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
-    }
-
     fn point(&self) -> Point<'s> {
         Point::new(&self.stage.program, Some(self.scan.axis))
-    }
-
-    fn has_finals(&self) -> bool {
-        (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k))
     }
 
     /// The state of a column before the first row.

@@ -11,7 +11,7 @@ schedule! {
     Columns, "columns" {
         /// The axis along which lanes lie, an index into the stage's axes.
         lane: u32,
-        /// How time is divided.
+        /// The division of time.
         form: Form,
         /// Warps of a block (walk), or its scan warps (ring).
         warps: u32,
@@ -33,7 +33,7 @@ schedule! {
 }
 
 word! {
-    /// How the columns schedule divides time.
+    /// A way in which the columns schedule divides time.
     Form {
         /// A thread walks its columns from one end to the other.
         Walk = "walk",

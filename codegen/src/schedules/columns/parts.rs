@@ -68,9 +68,9 @@ impl RowSums {
                 let below = cells.row_exists(b, first, k as u32);
                 let guard = b.and(below, keeps);
                 let step = layout.args.stride(tensor, layout.scan.axis);
-                let step = b.mul(step, Operand::i64(k as i64));
+                let step = b.mul(step, k);
                 let at = b.add(origin, step);
-                b.store(layout.pointer(tensor), at, &[sum], Some(guard));
+                b.store(layout.args.memory(tensor), at, &[sum], Some(guard));
             }
         }
     }

@@ -22,16 +22,16 @@ impl Ring<'_> {
         let schedule = self.layout.schedule;
         let first = Operand::i32((schedule.warps + schedule.reduce_warps) as i32);
         let warp = b.sub(self.block.warp, first);
-        let thread = b.mul(warp, Operand::i32(32));
+        let thread = b.mul(warp, 32);
         let thread = b.add(thread, self.block.lane);
-        let leads = b.eq(thread, Operand::i32(0));
+        let leads = b.eq(thread, 0);
         b.loop_(|b| {
-            let again = b.ge(at.count.into(), Operand::i32(schedule.stages as i32));
+            let again = b.ge(at.count.into(), schedule.stages);
             b.if_(again, |b| b.wait(self.block.empty, at.ring.here()));
             b.if_(leads, |b| self.announce(b, ticket, at.count.into(), at.ring.stage.into()));
             b.push(Stmt::Barrier { id: BARRIER, threads: PRODUCERS * 32 });
             let tile = b.load1(Memory::Shared(self.block.stage_tile), at.ring.stage.into());
-            let ends = b.lt(tile, Operand::i32(0));
+            let ends = b.lt(tile, 0);
             b.if_(ends, |b| b.arrive(self.block.full, at.ring.stage.into()));
             b.break_if(ends);
             let place = self.tile(b, tile);
@@ -56,7 +56,7 @@ impl Ring<'_> {
             done,
             |b| {
                 for more in 1..LOOKERS {
-                    let count = b.add(count, Operand::i32(more as i32));
+                    let count = b.add(count, more);
                     self.block.announce(b, count, number);
                 }
                 self.block.retire(b, tile);
@@ -77,7 +77,7 @@ impl Ring<'_> {
         let whole = height / pass_rows;
         let chunk = (1..=PASSES).rev().find(|n| whole.is_multiple_of(*n)).unwrap_or(1);
         let step = Operand::i32((chunk * pass_rows) as i32);
-        b.for_(Operand::i32(0), Operand::i32((whole * pass_rows) as i32), step, |b, base| {
+        b.for_(Operand::i32(0), whole * pass_rows, step, |b, base| {
             let start = rows.further(b, base);
             for pass in 0..chunk {
                 let copy = self.copy_row(b, stream, &start, pass * pass_rows);
@@ -85,7 +85,7 @@ impl Ring<'_> {
             }
         });
         for pass in whole..passes {
-            let below = b.lt(rows.row, Operand::i32((height - pass * pass_rows) as i32));
+            let below = b.lt(rows.row, height - pass * pass_rows);
             let copy = self.copy_row(b, stream, &rows, pass * pass_rows);
             b.if_(below, |b| b.push(copy));
         }
@@ -96,22 +96,22 @@ impl Ring<'_> {
         let schedule = self.layout.schedule;
         let height = schedule.tile_rows() + stream.before + stream.after;
         let width = schedule.tile_columns() as i32;
-        let row = b.binary(Binary::Shr, thread, Operand::i32(schedule.lanes.trailing_zeros() as i32));
-        let column = b.binary(Binary::And, thread, Operand::i32(schedule.lanes as i32 - 1));
-        let column = b.mul(column, Operand::i32(schedule.vector as i32));
+        let row = b.binary(Binary::Shr, thread, schedule.lanes.trailing_zeros());
+        let column = b.binary(Binary::And, thread, schedule.lanes as i32 - 1);
+        let column = b.mul(column, schedule.vector);
         let [wide_row, wide_column] = [row, column].map(|x| b.convert(Ty::I64, x));
         let lane_index = b.add(tile.column, wide_column);
         let exists = b.lt(lane_index, self.layout.width);
         let time = b.add(tile.time, wide_row);
-        let time = b.sub(time, Operand::i64(i64::from(stream.before)));
+        let time = b.sub(time, stream.before);
         let (first, end) = self.existing(b, stream, time, exists);
         let tensor = Tensor::Param(stream.param);
         let mut indices = tile.outer.clone();
         indices.extend([(self.layout.lane, lane_index), (self.layout.scan.axis, time)]);
         let from = self.layout.args.offset(b, tensor, &indices);
         let stride = self.layout.args.stride(tensor, self.layout.scan.axis);
-        let to = b.mul(stage, Operand::i32(height as i32 * width));
-        let own = b.mul(row, Operand::i32(width));
+        let to = b.mul(stage, height as i32 * width);
+        let own = b.mul(row, width);
         let to = b.add(to, own);
         let to = b.add(to, column);
         Rows { row, first, end, from, stride, to, width }
@@ -120,12 +120,12 @@ impl Ring<'_> {
     /// Which rows from `time` on exist, as numbers of 32 bits: from the first one to before the end.
     fn existing(&self, b: &mut Builder, stream: &Stream, time: Operand, exists: Operand) -> (Option<Operand>, Operand) {
         let narrow = |b: &mut Builder, n: Operand| {
-            let n = b.binary(Binary::Min, n, Operand::i64(1 << 20));
+            let n = b.binary(Binary::Min, n, 1 << 20);
             b.convert(Ty::I32, n)
         };
         let first = (stream.before > 0).then(|| {
             let first = b.sub(Operand::i64(0), time);
-            let first = b.binary(Binary::Max, first, Operand::i64(0));
+            let first = b.binary(Binary::Max, first, 0);
             narrow(b, first)
         });
         let end = b.sub(self.layout.len, time);
@@ -141,10 +141,10 @@ impl Ring<'_> {
             let above = b.binary(Binary::Le, first, number);
             guard = b.and(guard, above);
         }
-        let further = b.mul(at.stride, Operand::i64(i64::from(rows)));
+        let further = b.mul(at.stride, rows);
         Stmt::CopyAsync {
             to: self.arrays[&stream.param],
-            to_index: b.add(at.to, Operand::i32(rows as i32 * at.width)),
+            to_index: b.add(at.to, rows as i32 * at.width),
             from: self.layout.args.pointer(Tensor::Param(stream.param)),
             from_index: b.add(at.from, further),
             elements: self.layout.schedule.vector,
@@ -173,7 +173,7 @@ impl Rows {
         let back = |b: &mut Builder, bound: Operand| b.sub(bound, rows);
         let wide = b.convert(Ty::I64, rows);
         let along = b.mul(self.stride, wide);
-        let down = b.mul(rows, Operand::i32(self.width));
+        let down = b.mul(rows, self.width);
         Rows {
             row: b.add(self.row, rows),
             first: self.first.map(|first| back(b, first)),

@@ -33,12 +33,8 @@ impl Ring<'_> {
     pub(super) fn each_column(&self, b: &mut Builder, mut body: impl FnMut(&mut Builder, Operand)) {
         let columns = self.layout.schedule.tile_columns();
         for batch in 0..columns.div_ceil(32) {
-            let column = b.add(self.block.lane, Operand::i32(32 * batch as i32));
-            let exists = if columns.is_multiple_of(32) {
-                Operand::bool(true)
-            } else {
-                b.lt(column, Operand::i32(columns as i32))
-            };
+            let column = b.add(self.block.lane, 32 * batch as i32);
+            let exists = if columns.is_multiple_of(32) { Operand::bool(true) } else { b.lt(column, columns) };
             b.if_(exists, |b| body(b, column));
         }
     }
@@ -46,10 +42,10 @@ impl Ring<'_> {
     /// Replaces a column's spans by their exclusive scan; gives the total.
     fn scan_spans(&self, b: &mut Builder, slot: Operand, column: Operand) -> Fields {
         let warps = self.layout.schedule.warps;
-        let entry = b.mul(slot, Operand::i32(warps as i32));
+        let entry = b.mul(slot, warps);
         let mut sum = self.layout.monoid.identity();
         for span in 0..warps {
-            let entry = b.add(entry, Operand::i32(span as i32));
+            let entry = b.add(entry, span);
             let base = self.slot_columns(b, entry);
             let index = b.add(base, column);
             let own = load_fields(b, &self.spans, index);

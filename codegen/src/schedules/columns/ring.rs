@@ -18,6 +18,7 @@
 use super::Layout;
 use super::cells::{Place, RingPlace};
 use crate::block::carry::{WarpAxis, words};
+use crate::block::messages::padded;
 use crate::block::persistent::{Arrivals, Persistent, SLOTS, shared_fields};
 use crate::build::Builder;
 use crate::schedules::Columns;
@@ -34,27 +35,22 @@ pub(super) const LOOKERS: u32 = 2;
 /// Warps besides those that scan and reduce.
 pub const HELPERS: u32 = PRODUCERS + 1 + LOOKERS;
 
-/// How many scans a stage has: points of the outer axes times groups of columns.
+/// The scans of a stage: points of the outer axes times groups of columns.
 pub(super) fn scans(schedule: &Columns, rows: u64, columns: u64) -> u64 {
     rows * columns.div_ceil(u64::from(schedule.tile_columns()))
 }
 
-/// How many tiles of time a scan has.
+/// The tiles of time of a scan.
 pub(super) fn time_tiles(schedule: &Columns, len: u64) -> u64 {
     len.div_ceil(u64::from(schedule.tile_rows()))
 }
 
-/// How many 64-bit message words a launch over that many scans of that many tiles needs.
+/// The 64-bit message words that a launch over that many scans of that many tiles needs.
 pub(super) fn message_words(stage: &Stage, schedule: &Columns, scans: u64, tiles: u64) -> u64 {
     let operator = stage.scan().map(|s| stage.program.operator(s.operator));
     let element = operator.map_or(0, |o| u64::from(padded(words(&o.fields.iter().map(|f| f.ty).collect::<Vec<_>>()))));
     let groups = tiles.div_ceil(u64::from(schedule.group)) + 1;
     scans * u64::from(schedule.tile_columns()) * element * (tiles + 2 * groups)
-}
-
-/// Messages of several words start at an even word.
-fn padded(words: u32) -> u32 {
-    if words > 1 { words.next_multiple_of(2) } else { words }
 }
 
 /// The kernel.
@@ -65,7 +61,7 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
     let mut bound = 0;
     let mut role = |b: &mut Builder, warps: u32| {
         bound += warps;
-        b.lt(ring.block.warp, Operand::i32(bound as i32))
+        b.lt(ring.block.warp, bound)
     };
     let scans = role(b, schedule.warps);
     let reduces = role(b, schedule.reduce_warps);
@@ -112,8 +108,7 @@ impl<'s> Ring<'s> {
     pub(super) fn declare(b: &mut Builder, layout: &'s Layout<'s>) -> Ring<'s> {
         let schedule = layout.schedule;
         let up = |b: &mut Builder, size: Operand, tile: u32| {
-            let up = b.add(size, Operand::i64(i64::from(tile) - 1));
-            let tiles = b.binary(Binary::Div, up, Operand::i64(i64::from(tile)));
+            let tiles = b.div_ceil(size, tile);
             b.convert(Ty::I32, tiles)
         };
         let time_tiles = up(b, layout.len, schedule.tile_rows());
@@ -155,17 +150,16 @@ impl<'s> Ring<'s> {
         let schedule = self.layout.schedule;
         let scan = b.binary(Binary::Rem, tile, self.scans);
         let order = b.binary(Binary::Div, tile, self.scans);
-        let row = b.binary(Binary::Div, scan, self.column_groups);
-        let group = b.binary(Binary::Rem, scan, self.column_groups);
-        let place = if self.layout.reverse() {
-            let last = b.sub(self.time_tiles, Operand::i32(1));
+        let [row, group] = b.div_rem(scan, self.column_groups);
+        let place = if self.layout.scan.reverse {
+            let last = b.sub(self.time_tiles, 1);
             b.sub(last, order)
         } else {
             order
         };
         let [place, group, row] = [place, group, row].map(|x| b.convert(Ty::I64, x));
-        let time = b.mul(place, Operand::i64(i64::from(schedule.tile_rows())));
-        let column = b.mul(group, Operand::i64(i64::from(schedule.tile_columns())));
+        let time = b.mul(place, schedule.tile_rows());
+        let column = b.mul(group, schedule.tile_columns());
         let outer = self.layout.args.indices(b, row, self.layout.stage.outer_axes().without(self.layout.lane));
         Tile { scan, order, time, column, outer }
     }
@@ -174,9 +168,9 @@ impl<'s> Ring<'s> {
     pub(super) fn place(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> (Place, RingPlace) {
         let schedule = self.layout.schedule;
         let warp_rows = (32 / schedule.lanes * schedule.steps) as i32;
-        let warp_row = b.mul(span, Operand::i32(warp_rows));
+        let warp_row = b.mul(span, warp_rows);
         let lane_time = self.lane_time(b);
-        let lane_row = b.mul(lane_time, Operand::i32(schedule.steps as i32));
+        let lane_row = b.mul(lane_time, schedule.steps);
         let row = b.add(warp_row, lane_row);
         let column = self.lane_column(b);
         let [wide_row, wide_column] = [row, column].map(|x| b.convert(Ty::I64, x));
@@ -189,39 +183,39 @@ impl<'s> Ring<'s> {
     /// The lane's position along time within its warp, `i32`.
     pub(super) fn lane_time(&self, b: &mut Builder) -> Operand {
         let shift = self.layout.schedule.lanes.trailing_zeros();
-        b.binary(Binary::Shr, self.block.lane, Operand::i32(shift as i32))
+        b.binary(Binary::Shr, self.block.lane, shift)
     }
 
     /// The lane's first column within the tile, `i32`.
     pub(super) fn lane_column(&self, b: &mut Builder) -> Operand {
         let schedule = self.layout.schedule;
-        let lane = b.binary(Binary::And, self.block.lane, Operand::i32(schedule.lanes as i32 - 1));
-        b.mul(lane, Operand::i32(schedule.vector as i32))
+        let lane = b.binary(Binary::And, self.block.lane, schedule.lanes as i32 - 1);
+        b.mul(lane, schedule.vector)
     }
 
     /// Time laid over the lanes of a warp.
     pub(super) fn time_lanes(&self, b: &mut Builder) -> WarpAxis {
         let lanes = self.layout.schedule.lanes;
-        WarpAxis { position: self.lane_time(b), count: 32 / lanes, stride: lanes, reverse: self.layout.reverse() }
+        WarpAxis { position: self.lane_time(b), count: 32 / lanes, stride: lanes, reverse: self.layout.scan.reverse }
     }
 
     /// Where the columns of a slot begin, `i32`.
     pub(super) fn slot_columns(&self, b: &mut Builder, slot: Operand) -> Operand {
-        b.mul(slot, Operand::i32(self.layout.schedule.tile_columns() as i32))
+        b.mul(slot, self.layout.schedule.tile_columns())
     }
 
     /// Where the columns of a span of a slot begin, spans in the order of the scan; `i32`.
     pub(super) fn span_columns(&self, b: &mut Builder, slot: Operand, span: Operand) -> Operand {
         let warps = self.layout.schedule.warps as i32;
-        let order = if self.layout.reverse() { b.sub(Operand::i32(warps - 1), span) } else { span };
-        let base = b.mul(slot, Operand::i32(warps));
+        let order = if self.layout.scan.reverse { b.sub(Operand::i32(warps - 1), span) } else { span };
+        let base = b.mul(slot, warps);
         let entry = b.add(base, order);
         self.slot_columns(b, entry)
     }
 
     /// The first message word of a column of a tile's aggregate, `i64`.
     pub(super) fn aggregate_message(&self, b: &mut Builder, scan: Operand, order: Operand, column: Operand) -> Operand {
-        self.message(b, Operand::i64(0), (scan, self.time_tiles), order, column)
+        self.message(b, Operand::i64(0), scan, self.time_tiles, order, column)
     }
 
     /// The first message word of a column of a group's aggregate, `i64`.
@@ -229,7 +223,7 @@ impl<'s> Ring<'s> {
         let [scans, tiles] = [self.scans, self.time_tiles].map(|x| b.convert(Ty::I64, x));
         let region = b.mul(scans, tiles);
         let groups = self.groups(b);
-        self.message(b, region, (scan, groups), group, column)
+        self.message(b, region, scan, groups, group, column)
     }
 
     /// The first message word of a column of the state before a group, `i64`.
@@ -238,7 +232,7 @@ impl<'s> Ring<'s> {
         let [scans, tiles, wide] = [self.scans, self.time_tiles, groups].map(|x| b.convert(Ty::I64, x));
         let each = b.add(tiles, wide);
         let region = b.mul(scans, each);
-        self.message(b, region, (scan, groups), group, column)
+        self.message(b, region, scan, groups, group, column)
     }
 
     /// Message words from one tile or group to the next.
@@ -249,8 +243,8 @@ impl<'s> Ring<'s> {
     /// Groups of a scan and one more, `i32`.
     fn groups(&self, b: &mut Builder) -> Operand {
         let group = self.layout.schedule.group as i32;
-        let up = b.add(self.time_tiles, Operand::i32(2 * group - 1));
-        b.binary(Binary::Div, up, Operand::i32(group))
+        let up = b.add(self.time_tiles, 2 * group - 1);
+        b.binary(Binary::Div, up, group)
     }
 
     /// Word of a column of entry `entry` of scan `scan`, each scan having `entries`, after `region` entries.
@@ -258,7 +252,8 @@ impl<'s> Ring<'s> {
         &self,
         b: &mut Builder,
         region: Operand,
-        (scan, entries): (Operand, Operand),
+        scan: Operand,
+        entries: Operand,
         entry: Operand,
         column: Operand,
     ) -> Operand {
@@ -266,8 +261,8 @@ impl<'s> Ring<'s> {
         let before = b.mul(scan, entries);
         let number = b.add(before, entry);
         let number = b.add(region, number);
-        let columns = b.mul(number, Operand::i64(i64::from(self.layout.schedule.tile_columns())));
+        let columns = b.mul(number, self.layout.schedule.tile_columns());
         let place = b.add(columns, column);
-        b.mul(place, Operand::i64(i64::from(padded(self.words))))
+        b.mul(place, padded(self.words))
     }
 }

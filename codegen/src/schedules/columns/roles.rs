@@ -9,7 +9,7 @@ use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
 use crate::block::ring::RingStage;
 use crate::block::steps::Steps;
-use crate::build::Builder;
+use crate::build::{Builder, operands};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
@@ -22,7 +22,7 @@ impl Ring<'_> {
         self.block.reduce_tiles(b, schedule.warps, |b, tile, own, (stage, slot)| {
             let place = self.tile(b, tile);
             let step = Operand::i32(schedule.reduce_warps as i32);
-            b.for_(own, Operand::i32(schedule.warps as i32), step, |b, span| {
+            b.for_(own, schedule.warps, step, |b, span| {
                 self.reduce_span(b, &place, span, stage, slot);
             });
         });
@@ -34,11 +34,11 @@ impl Ring<'_> {
         let (_, _, totals) = self.thread_totals(b, &cells);
         let lanes = self.time_lanes(b);
         let totals: Vec<Fields> = totals.into_iter().map(|t| self.layout.monoid.warp_reduce(b, t, &lanes)).collect();
-        let first = b.eq(lanes.position, Operand::i32(0));
+        let first = b.eq(lanes.position, 0);
         let base = self.span_columns(b, slot, span);
         b.if_(first, |b| {
             for (v, total) in totals.iter().enumerate() {
-                let column = b.add(ring.column, Operand::i32(v as i32));
+                let column = b.add(ring.column, v);
                 let index = b.add(base, column);
                 store_fields(b, &self.spans, index, total);
             }
@@ -56,7 +56,7 @@ impl Ring<'_> {
         }
         let totals = (0..layout.vector() as usize).map(|v| {
             let column: Vec<Fields> =
-                layout.in_order(layout.schedule.steps).map(|row| elements[row as usize][v].clone()).collect();
+                layout.scan.in_order(layout.schedule.steps).map(|row| elements[row as usize][v].clone()).collect();
             layout.monoid.fold(b, &column)
         });
         let totals = totals.collect();
@@ -84,7 +84,7 @@ impl Ring<'_> {
         let slot = slot.index;
         let mut states = vec![];
         for (v, prefix) in prefixes.iter().enumerate() {
-            let column = b.add(ring.column, Operand::i32(v as i32));
+            let column = b.add(ring.column, v);
             let base = self.slot_columns(b, slot);
             let index = b.add(base, column);
             let carry = load_fields(b, &self.carry, index);
@@ -96,7 +96,7 @@ impl Ring<'_> {
         }
         let mut states = self.found_again(b, slot, states);
         let mut sums = RowSums::new(layout);
-        for row in layout.in_order(layout.schedule.steps) {
+        for row in layout.scan.in_order(layout.schedule.steps) {
             let r = row as usize;
             states = layout.step(b, &cells, row, &mut points[r], &elements[r], (states, &mut sums));
         }
@@ -112,14 +112,14 @@ impl Ring<'_> {
         if all == Operand::bool(true) {
             return states;
         }
-        let states: Vec<Vec<Reg>> = states.iter().map(|state| state.iter().map(|x| b.var(*x)).collect()).collect();
+        let states: Vec<Vec<Reg>> = states.iter().map(|state| b.vars(state)).collect();
         let lost = b.unary(Unary::Not, all);
         b.if_(lost, |b| {
-            b.for_(Operand::i32(0), Operand::i32(states.len() as i32), Operand::i32(1), |b, v| {
+            b.for_(Operand::i32(0), states.len(), 1, |b, v| {
                 self.find_column(b, slot, v, &states);
             });
         });
-        states.iter().map(|state| state.iter().map(|r| Operand::Reg(*r)).collect()).collect()
+        states.iter().map(|state| operands(state)).collect()
     }
 
     /// The state before a thread's rows in its column number `v` (`i32`), by steps if it is lost.
@@ -130,10 +130,10 @@ impl Ring<'_> {
         let base = self.slot_columns(b, slot);
         let index = b.add(base, column);
         let carry = load_fields(b, &self.carry, index);
-        let own = |b: &mut Builder, k: usize| b.eq(v, Operand::i32(k as i32));
+        let own = |b: &mut Builder, k: usize| b.eq(v, k);
         let mut found = Operand::bool(true);
         for (k, state) in states.iter().enumerate() {
-            let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let state = operands(state);
             let (own, there) = (own(b, k), self.layout.monoid.are_states(b, &state));
             let other = b.unary(Unary::Not, own);
             let there = b.binary(Binary::Or, other, there);
@@ -143,11 +143,11 @@ impl Ring<'_> {
         let was = self.layout.monoid.has_states(b, &carry);
         let lost = b.and(lost, was);
         b.if_(lost, |b| {
-            let stepped: Vec<Reg> = carry.into_iter().map(|x| b.var(x)).collect();
+            let stepped = b.vars(&carry);
             let (place, _) = self.place(b, &tile, self.block.warp, Operand::i32(0));
-            let behind = b.add(place.time, Operand::i64(i64::from(self.layout.schedule.steps)));
-            let tile_end = b.add(tile.time, Operand::i64(i64::from(self.layout.schedule.tile_rows())));
-            let range = if self.layout.reverse() { (behind, tile_end) } else { (tile.time, place.time) };
+            let behind = b.add(place.time, self.layout.schedule.steps);
+            let tile_end = b.add(tile.time, self.layout.schedule.tile_rows());
+            let range = if self.layout.scan.reverse { (behind, tile_end) } else { (tile.time, place.time) };
             self.steps(b, &tile, column).walk(b, &stepped, range, |_, _| Operand::bool(false));
             for (k, state) in states.iter().enumerate() {
                 let own = own(b, k);

@@ -9,6 +9,7 @@ use crate::schedules::error::LowerError;
 use crate::schedules::misfit::{Misfit, Wanted};
 use crate::schedules::picture::{Carry, Picture};
 use crate::schedules::problem::Problem;
+use crate::schedules::shape::rows_and_length;
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
@@ -115,8 +116,7 @@ impl Strategy for Columns {
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {
-        let columns: i64 = stage.outer_axes().iter().map(|a| sizes[a.0 as usize]).product();
-        let length = stage.axis().map_or(1, |a| sizes[a.0 as usize]);
+        let (columns, length) = rows_and_length(stage, sizes);
         let what =
             format!("{} along {} of {length}", counted(columns, "column"), stage.program.axis_name(Axis(self.lane)));
         match self.form {

@@ -6,10 +6,10 @@ use super::Layout;
 use super::cells::{Cells, Place};
 use super::parts::RowSums;
 use crate::block::carry::assign;
-use crate::build::Builder;
+use crate::build::{Builder, operands};
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::Axis;
 
 /// A block for every group of columns (fastest) and every point of the other outer axes.
 pub(super) fn lower(b: &mut Builder, layout: &Layout) {
@@ -18,7 +18,7 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
         let cells = Cells::without_rows(b, layout, walk.place(Operand::i64(0)), layout.vector());
         (0..layout.vector()).map(|v| layout.initial(b, &cells, v)).collect::<Vec<_>>()
     };
-    let states: Vec<Vec<_>> = initial.iter().map(|state| state.iter().map(|x| b.var(*x)).collect()).collect();
+    let states: Vec<Vec<_>> = initial.iter().map(|state| b.vars(state)).collect();
     let ahead = (layout.schedule.stages > 0).then(|| {
         let time = walk.time(b, Operand::i64(0));
         Cells::load(b, layout, walk.place(time), None, true).keep(b)
@@ -36,10 +36,9 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
                 cells
             }
         };
-        let mut now: Vec<Vec<Operand>> =
-            states.iter().map(|state| state.iter().map(|r| Operand::Reg(*r)).collect()).collect();
+        let mut now: Vec<Vec<Operand>> = states.iter().map(|state| operands(state)).collect();
         let mut sums = RowSums::new(layout);
-        for row in layout.in_order(layout.schedule.steps) {
+        for row in layout.scan.in_order(layout.schedule.steps) {
             let mut points: Vec<_> = (0..layout.vector()).map(|_| layout.point()).collect();
             let elements = layout.elements(b, &cells, row, &mut points);
             now = layout.step(b, &cells, row, &mut points, &elements, (now, &mut sums));
@@ -47,10 +46,10 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
         sums.store(b, layout, &cells, &walk.place(time), walk.part);
         assign(b, &states.concat(), &now.concat());
     });
-    if layout.has_finals() {
+    if layout.stage.has_finals() {
         let cells = Cells::without_rows(b, layout, walk.place(Operand::i64(0)), layout.vector());
         for (v, state) in states.iter().enumerate() {
-            let state: Vec<Operand> = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let state = operands(state);
             cells.store_finals(b, v as u32, &state);
         }
     }
@@ -73,15 +72,13 @@ impl<'k, 's> Walk<'k, 's> {
         let [block, thread, warp] = [Special::Block, Special::Thread, Special::Warp].map(|s| b.special(s));
         let [block, thread, warp] = [block, thread, warp].map(|x| b.convert(Ty::I64, x));
         let span = i64::from(schedule.threads() * schedule.vector);
-        let up = b.add(layout.width, Operand::i64(span - 1));
-        let groups = b.binary(Binary::Div, up, Operand::i64(span));
-        let row = b.binary(Binary::Div, block, groups);
-        let group = b.binary(Binary::Rem, block, groups);
-        let first = b.mul(group, Operand::i64(i64::from(schedule.threads())));
+        let groups = b.div_ceil(layout.width, span);
+        let [row, group] = b.div_rem(block, groups);
+        let first = b.mul(group, schedule.threads());
         let column = b.add(first, thread);
-        let column = b.mul(column, Operand::i64(i64::from(schedule.vector)));
+        let column = b.mul(column, schedule.vector);
         let outer = layout.args.indices(b, row, layout.stage.outer_axes().without(layout.lane));
-        let first = b.mul(group, Operand::i64(i64::from(schedule.warps)));
+        let first = b.mul(group, schedule.warps);
         let part = b.add(first, warp);
         Walk { layout, column, outer, part }
     }
@@ -92,16 +89,15 @@ impl<'k, 's> Walk<'k, 's> {
 
     /// The first row of the chunk that is `start` rows on in the order of the scan; one without rows beyond the last chunk.
     fn time(&self, b: &mut Builder, start: Operand) -> Operand {
-        if !self.layout.reverse() {
+        if !self.layout.scan.reverse {
             return start;
         }
         let steps = i64::from(self.layout.schedule.steps);
-        let up = b.add(self.layout.len, Operand::i64(steps - 1));
-        let chunks = b.binary(Binary::Div, up, Operand::i64(steps));
-        let total = b.mul(chunks, Operand::i64(steps));
+        let chunks = b.div_ceil(self.layout.len, steps);
+        let total = b.mul(chunks, steps);
         let end = b.sub(total, start);
-        let first = b.sub(end, Operand::i64(steps));
-        let exists = b.ge(first, Operand::i64(0));
+        let first = b.sub(end, steps);
+        let exists = b.ge(first, 0);
         b.select(exists, first, self.layout.len)
     }
 }

@@ -29,10 +29,7 @@ impl BlockRows {
     pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, form: &Pairwise, schedule: &Flash) -> BlockRows {
         let block = b.special(Special::Block);
         let outer = outer_axes(form);
-        let rows = Operand::i64(i64::from(schedule.rows()));
-        let size = args.size(form.row);
-        let up = b.add(size, Operand::i64(i64::from(schedule.rows()) - 1));
-        let tiles = b.binary(Binary::Div, up, rows);
+        let tiles = b.div_ceil(args.size(form.row), schedule.rows());
         let mut block = b.convert(Ty::I64, block);
         let mut part = None;
         if let Some(axis) = stage.part_axis {
@@ -46,11 +43,11 @@ impl BlockRows {
         } else {
             let points = args.rows(b, outer);
             let (point, order) = in_sections(b, block, points, tiles);
-            let last = b.sub(tiles, Operand::i64(1));
+            let last = b.sub(tiles, 1);
             let descending = form.limits.iter().any(|limit| limit.above);
             (point, if descending { b.sub(last, order) } else { order })
         };
-        let first = b.mul(tile, rows);
+        let first = b.mul(tile, schedule.rows());
         let first_row = b.convert(Ty::I32, first);
         let mut outer = args.indices(b, point, outer);
         outer.extend(part);
@@ -65,11 +62,11 @@ fn in_sections(b: &mut Builder, block: Operand, points: Operand, each: Operand) 
     let [block, points, each] = [block, points, each].map(|x| b.convert(Ty::I32, x));
     let section = Operand::i32(SECTION);
     let of_section = b.mul(each, section);
-    let [number, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, of_section));
+    let [number, within] = b.div_rem(block, of_section);
     let before = b.mul(number, section);
     let left = b.sub(points, before);
     let here = b.binary(Binary::Min, left, section);
-    let [order, own] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, within, here));
+    let [order, own] = b.div_rem(within, here);
     let point = b.add(before, own);
     (b.convert(Ty::I64, point), b.convert(Ty::I64, order))
 }

@@ -56,7 +56,7 @@ impl FlashKernel<'_> {
     fn store_row(&self, b: &mut Builder, values: &mut Values, row: u32, output: usize) {
         let value = self.stage.program.outputs[output].value;
         let value = values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
-        let first = b.eq(self.member, Operand::i32(0));
+        let first = b.eq(self.fragment.member, 0);
         let index = values.row(row);
         let guard = b.and(index.exists, first);
         let offset = self.offset(b, output, index.at);
@@ -78,7 +78,7 @@ impl FlashKernel<'_> {
         let (stride, size) = (self.args.stride(tensor, axis), self.args.size(axis));
         let value = self.stage.program.outputs[output].value;
         let memory = Memory::Global(self.args.pointer(tensor));
-        let twice = b.mul(self.member, Operand::i32(2));
+        let twice = self.fragment.column(b);
         let twice = b.convert(Ty::I64, twice);
         // Where registers are scarce, the thread's own coordinate belongs to the origin: what is added to that is part of
         // the access.
@@ -91,7 +91,7 @@ impl FlashKernel<'_> {
             let index = values.row(row);
             let mut two = vec![];
             for c in 0..2 {
-                let at = b.add(twice, Operand::i64(i64::from(block * COLUMNS + c)));
+                let at = b.add(twice, block * COLUMNS + c);
                 let inside = if self.schedule.padded { b.lt(at, size) } else { Operand::bool(true) };
                 let exists = b.and(index.exists, inside);
                 values.set_inner(c, axis, Index { at, exists });

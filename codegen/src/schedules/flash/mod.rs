@@ -49,12 +49,13 @@ use crate::block::args::Args;
 use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows, right_rows};
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::target::WARP;
-use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use block_rows::BlockRows;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -85,12 +86,10 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
     let Ok(form) = stage.kind().pairwise() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    FlashKernel::declare(&mut b, stage, form, schedule);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(FlashKernel::declare(b, stage, form, schedule)))
 }
 
-/// How many rows and columns a thread has in a tile; each has a number.
+/// The rows and columns that a thread has in a tile; each has a number.
 #[derive(Clone, Copy)]
 struct ThreadTile {
     /// Rows: 2h' + h is row g + 8h of the warp's block h'.
@@ -118,12 +117,8 @@ struct FlashKernel<'s> {
     flags: SharedId,
     /// The sums of payloads that stand in shared memory.
     shared_sums: Vec<Option<SharedId>>,
-    thread: Operand,
-    warp: Operand,
-    lane: Operand,
-    /// lane / 4 and lane mod 4.
-    group: Operand,
-    member: Operand,
+    thread: Thread,
+    fragment: FragmentPlace,
     /// The index along every axis of pairs but those of rows and columns.
     outer: Vec<(Axis, Operand)>,
     /// The block's first row, `i32`.
@@ -160,8 +155,8 @@ impl<'s> FlashKernel<'s> {
             return None;
         }
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let thread = Thread::of(b);
+        let fragment = FragmentPlace::of(b, thread.lane);
         let BlockRows { outer, first_row, part } = BlockRows::of(b, stage, &args, form, schedule);
         let mut kernel = FlashKernel {
             stage,
@@ -176,10 +171,7 @@ impl<'s> FlashKernel<'s> {
             flags: ends,
             shared_sums: vec![],
             thread,
-            warp,
-            lane,
-            group,
-            member,
+            fragment,
             outer,
             first_row,
             part,
@@ -213,13 +205,12 @@ impl<'s> FlashKernel<'s> {
     /// The kernel with rematerialised coordinates of block and thread where registers are scarce; else as it is.
     fn rematerialised(&self, b: &mut Builder) -> Self {
         let Some(rematerialiser) = self.rematerialiser else { return self.clone() };
-        let thread = rematerialiser.of(b, self.thread);
-        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let thread = self.thread.rematerialised(b, rematerialiser);
+        let fragment = FragmentPlace::of(b, thread.lane);
         let outer = rematerialiser.outer(b, &self.outer);
         let first_row = rematerialiser.read(b, self.outer.len());
         let first_row = b.convert(Ty::I32, first_row);
-        FlashKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
+        FlashKernel { thread, fragment, outer, first_row, ..self.clone() }
     }
 
     fn thread_tile(&self) -> ThreadTile {
@@ -243,7 +234,7 @@ impl<'s> FlashKernel<'s> {
 
     /// The lanes of a tile as a left factor.
     fn left_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let (row, half) = left_rows(b, self.lane);
+        let (row, half) = left_rows(b, self.thread.lane);
         let first = self.first_row_of_warp(b);
         let row = b.add(row, first);
         tile.lanes(b, row, half)
@@ -253,10 +244,10 @@ impl<'s> FlashKernel<'s> {
     fn first_row_of_warp(&self, b: &mut Builder) -> Operand {
         let Flash { repeat, unit, .. } = *self.schedule;
         match unit {
-            Unit::Warp => b.mul(self.warp, Operand::i32((ROWS * repeat) as i32)),
+            Unit::Warp => b.mul(self.thread.warp, ROWS * repeat),
             Unit::Warpgroup => {
-                let own = b.binary(Binary::Rem, self.warp, Operand::i32(4));
-                let own = b.mul(own, Operand::i32(ROWS as i32));
+                let own = b.binary(Binary::Rem, self.thread.warp, 4);
+                let own = b.mul(own, ROWS);
                 let first = self.first_row_of_group(b);
                 b.add(first, own)
             }
@@ -265,8 +256,8 @@ impl<'s> FlashKernel<'s> {
 
     /// The first row of the warpgroup in the block's tiles.
     fn first_row_of_group(&self, b: &mut Builder) -> Operand {
-        let group = b.binary(Binary::Div, self.warp, Operand::i32(4));
-        b.mul(group, Operand::i32((4 * ROWS * self.schedule.repeat) as i32))
+        let group = b.binary(Binary::Div, self.thread.warp, 4);
+        b.mul(group, 4 * ROWS * self.schedule.repeat)
     }
 
     /// The distance in rows from one block of 16 rows of a warp to its next.
@@ -278,7 +269,7 @@ impl<'s> FlashKernel<'s> {
     }
 
     fn right_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         tile.lanes(b, row, half)
     }
 
@@ -286,12 +277,12 @@ impl<'s> FlashKernel<'s> {
     fn payload_lanes(&self, b: &mut Builder, leaf: Option<u32>) -> Vec<Lanes> {
         let Some(tile) = leaf.map(|param| self.column_tile(param)) else { return vec![] };
         if tile.elem != Elem::F32 {
-            let (row, half) = left_rows(b, self.lane);
+            let (row, half) = left_rows(b, self.thread.lane);
             return vec![tile.lanes(b, row, half)];
         }
-        let half = b.binary(Binary::Div, self.group, Operand::i32(4));
-        let twice = b.mul(self.member, Operand::i32(2));
-        let next = b.add(twice, Operand::i32(1));
+        let half = b.binary(Binary::Div, self.fragment.group, 4);
+        let twice = self.fragment.column(b);
+        let next = b.add(twice, 1);
         [twice, next].map(|row| tile.lanes(b, row, half)).to_vec()
     }
 }

@@ -15,10 +15,10 @@ use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Op, Value};
+use oplus_dsl::ir::{Op, Value};
 use oplus_dsl::walk::any;
 
-/// How the threads share the columns of a tile.
+/// The threads' shares of the columns of a tile.
 #[derive(Clone, Copy)]
 struct Shares {
     /// Threads that look through one column.
@@ -79,7 +79,7 @@ impl FlashKernel<'_> {
         b.barrier();
         for (k, param) in params.iter().enumerate() {
             let tile = self.column_tile(*param);
-            let start = b.mul(stage, Operand::i32(tile.len() as i32));
+            let start = b.mul(stage, tile.len());
             self.look_through(b, tile, start, k as u32);
         }
         self.fence(b);
@@ -90,11 +90,11 @@ impl FlashKernel<'_> {
     /// Looks through the thread's shares of a tile. The loops are not unrolled, as sums fill the registers.
     fn look_through(&self, b: &mut Builder, tile: &Tile, start: Operand, number: u32) {
         let Shares { each, count } = self.shares();
-        b.for_(self.thread, Operand::i32(count as i32), Operand::i32(self.schedule.threads() as i32), |b, share| {
-            let [column, first] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, share, Operand::i32(each as i32)));
+        b.for_(self.thread.number, count, self.schedule.threads(), |b, share| {
+            let [column, first] = b.div_rem(share, each);
             let non_finite = self.clean(b, tile, start, column, first);
             let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));
-            let at = b.add(share, Operand::i32((number * count) as i32));
+            let at = b.add(share, number * count);
             b.store(Memory::Shared(self.flags), at, &[flag], None);
         });
     }
@@ -104,7 +104,7 @@ impl FlashKernel<'_> {
         let memory = Memory::Shared(tile.array);
         let pieces = |b: &mut Builder, each: &mut dyn FnMut(&mut Builder, Operand, Vec<Operand>)| {
             let step = Operand::i32(self.shares().each as i32);
-            b.for_(first, Operand::i32(tile.pieces() as i32), step, |b, piece| {
+            b.for_(first, tile.pieces(), step, |b, piece| {
                 let place = tile.piece_index(b, column, piece);
                 let at = b.add(place, start);
                 let piece = b.load(memory, at, tile.piece(), None, zero(Ty::F32));
@@ -138,11 +138,11 @@ impl FlashKernel<'_> {
         let count = self.shares().count;
         let mut none = Operand::bool(true);
         for first in (0..count).step_by(32) {
-            let share = b.add(self.lane, Operand::i32(first as i32));
-            let exists = b.lt(share, Operand::i32(count as i32));
-            let at = b.add(share, Operand::i32((number * count) as i32));
+            let share = b.add(self.thread.lane, first);
+            let exists = b.lt(share, count);
+            let at = b.add(share, number * count);
             let flag = b.load(Memory::Shared(self.flags), at, 1, Some(exists), Operand::i32(0))[0];
-            let clear = b.eq(flag, Operand::i32(0));
+            let clear = b.eq(flag, 0);
             none = b.and(none, clear);
         }
         let none = b.all(none);
@@ -163,15 +163,15 @@ impl FlashKernel<'_> {
     /// Adds the columns with non-finite elements, by the flags of the parameter of that number.
     fn put_back_columns(&self, b: &mut Builder, walk: &Walk, hidden: &HiddenPayload, first: Operand) {
         let Shares { each, count } = self.shares();
-        b.for_(Operand::i32(0), Operand::i32(self.schedule.columns as i32), Operand::i32(1), |b, column| {
-            let own = b.mul(column, Operand::i32(each as i32));
-            let own = b.add(own, Operand::i32((hidden.number * count) as i32));
+        b.for_(Operand::i32(0), self.schedule.columns, 1, |b, column| {
+            let own = b.mul(column, each);
+            let own = b.add(own, hidden.number * count);
             let flags = (0..each).fold(Operand::i32(0), |all, k| {
-                let at = b.add(own, Operand::i32(k as i32));
+                let at = b.add(own, k);
                 let flag = b.load1(Memory::Shared(self.flags), at);
                 b.add(all, flag)
             });
-            let flagged = b.ne(flags, Operand::i32(0));
+            let flagged = b.ne(flags, 0);
             b.if_(flagged, |b| {
                 let at = b.add(first, column);
                 self.add_column(b, walk, hidden, at);
@@ -199,9 +199,9 @@ impl FlashKernel<'_> {
         let of_column = b.mul(at, self.args.stride(tensor, self.form.column));
         let origin = tile.origin(b, walk.source);
         let origin = b.add(origin, of_column);
-        let twice = b.mul(self.member, Operand::i32(2));
+        let twice = self.fragment.column(b);
         for (block, c) in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {
-            let column = b.add(twice, Operand::i32((block * COLUMNS + c) as i32));
+            let column = b.add(twice, block * COLUMNS + c);
             let addend = self.addend(b, payload, tile, origin, column);
             for (row, counts) in counts.iter().enumerate() {
                 let more = b.select(*counts, addend, zero(Ty::F32));

@@ -60,7 +60,7 @@ impl FlashKernel<'_> {
         let zero = Operand::i32(0);
         let mut grid = vec![];
         for k in 0..self.schedule.repeat {
-            let row = b.add(first, Operand::i32((k * self.row_step()) as i32));
+            let row = b.add(first, k * self.row_step());
             let step = |b: &mut Builder, sixteen: u32| {
                 (Left::Shared(left.panels(b, zero, row, sixteen)), right.panels(b, start, zero, sixteen))
             };

@@ -47,7 +47,7 @@ pub(super) struct SharedSums {
 impl SharedSums {
     /// The index of a thread's sums in a block.
     fn index(&self, b: &mut Builder, block: u32) -> Operand {
-        b.add(self.first, Operand::i32((block * self.block) as i32))
+        b.add(self.first, block * self.block)
     }
 
     /// Adds numbers to the sums of a block, which are first multiplied with `shrink`, if it is given.
@@ -87,7 +87,7 @@ impl BlockSums {
             BlockSums::Registers(blocks) => blocks[block as usize][number as usize].into(),
             BlockSums::Shared(sums) => {
                 let index = sums.index(b, block);
-                let index = b.add(index, Operand::i32(number as i32));
+                let index = b.add(index, number);
                 b.load1(Memory::Shared(sums.array), index)
             }
         }
@@ -102,7 +102,7 @@ impl BlockSums {
             BlockSums::Registers(blocks) => b.assign(blocks[block as usize][number as usize], sum),
             BlockSums::Shared(sums) => {
                 let index = sums.index(b, block);
-                let index = b.add(index, Operand::i32(number as i32));
+                let index = b.add(index, number);
                 b.store(Memory::Shared(sums.array), index, &[sum], None);
             }
         }
@@ -137,7 +137,7 @@ impl FlashKernel<'_> {
         let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
         let gauged = self.form.gauge.is_some();
         let maximum = (0..thread_tile.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
-        let first = b.mul(self.thread, Operand::i32(4));
+        let first = b.mul(self.thread.number, 4);
         let payloads = self.form.payloads.iter().zip(&self.shared_sums).map(|(p, array)| match (p.leaf, *array) {
             (Some((param, _)), array) => {
                 let blocks = self.blocks_of_rows(param) * self.schedule.repeat;

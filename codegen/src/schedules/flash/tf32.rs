@@ -10,7 +10,7 @@ use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// How many blocks of sums are multiplied at once: as many as registers have room for.
+/// Blocks of sums that are multiplied at once: as many as registers have room for.
 const BLOCKS_AT_ONCE: usize = 16;
 
 impl FlashKernel<'_> {
@@ -27,7 +27,7 @@ impl FlashKernel<'_> {
         shrink: &[Operand],
         start: Operand,
     ) {
-        let within = b.binary(Binary::Rem, self.group, Operand::i32(4));
+        let within = b.binary(Binary::Rem, self.fragment.group, 4);
         let start = b.add(start, within);
         let blocks: Vec<u32> = (0..tile.depth / COLUMNS).collect();
         for (k, weights) in weights.iter().enumerate() {

@@ -51,7 +51,7 @@ impl Vector {
         first: Operand,
         stage: Operand,
     ) {
-        let start = b.mul(stage, Operand::i32(self.columns as i32));
+        let start = b.mul(stage, self.columns);
         let size = b.convert(Ty::I32, source.args.size(column));
         let left = b.sub(size, first);
         let stride = source.args.stride(Tensor::Param(self.param), column);
@@ -59,9 +59,9 @@ impl Vector {
         let of_first = b.mul(first, stride);
         let origin = b.add(origin, of_first);
         for from in (0..self.columns).step_by(source.threads as usize) {
-            let number = b.add(source.thread, Operand::i32(from as i32));
+            let number = b.add(source.thread, from);
             if self.columns - from < source.threads {
-                let inside = b.lt(number, Operand::i32(self.columns as i32));
+                let inside = b.lt(number, self.columns);
                 b.if_(inside, |b| self.copy(b, source, origin, stride, left, start, number));
             } else {
                 self.copy(b, source, origin, stride, left, start, number);

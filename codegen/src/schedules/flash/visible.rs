@@ -54,7 +54,7 @@ impl Tiles {
 
     /// The iterations of one of several parts, which differ in length by one iteration at most.
     fn of_part(self, b: &mut Builder, part: Operand, parts: Operand) -> Tiles {
-        let [each, more] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.count, parts));
+        let [each, more] = b.div_rem(self.count, parts);
         let whole = b.mul(part, each);
         let longer = b.binary(Binary::Min, part, more);
         let before = b.add(whole, longer);
@@ -62,7 +62,7 @@ impl Tiles {
         let one = b.select(is_longer, Operand::i32(1), Operand::i32(0));
         let count = b.add(each, one);
         let partial = b.sub(self.tail, before);
-        let partial = b.binary(Binary::Max, partial, Operand::i32(0));
+        let partial = b.binary(Binary::Max, partial, 0);
         let partial = b.binary(Binary::Min, partial, count);
         Tiles { before, partial, count, ..self }
     }
@@ -81,7 +81,7 @@ impl FlashKernel<'_> {
                     if *negated { b.sub(sum, term) } else { b.add(sum, term) }
                 });
                 // Within the axis a bound fits 32 bits.
-                let bound = b.binary(Binary::Max, bound, Operand::i64(0));
+                let bound = b.binary(Binary::Max, bound, 0);
                 let bound = b.binary(Binary::Min, bound, self.args.size(self.form.column));
                 let bound = b.convert(Ty::I32, bound);
                 if limit.above {
@@ -100,7 +100,7 @@ impl FlashKernel<'_> {
         let (some, all) = self.some_and_all(b, values, ranges);
         let width = Operand::i32(self.schedule.columns as i32);
         let up = |b: &mut Builder, x| {
-            let more = b.add(x, Operand::i32(self.schedule.columns as i32 - 1));
+            let more = b.add(x, self.schedule.columns as i32 - 1);
             b.binary(Binary::Div, more, width)
         };
         let first = b.binary(Binary::Div, some.from, width);
@@ -151,8 +151,8 @@ impl FlashKernel<'_> {
                 let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
                 end = b.binary(WIDEST[k], end, other);
             }
-            let at = b.add(self.warp, Operand::i32(k as i32 * warps));
-            let first = b.eq(self.lane, Operand::i32(0));
+            let at = b.add(self.thread.warp, k as i32 * warps);
+            let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));
         }
         b.barrier();
@@ -168,5 +168,5 @@ impl FlashKernel<'_> {
     }
 }
 
-/// How the ends of ranges are joined: the union's, then the intersection's.
+/// The operations that join the ends of ranges: those of the union, then those of the intersection.
 const WIDEST: [Binary; 4] = [Binary::Min, Binary::Max, Binary::Max, Binary::Min];

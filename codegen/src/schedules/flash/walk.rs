@@ -43,7 +43,7 @@ impl FlashKernel<'_> {
             args: &self.args,
             outer: &self.outer,
             threads: self.schedule.threads(),
-            thread: self.thread,
+            thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
@@ -99,7 +99,7 @@ impl FlashKernel<'_> {
 
     /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
-        let first = b.eq(self.thread, Operand::i32(0));
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             if let Some(rematerialiser) = self.rematerialiser {
                 let first_row = b.convert(Ty::I64, self.first_row);
@@ -134,13 +134,11 @@ impl FlashKernel<'_> {
     /// Sets the indices of the thread's rows.
     fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         let of_warp = self.first_row_of_warp(b);
-        let own = b.add(of_warp, self.group);
+        let own = b.add(of_warp, self.fragment.group);
         let first = b.add(self.first_row, own);
         for row in 0..thread_tile.rows {
-            let at = b.add(first, Operand::i32((row / 2 * self.row_step() + row % 2 * COLUMNS) as i32));
-            let at = b.convert(Ty::I64, at);
-            let exists = b.lt(at, self.args.size(self.form.row));
-            values.set_row(row, Index { at, exists });
+            let at = b.add(first, row / 2 * self.row_step() + row % 2 * COLUMNS);
+            values.set_row(row, Index::along(b, &self.args, at, self.form.row));
         }
     }
 
@@ -177,7 +175,7 @@ impl FlashKernel<'_> {
         let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
             let next = iterations.iteration_at(b, ahead, iteration);
-            let first = b.mul(next.tile, Operand::i32(self.schedule.columns as i32));
+            let first = b.mul(next.tile, self.schedule.columns);
             let stage = self.ring().stage(b, iteration);
             let (of_tiles, of_vectors) = origins.split_at(self.column_tiles.len());
             for (vector, origin) in self.vectors.iter().zip(of_vectors) {
@@ -213,7 +211,7 @@ impl FlashKernel<'_> {
     fn walk_tile(&self, b: &mut Builder, walk: &Walk, iteration: Operand, tile: Operand, partial: bool) {
         let filled = self.ring().at(b, iteration);
         let stage = filled.index;
-        let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
+        let first = b.mul(tile, self.schedule.columns);
         let mut waited: Vec<u32> = vec![];
         let mut wait = |b: &mut Builder, params: &[u32]| {
             let many = waited.len();
@@ -232,7 +230,7 @@ impl FlashKernel<'_> {
         let lanes =
             walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
         for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
-            let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
+            let start = b.mul(stage, self.column_tile(contraction.right).len());
             products.push(self.contract(b, contraction, left, right, start));
         }
         self.refill(b, walk, iteration);
@@ -261,7 +259,7 @@ impl FlashKernel<'_> {
             if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
                 wait(b, &[param]);
                 let tile = self.column_tile(param);
-                let start = b.mul(stage, Operand::i32(tile.len() as i32));
+                let start = b.mul(stage, tile.len());
                 match sums {
                     BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, packed, sums, start),
                     BlockSums::Shared(sums) => {
@@ -279,9 +277,9 @@ impl FlashKernel<'_> {
     /// that is a much earlier iteration, so that warps need not keep step.
     fn refill(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
         let stages = Operand::i32(self.schedule.stages as i32);
-        let before = b.sub(iteration, Operand::i32((self.schedule.stages / 2) as i32));
+        let before = b.sub(iteration, self.schedule.stages / 2);
         let next = b.add(before, stages);
-        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.iterations.count)];
+        let [left, exists] = [b.ge(before, 0), b.lt(next, walk.iterations.count)];
         let fills = b.and(left, exists);
         b.if_(fills, |b| {
             let emptied = self.ring().at(b, before);
@@ -298,27 +296,25 @@ impl FlashKernel<'_> {
     }
 
     fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
-        let twice = b.mul(self.member, Operand::i32(2));
+        let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         for column in 0..thread_tile.columns {
-            let at = b.add(own, Operand::i32((column / 2 * COLUMNS + column % 2) as i32));
-            let at = b.convert(Ty::I64, at);
-            let exists = b.lt(at, self.args.size(self.form.column));
-            values.set_column(column, Index { at, exists });
+            let at = b.add(own, column / 2 * COLUMNS + column % 2);
+            values.set_column(column, Index::along(b, &self.args, at, self.form.column));
         }
     }
 
     /// Tells the evaluator where the elements of vectors are that came with a stage's tiles.
     fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
-        let twice = b.mul(self.member, Operand::i32(2));
-        let start = b.mul(stage, Operand::i32(self.schedule.columns as i32));
+        let twice = self.fragment.column(b);
+        let start = b.mul(stage, self.schedule.columns);
         let first = b.add(start, twice);
         self.vectors.iter().for_each(|vector| values.set_numbers(vector.param, vector.array, first));
     }
 
     /// The range of seen columns of every row of the thread, counted from the thread's first column of a tile.
     fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
-        let twice = b.mul(self.member, Operand::i32(2));
+        let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         let mut shifted = |x| b.sub(x, own);
         ranges.iter().map(|r| Range { from: shifted(r.from), to: shifted(r.to) }).collect()

@@ -3,10 +3,11 @@
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::visible::Range;
 use super::{COLUMNS, FlashKernel, Grid};
+use crate::block::lane_sum::over_lanes;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, zero};
 use crate::stage::kind::{Gauge, Payload};
-use crate::tile::{Expr, Operand, Reg, Shuffle};
+use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Op, Unary, Value};
 use std::collections::BTreeSet;
@@ -30,10 +31,7 @@ fn of_grid(blocks: usize, row: u32, column: u32) -> (usize, usize) {
 
 /// Combines what the four lanes of a group have.
 pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
-    [1, 2].into_iter().fold(x, |x, distance| {
-        let other = b.shuffle(Shuffle::Xor, x, Operand::i32(distance));
-        b.binary(op, x, other)
-    })
+    over_lanes(b, op, x, &[1, 2])
 }
 
 impl FlashKernel<'_> {

@@ -2,9 +2,10 @@
 
 use super::LookBackKernel;
 use crate::block::carry::{Fields, assign, from_words, select};
+use crate::block::messages::{are_present, awaited};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::ring::RingStage;
-use crate::build::Builder;
+use crate::build::{Builder, operands};
 use crate::schedules::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
@@ -31,14 +32,8 @@ struct Window {
     /// This lane's message of the next chunk, `i64`.
     message: Reg,
     /// Per chunk, what this lane has of its message.
-    chunks: Vec<Chunk>,
+    chunks: Vec<PollEntry>,
     tag: Operand,
-}
-
-/// The words of a message and their tags.
-struct Chunk {
-    values: Vec<Reg>,
-    tags: Vec<Reg>,
 }
 
 impl LookBackKernel<'_> {
@@ -50,12 +45,12 @@ impl LookBackKernel<'_> {
             let slot = self.block.slot(b, at.count.into());
             b.wait(self.block.drawn, slot);
             let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot.index);
-            let ends = b.lt(tile, Operand::i32(0));
+            let ends = b.lt(tile, 0);
             b.break_if(ends);
             self.enter_row(b, &carry, tile);
             let state = self.fold_until(b, &carry, tile, tag);
             self.block.elected(b, |b| {
-                let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+                let state = operands(&state);
                 store_fields(b, &self.shared.carry, slot.index, &state);
             });
             self.take_own(b, &carry, &state, tile, slot);
@@ -65,7 +60,7 @@ impl LookBackKernel<'_> {
     }
 
     fn carry(&self, b: &mut Builder) -> Carry {
-        let state = self.monoid.identity_state().into_iter().map(|x| b.var(x)).collect();
+        let state = b.vars(&self.monoid.identity_state());
         let [next, row] = [0, -1].map(|v| b.var(Operand::i32(v)));
         Carry { state, next, row }
     }
@@ -73,7 +68,7 @@ impl LookBackKernel<'_> {
     /// At the first tile of another row the carry is the row's initial state.
     fn enter_row(&self, b: &mut Builder, carry: &Carry, tile: Operand) {
         let (row, _) = self.place(b, tile);
-        let other = b.ne(row, carry.row.into());
+        let other = b.ne(row, carry.row);
         b.if_(other, |b| {
             b.assign(carry.row, row);
             let first = b.mul(row, self.row_tiles);
@@ -108,13 +103,10 @@ impl LookBackKernel<'_> {
         let own = b.add(first, self.block.lane);
         let message = self.message(b, own);
         let chunks = (0..self.schedule.window).map(|chunk| {
-            let place = b.add(own, Operand::i32(32 * chunk as i32));
+            let place = b.add(own, 32 * chunk as i32);
             let wanted = b.lt(place, tile);
-            let missing = b.sub(tag, Operand::u32(1));
-            let start = b.select(wanted, missing, tag);
-            let values = (0..self.words).map(|_| b.var(Operand::u32(0))).collect();
-            let tags = (0..self.words).map(|_| b.var(start)).collect();
-            Chunk { values, tags }
+            // Where it lies is said when it is polled.
+            awaited(b, Operand::i64(0), self.words, wanted, tag)
         });
         let chunks = chunks.collect();
         Window { first: b.var(first), end, tile, message: b.var(message), chunks, tag }
@@ -128,8 +120,8 @@ impl LookBackKernel<'_> {
     /// Loads what is missing.
     fn poll(&self, b: &mut Builder, window: &Window) {
         let entries = (0..).zip(&window.chunks).map(|(k, chunk)| {
-            let index = b.add(window.message.into(), Operand::i64(k * self.chunk_step()));
-            PollEntry { index, values: chunk.values.clone(), tags: chunk.tags.clone() }
+            let index = b.add(window.message.into(), k * self.chunk_step());
+            PollEntry { index, ..chunk.clone() }
         });
         let entries = entries.collect();
         b.push(Stmt::Poll { messages: self.block.messages, entries, tag: window.tag });
@@ -139,11 +131,8 @@ impl LookBackKernel<'_> {
     fn fold_ready(&self, b: &mut Builder, carry: &Carry, state: &[Reg], window: &Window) {
         let Some(next) = window.chunks.first() else { return };
         b.loop_(|b| {
-            let mut present = b.lt(window.first.into(), window.end);
-            for tag in &next.tags {
-                let here = b.eq((*tag).into(), window.tag);
-                present = b.and(present, here);
-            }
+            let exists = b.lt(window.first.into(), window.end);
+            let present = are_present(b, exists, &next.tags, window.tag);
             let complete = b.all(present);
             let waits = b.unary(Unary::Not, complete);
             b.break_if(waits);
@@ -161,17 +150,17 @@ impl LookBackKernel<'_> {
         if let Some(last) = window.chunks.last() {
             last.tags.iter().for_each(|to| b.assign(*to, window.tag));
         }
-        let first = b.add(window.first.into(), Operand::i32(32));
+        let first = b.add(window.first.into(), 32);
         b.assign(window.first, first);
-        let message = b.add(window.message.into(), Operand::i64(self.chunk_step()));
+        let message = b.add(window.message.into(), self.chunk_step());
         b.assign(window.message, message);
     }
 
     fn fold_chunk(&self, b: &mut Builder, carry: &Carry, state: &[Reg], words: &[Reg], first: Operand, tile: Operand) {
-        let words: Fields = words.iter().map(|r| Operand::Reg(*r)).collect();
+        let words = operands(words);
         let aggregate = from_words(b, &self.monoid.types(), &words);
         let left = b.sub(tile, first);
-        let count = b.binary(Binary::Min, left, Operand::i32(32));
+        let count = b.binary(Binary::Min, left, 32);
         let exists = b.lt(self.block.lane, count);
         let aggregate = select(b, exists, &aggregate, &self.monoid.identity());
         let before: Vec<Reg> = state.iter().map(|r| b.var((*r).into())).collect();
@@ -180,22 +169,22 @@ impl LookBackKernel<'_> {
             return self.step_if_lost_between(b, carry, (&before, state), first, count);
         }
         let inclusive = self.monoid.warp_scan(b, aggregate, &self.all_lanes());
-        let last = b.sub(count, Operand::i32(1));
+        let last = b.sub(count, 1);
         let block: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
         self.step(b, state, &block);
         self.step_if_lost_between(b, carry, (&before, state), first, count);
-        let full = b.eq(count, Operand::i32(32));
+        let full = b.eq(count, 32);
         b.if_(full, |b| {
-            let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let now = operands(state);
             assign(b, &carry.state, &now);
-            let next = b.add(first, Operand::i32(32));
+            let next = b.add(first, 32);
             b.assign(carry.next, next);
         });
     }
 
     /// One tile after the other, left to right.
     fn fold_strictly(&self, b: &mut Builder, state: &[Reg], aggregate: &[Operand], count: Operand) {
-        b.for_(Operand::i32(0), count, Operand::i32(1), |b, lane| {
+        b.for_(Operand::i32(0), count, 1, |b, lane| {
             let next: Fields = aggregate.iter().map(|x| b.shuffle(Shuffle::Index, *x, lane)).collect();
             self.step(b, state, &next);
         });
@@ -210,13 +199,13 @@ impl LookBackKernel<'_> {
         first: Operand,
         count: Operand,
     ) {
-        let [old, new] = [before, state].map(|regs| regs.iter().map(|r| Operand::Reg(*r)).collect::<Fields>());
+        let [old, new] = [before, state].map(operands);
         let lost = self.monoid.loses(b, &old, &new);
         b.if_(lost, |b| {
             assign(b, state, &old);
             let row_first = b.mul(carry.row.into(), self.row_tiles);
             let order = b.sub(first, row_first);
-            let order = if self.reverse() {
+            let order = if self.scan.reverse {
                 let end = b.add(order, count);
                 b.sub(self.row_tiles, end)
             } else {
@@ -231,7 +220,7 @@ impl LookBackKernel<'_> {
     }
 
     fn step(&self, b: &mut Builder, state: &[Reg], element: &[Operand]) {
-        let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+        let now = operands(state);
         let next = self.monoid.apply(b, &now, element);
         assign(b, state, &next);
     }
@@ -239,15 +228,15 @@ impl LookBackKernel<'_> {
     /// The results of the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
     /// Before the carry is passed on, for from then on the slot may be used again.
     fn take_own(&self, b: &mut Builder, carry: &Carry, state: &[Reg], tile: Operand, slot: RingStage) {
-        let after = b.add(tile, Operand::i32(1));
-        let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+        let after = b.add(tile, 1);
+        let state = operands(state);
         if self.schedule.fold == Fold::Strict {
             let next = self.apply_own(b, carry, &state, tile, slot);
             assign(b, &carry.state, &next);
             b.assign(carry.next, after);
         }
-        if self.has_finals() {
-            let next_row = b.add(carry.row.into(), Operand::i32(1));
+        if self.stage.has_finals() {
+            let next_row = b.add(carry.row.into(), 1);
             let end = b.mul(next_row, self.row_tiles);
             let last = b.eq(after, end);
             b.if_(last, |b| {
@@ -266,8 +255,8 @@ impl LookBackKernel<'_> {
         if self.monoid.at_risk().is_empty() {
             return next;
         }
-        let [before, after] = [state, &next].map(|state| state.iter().map(|x| b.var(*x)).collect::<Vec<Reg>>());
+        let [before, after] = [state, &next].map(|state| b.vars(state));
         self.step_if_lost_between(b, carry, (&before, &after), tile, Operand::i32(1));
-        after.into_iter().map(Operand::Reg).collect()
+        operands(&after)
     }
 }

@@ -38,22 +38,22 @@ pub use parameters::{Fold, Loader, LookBack};
 pub use registers::{register_limit, registers};
 
 use super::{LowerError, Strategy};
-use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
+use crate::block::messages::padded;
 use crate::block::persistent::{Persistent, SLOTS, shared_fields};
 use crate::block::reads::used_fields;
 use crate::block::steps::Steps;
 use crate::build::Builder;
 use crate::stage::{Refusal, Scan, Stage};
 use crate::target::WARP;
-use crate::tile::{Kernel, Memory, Operand, SharedId, SharedKind};
+use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use std::collections::HashMap;
 use streams::Streams;
 
-/// How a kernel is written. Both forms compute the same bits with the same arguments, launches and messages.
+/// A form of a kernel. Both compute the same bits with the same arguments, launches and messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// For speed.
@@ -78,12 +78,10 @@ pub fn lower(stage: &Stage, schedule: &LookBack, symbol: &str, form: Form) -> Re
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &LookBack) -> u32 {
     let Some(scan) = stage.scan() else { return 0 };
-    let mut b = Builder::new("", 32);
-    LookBackKernel::declare(&mut b, stage, scan, schedule, Form::Fast);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(LookBackKernel::declare(b, stage, scan, schedule, Form::Fast)))
 }
 
-/// How many 64-bit message words a launch over that many tiles needs.
+/// The 64-bit message words that a launch over that many tiles needs.
 pub fn message_words(stage: &Stage, tiles: u64) -> u64 {
     let words = stage.scan().map_or(0, |s| crate::block::carry::words(&types(stage, &s)));
     tiles * u64::from(padded(words))
@@ -91,11 +89,6 @@ pub fn message_words(stage: &Stage, tiles: u64) -> u64 {
 
 fn types(stage: &Stage, scan: &Scan) -> Vec<Ty> {
     stage.program.operator(scan.operator).fields.iter().map(|f| f.ty).collect()
-}
-
-/// Messages of several words start at an even word.
-fn padded(words: u32) -> u32 {
-    if words > 1 { words.next_multiple_of(2) } else { words }
 }
 
 /// Everything a role needs to know: names of parameters, shared arrays and schedule. Immutable while code is emitted.
@@ -146,8 +139,7 @@ impl<'s> LookBackKernel<'s> {
         let shared = Shared::declare(b, schedule, &monoid, &streams);
         let len = args.size(scan.axis);
         let tile = i64::from(schedule.tile());
-        let up = b.add(len, Operand::i64(tile - 1));
-        let row_tiles = b.binary(Binary::Div, up, Operand::i64(tile));
+        let row_tiles = b.div_ceil(len, tile);
         let row_tiles = b.convert(Ty::I32, row_tiles);
         let rows = args.rows(b, stage.outer_axes());
         let rows = b.convert(Ty::I32, rows);
@@ -184,14 +176,6 @@ impl<'s> LookBackKernel<'s> {
         );
     }
 
-    fn reverse(&self) -> bool {
-        self.scan.reverse
-    }
-
-    fn has_finals(&self) -> bool {
-        (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k))
-    }
-
     /// Whether tiles pass through shared memory.
     fn bulk(&self) -> bool {
         self.schedule.loader == Loader::Bulk
@@ -201,22 +185,22 @@ impl<'s> LookBackKernel<'s> {
     /// fewer instructions.
     fn place(&self, b: &mut Builder, tile: Operand) -> (Operand, Operand) {
         let [tile, row_tiles] = [tile, self.row_tiles].map(|n| b.convert(Ty::U32, n));
-        let [row, order] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, tile, row_tiles));
+        let [row, order] = b.div_rem(tile, row_tiles);
         (b.convert(Ty::I32, row), b.convert(Ty::I32, order))
     }
 
     /// Where tile number `tile` (`i32`) lies.
     fn tile(&self, b: &mut Builder, tile: Operand) -> Tile {
         let (row, order) = self.place(b, tile);
-        let order = if self.reverse() {
-            let last = b.sub(self.row_tiles, Operand::i32(1));
+        let order = if self.scan.reverse {
+            let last = b.sub(self.row_tiles, 1);
             b.sub(last, order)
         } else {
             order
         };
         let [row, order] = [row, order].map(|x| b.convert(Ty::I64, x));
-        let start = b.mul(order, Operand::i64(i64::from(self.schedule.tile())));
-        let end = b.add(start, Operand::i64(i64::from(self.schedule.tile())));
+        let start = b.mul(order, self.schedule.tile());
+        let end = b.add(start, self.schedule.tile());
         let guarded = self.schedule.vector == 1 || self.form == Form::Short;
         let whole = if guarded { Operand::bool(false) } else { b.binary(Binary::Le, end, self.len) };
         Tile { row, start, whole }
@@ -239,10 +223,6 @@ impl<'s> LookBackKernel<'s> {
         let indices = self.args.row_indices(b, row);
         let LookBackKernel { stage, scan, monoid, args, .. } = self;
         Steps { stage, scan, monoid, args, indices, bases: HashMap::new(), exists: Operand::bool(true) }
-    }
-
-    fn pointer(&self, tensor: Tensor) -> Memory {
-        Memory::Global(self.args.pointer(tensor))
     }
 }
 

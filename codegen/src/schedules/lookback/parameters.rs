@@ -21,7 +21,7 @@ schedule! {
         window: u32,
         /// In which order aggregates are folded.
         fold: Fold,
-        /// How tiles reach the block.
+        /// The way in which tiles reach the block.
         loader: Loader,
     }
 }
@@ -37,7 +37,7 @@ word! {
 }
 
 word! {
-    /// How the tiles of a persistent kernel are loaded.
+    /// A way of loading the tiles of a persistent kernel.
     Loader {
         /// The copy engine fills a ring of stages in shared memory.
         Bulk = "bulk",

@@ -61,7 +61,7 @@ impl LookBackKernel<'_> {
         let mbarrier = Mbarrier { array: self.block.full, index: stage };
         let mut bytes = Operand::i32(0);
         for (stream, copy) in self.streams.list.iter().zip(&copies) {
-            let each = b.mul(copy.count, Operand::i32(stream.elem.bytes().unwrap_or(0) as i32));
+            let each = b.mul(copy.count, stream.elem.bytes().unwrap_or(0));
             bytes = b.add(bytes, each);
         }
         b.push(Stmt::MbarrierExpect(mbarrier, bytes));
@@ -71,7 +71,7 @@ impl LookBackKernel<'_> {
             let back = b.convert(Ty::I64, copy.before);
             let from_index = b.sub(copy.source, back);
             let count = copy.count;
-            let some = b.binary(Binary::Gt, count, Operand::i32(0));
+            let some = b.binary(Binary::Gt, count, 0);
             b.if_(some, |b| b.push(Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier }));
         }
     }
@@ -80,16 +80,16 @@ impl LookBackKernel<'_> {
     fn copy(&self, b: &mut Builder, k: usize, tile: &Tile, indices: &[(Axis, Operand)], stage: Operand) -> Copy {
         let stream = &self.streams.list[k];
         let (size, unit) = (self.schedule.tile() as i32, stream.unit() as i32);
-        let held = b.mul(stage, Operand::i32(stream.before as i32 + size + stream.after as i32));
-        let ring = b.add(held, Operand::i32(stream.before as i32));
+        let held = b.mul(stage, stream.before as i32 + size + stream.after as i32);
+        let ring = b.add(held, stream.before);
         let base = self.args.offset(b, Tensor::Param(stream.param), indices);
         let source = b.add(base, tile.start);
-        let starts = b.eq(tile.start, Operand::i64(0));
+        let starts = b.eq(tile.start, 0);
         let before = b.select(starts, Operand::i32(0), Operand::i32(stream.before as i32));
         let left = b.sub(self.len, tile.start);
-        let left = b.binary(Binary::Min, left, Operand::i64(i64::from(size) + i64::from(stream.after)));
+        let left = b.binary(Binary::Min, left, i64::from(size) + i64::from(stream.after));
         let left = b.convert(Ty::I32, left);
-        let units = b.binary(Binary::And, left, Operand::i32(-unit));
+        let units = b.binary(Binary::And, left, -unit);
         let count = b.add(units, before);
         Copy { ring, source, before, left, units, count }
     }
@@ -98,14 +98,14 @@ impl LookBackKernel<'_> {
     /// elements, then zeros.
     fn fill_ends(&self, b: &mut Builder, tile: &Tile, copies: &[Copy]) {
         let streams = || self.streams.list.iter().zip(copies).zip(&self.shared.ring);
-        let starts = b.eq(tile.start, Operand::i64(0));
+        let starts = b.eq(tile.start, 0);
         let behind = streams().any(|((stream, _), _)| stream.before > 0);
         let starts = b.and(starts, Operand::bool(behind));
         b.if_(starts, |b| {
             for ((stream, copy), ring) in streams() {
                 let zeros = vec![zero(stream.elem.value()); stream.unit().min(WIDEST) as usize];
                 for place in (0..stream.before).step_by(zeros.len()) {
-                    let index = b.sub(copy.ring, Operand::i32(stream.before as i32 - place as i32));
+                    let index = b.sub(copy.ring, stream.before as i32 - place as i32);
                     b.store(Memory::Shared(*ring), index, &zeros, None);
                 }
             }
@@ -113,7 +113,7 @@ impl LookBackKernel<'_> {
         });
         let mut ends = Operand::bool(false);
         for ((stream, copy), _) in streams() {
-            let short = b.lt(copy.units, Operand::i32((self.schedule.tile() + stream.after) as i32));
+            let short = b.lt(copy.units, self.schedule.tile() + stream.after);
             ends = b.binary(Binary::Or, ends, short);
         }
         b.if_(ends, |b| {
@@ -126,14 +126,14 @@ impl LookBackKernel<'_> {
 
     fn fill_end(&self, b: &mut Builder, stream: &Stream, copy: &Copy, ring: Memory) {
         let held = Operand::i32((self.schedule.tile() + stream.after) as i32);
-        let from = self.pointer(Tensor::Param(stream.param));
+        let from = self.args.memory(Tensor::Param(stream.param));
         let first = b.convert(Ty::I64, copy.units);
         let first = b.add(copy.source, first);
         let values: Vec<(Operand, Operand)> = (0..stream.unit() + stream.after)
             .map(|k| {
-                let place = b.add(copy.units, Operand::i32(k as i32));
+                let place = b.add(copy.units, k);
                 let exists = b.lt(place, copy.left);
-                let index = b.add(first, Operand::i64(i64::from(k)));
+                let index = b.add(first, k);
                 (place, b.load(from, index, 1, Some(exists), zero(stream.elem.value()))[0])
             })
             .collect();
@@ -149,13 +149,13 @@ impl LookBackKernel<'_> {
         self.block.elected(b, |b| {
             let at = self.block.cursor(b, 1);
             b.loop_(|b| {
-                let again = b.ge(at.count.into(), Operand::i32(self.schedule.stages as i32));
+                let again = b.ge(at.count.into(), self.schedule.stages);
                 b.if_(again, |b| b.wait(self.block.empty, at.ring.here()));
                 let tile = b.convert(Ty::I32, ticket.into());
                 let done = b.ge(tile, self.block.tiles);
                 b.if_(done, |b| self.finish(b, tile, at.count.into(), at.ring.stage.into()));
                 b.break_if(done);
-                let early = b.eq(at.count.into(), Operand::i32(0));
+                let early = b.eq(at.count.into(), 0);
                 let early = b.and(early, Operand::bool(self.starts_early()));
                 b.if_else(early, |_| {}, |b| self.issue(b, tile, at.count.into(), at.ring.stage.into()));
                 self.block.draw(b, ticket);

@@ -1,7 +1,8 @@
 //! The publisher: scans the spans' aggregates of a tile and publishes the tile's aggregate.
 
-use super::{LookBackKernel, padded};
+use super::LookBackKernel;
 use crate::block::carry::{Fields, WarpAxis, select, to_words};
+use crate::block::messages::padded;
 use crate::block::persistent::{load_fields, store_fields};
 use crate::build::Builder;
 use crate::schedules::Fold;
@@ -15,8 +16,8 @@ impl LookBackKernel<'_> {
 
     fn publish_tile(&self, b: &mut Builder, tile: Operand, slot: Operand) {
         let spans = self.schedule.scan_warps;
-        let base = b.mul(slot, Operand::i32(spans as i32));
-        let own = b.lt(self.block.lane, Operand::i32(spans as i32));
+        let base = b.mul(slot, spans);
+        let own = b.lt(self.block.lane, spans);
         let lane = b.select(own, self.block.lane, Operand::i32(0));
         let index = b.add(base, lane);
         let loaded = load_fields(b, &self.shared.spans, index);
@@ -33,7 +34,7 @@ impl LookBackKernel<'_> {
             let index = self.message(b, tile);
             let tag = self.block.tag(b);
             b.push(Stmt::Publish { messages: self.block.messages, index, values, tag, guard: None });
-            if self.schedule.fold == Fold::Strict || self.has_finals() {
+            if self.schedule.fold == Fold::Strict || self.stage.has_finals() {
                 store_fields(b, &self.shared.totals, slot, &total);
             }
         });
@@ -52,6 +53,6 @@ impl LookBackKernel<'_> {
     /// The first message word of a tile, `i64`.
     pub(super) fn message(&self, b: &mut Builder, tile: Operand) -> Operand {
         let tile = b.convert(Ty::I64, tile);
-        b.mul(tile, Operand::i64(self.message_step()))
+        b.mul(tile, self.message_step())
     }
 }

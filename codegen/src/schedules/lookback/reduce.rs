@@ -19,7 +19,7 @@ impl LookBackKernel<'_> {
 
     fn reduce_tile(&self, b: &mut Builder, tile: &Tile, own: Operand, slot: Operand, stage: Operand) {
         let (spans, step) = (Operand::i32(self.schedule.scan_warps as i32), self.schedule.reduce_warps as i32);
-        b.for_(own, spans, Operand::i32(step), |b, span| {
+        b.for_(own, spans, step, |b, span| {
             let total = match self.form {
                 Form::Fast => self.reduce_span(b, tile, span, stage),
                 Form::Short => self.reduce_by_stretches(b, tile, span, stage),
@@ -33,8 +33,9 @@ impl LookBackKernel<'_> {
 
     /// Where the aggregate of a span is kept: in the order of the scan.
     pub(super) fn span_index(&self, b: &mut Builder, slot: Operand, span: Operand) -> Operand {
-        let base = b.mul(slot, Operand::i32(self.schedule.scan_warps as i32));
-        let order = if self.reverse() { b.sub(Operand::i32(self.schedule.scan_warps as i32 - 1), span) } else { span };
+        let base = b.mul(slot, self.schedule.scan_warps);
+        let order =
+            if self.scan.reverse { b.sub(Operand::i32(self.schedule.scan_warps as i32 - 1), span) } else { span };
         b.add(base, order)
     }
 
@@ -48,13 +49,7 @@ impl LookBackKernel<'_> {
     /// Whether missing elements must be identities in aggregates: in reverse they come first, and a row's final state
     /// is taken from its last tile's aggregate.
     pub(super) fn masks_aggregates(&self) -> bool {
-        self.reverse() || self.has_finals()
-    }
-
-    /// Indices below n in the order of the scan.
-    pub(super) fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
-        let reverse = self.reverse();
-        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+        self.scan.reverse || self.stage.has_finals()
     }
 
     /// The ordered combination over lanes and stretches. The stretches are shared out among the lanes while they are
@@ -82,8 +77,8 @@ impl LookBackKernel<'_> {
 
     /// Whether the lane is the later one, by index, of two at a distance.
     pub(super) fn is_upper(&self, b: &mut Builder, distance: i32) -> Operand {
-        let bit = b.binary(Binary::And, self.block.lane, Operand::i32(distance));
-        b.ne(bit, Operand::i32(0))
+        let bit = b.binary(Binary::And, self.block.lane, distance);
+        b.ne(bit, 0)
     }
 
     /// Combines the lane's value with what the lane at `distance` sends, in the order of the scan.
@@ -96,7 +91,7 @@ impl LookBackKernel<'_> {
         upper: Operand,
     ) -> Fields {
         let received: Fields = sent.iter().map(|x| b.shuffle(Shuffle::Xor, *x, Operand::i32(distance))).collect();
-        let (first, second) = if self.reverse() { (mine, &received[..]) } else { (&received[..], mine) };
+        let (first, second) = if self.scan.reverse { (mine, &received[..]) } else { (&received[..], mine) };
         let l = select(b, upper, first, second);
         let r = select(b, upper, second, first);
         self.monoid.combine(b, &l, &r)

@@ -7,8 +7,8 @@ use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::load_fields;
 use crate::block::point::Point;
 use crate::block::ring::RingStage;
-use crate::build::Builder;
-use crate::tile::{Memory, Operand, Reg, Shuffle};
+use crate::build::{Builder, operands};
+use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 
@@ -35,24 +35,24 @@ impl LookBackKernel<'_> {
     fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: RingStage) -> Operand {
         let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
         b.arrive(self.block.empty, stage);
-        let mut places = self.places(b, &span, self.reverse());
+        let mut places = self.places(b, &span, self.scan.reverse);
         let prefixes = self.local_prefixes(b, &places);
         let state = self.before_span(b, slot);
         let outputs = self.running_outputs(b, &span);
         let states: Vec<Fields> = prefixes.iter().map(|prefix| self.monoid.apply(b, &state, prefix)).collect();
         let kept = self.all_states(b, &states);
         let mut values = vec![vec![]; places.len()];
-        for r in self.in_order(self.schedule.vectors) {
+        for r in self.scan.in_order(self.schedule.vectors) {
             let state = states[r as usize].clone();
             values[r as usize] = self.finish_stretch(b, &span, &mut places[r as usize], state, r);
             if tile.whole != Operand::bool(false) {
-                self.store(b, &span, &outputs, (r, &values[r as usize]), false);
+                self.store(b, &span, &outputs, r, &values[r as usize], false);
             }
         }
         let partial = b.unary(Unary::Not, tile.whole);
         b.if_(partial, |b| {
             for (r, values) in (0..).zip(&values) {
-                self.store(b, &span, &outputs, (r, values), true);
+                self.store(b, &span, &outputs, r, values, true);
             }
         });
         kept
@@ -99,14 +99,14 @@ impl LookBackKernel<'_> {
         // Computed in this branch, so that no register holds it meanwhile.
         let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot);
         let tile = self.tile(b, tile);
-        let state: Vec<Reg> = carry.iter().map(|x| b.var(*x)).collect();
+        let state = b.vars(carry);
         let size = Operand::i32((self.schedule.vectors * self.stretch()) as i32);
         let first = b.mul(self.block.warp, size);
         let [first, size] = [first, size].map(|x| b.convert(Ty::I64, x));
         let first = b.add(tile.start, first);
         let end = b.add(first, size);
-        let tile_end = b.add(tile.start, Operand::i64(i64::from(self.schedule.tile())));
-        let range = if self.reverse() { (first, tile_end) } else { (tile.start, end) };
+        let tile_end = b.add(tile.start, self.schedule.tile());
+        let range = if self.scan.reverse { (first, tile_end) } else { (tile.start, end) };
         self.steps(b, tile.row).walk(b, &state, range, |b, index| self.owns(b, index, first, end));
     }
 
@@ -116,8 +116,8 @@ impl LookBackKernel<'_> {
         let inside = b.and(above, below);
         let place = b.sub(index, first);
         let place = b.convert(Ty::I32, place);
-        let vector = b.binary(Binary::Div, place, Operand::i32(self.schedule.vector as i32));
-        let lane = b.binary(Binary::And, vector, Operand::i32(31));
+        let vector = b.binary(Binary::Div, place, self.schedule.vector);
+        let lane = b.binary(Binary::And, vector, 31);
         let own = b.eq(lane, self.block.lane);
         b.and(inside, own)
     }
@@ -148,8 +148,8 @@ impl LookBackKernel<'_> {
         let mut all: Vec<_> = vec![];
         for (r, stretch) in (0..).zip(places) {
             for (v, place) in (0..).zip(stretch) {
-                let regs: Vec<Reg> = place.element.iter().map(|x| b.var(*x)).collect();
-                place.element = regs.iter().map(|reg| Operand::Reg(*reg)).collect();
+                let regs = b.vars(&place.element);
+                place.element = operands(&regs);
                 all.push(((r, v), regs));
             }
         }
@@ -169,7 +169,7 @@ impl LookBackKernel<'_> {
     /// The combination of a lane's elements in a stretch.
     pub(super) fn stretch_total(&self, b: &mut Builder, stretch: &[Place]) -> Fields {
         let elements: Vec<Fields> =
-            self.in_order(self.schedule.vector).map(|v| stretch[v as usize].element.clone()).collect();
+            self.scan.in_order(self.schedule.vector).map(|v| stretch[v as usize].element.clone()).collect();
         self.monoid.fold(b, &elements)
     }
 
@@ -183,7 +183,7 @@ impl LookBackKernel<'_> {
         }
         let mut prefixes = vec![vec![]; places.len()];
         let mut sum: Option<Fields> = None;
-        for r in self.in_order(self.schedule.vectors) {
+        for r in self.scan.in_order(self.schedule.vectors) {
             let inclusive = &scanned[r as usize];
             let (exclusive, total) = self.exclusive_and_total(b, inclusive);
             prefixes[r as usize] = sum.as_ref().map_or(exclusive.clone(), |s| self.monoid.combine(b, s, &exclusive));
@@ -194,7 +194,7 @@ impl LookBackKernel<'_> {
 
     /// The lanes as a time axis, in the order of the scan.
     pub(super) fn lanes(&self) -> WarpAxis {
-        WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.reverse() }
+        WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.scan.reverse }
     }
 
     /// Of the scanned totals of a stretch: what precedes the lane, and the whole.
@@ -217,7 +217,7 @@ impl LookBackKernel<'_> {
         let outputs = &self.stage.program.outputs;
         let mut values = vec![vec![Operand::i32(0); places.len()]; outputs.len()];
         let mut state = state;
-        for v in self.in_order(self.schedule.vector) {
+        for v in self.scan.in_order(self.schedule.vector) {
             let Place { point, element } = &mut places[v as usize];
             let after = self.monoid.apply(b, &state, element);
             for (k, output) in outputs.iter().enumerate() {
@@ -237,12 +237,13 @@ impl LookBackKernel<'_> {
         b: &mut Builder,
         span: &Span,
         outputs: &[(u32, Operand)],
-        (r, values): (u32, &[Fields]),
+        r: u32,
+        values: &[Fields],
         singly: bool,
     ) {
         for (k, origin) in outputs {
             let tensor = Tensor::Output(*k);
-            let memory = self.pointer(tensor);
+            let memory = self.args.memory(tensor);
             let n = if singly { 1 } else { 16 / b.elem(memory).bytes().unwrap_or(16) };
             for (v, part) in (0..).step_by(n).zip(values[*k as usize].chunks(n)) {
                 let guard = if singly { span.exists(b, r, v) } else { span.whole };

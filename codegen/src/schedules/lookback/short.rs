@@ -7,7 +7,7 @@ use super::span::Need;
 use super::{LookBackKernel, Tile};
 use crate::block::carry::{Fields, assign, select};
 use crate::block::ring::RingStage;
-use crate::build::Builder;
+use crate::build::{Builder, operands};
 use crate::tile::{Operand, Reg};
 
 /// A state that a loop carries.
@@ -15,11 +15,11 @@ struct Carried(Vec<Reg>);
 
 impl Carried {
     fn new(b: &mut Builder, fields: &[Operand]) -> Carried {
-        Carried(fields.iter().map(|x| b.var(*x)).collect())
+        Carried(b.vars(fields))
     }
 
     fn now(&self) -> Fields {
-        self.0.iter().map(|r| Operand::Reg(*r)).collect()
+        operands(&self.0)
     }
 }
 
@@ -30,14 +30,14 @@ impl LookBackKernel<'_> {
         let kept = b.var(Operand::bool(true));
         let sum = Carried::new(b, &self.monoid.identity());
         let count = Operand::i32(self.schedule.vectors as i32);
-        b.for_(Operand::i32(0), count, Operand::i32(1), |b, turn| {
-            let stretch = if self.reverse() {
-                let last = b.sub(count, Operand::i32(1));
+        b.for_(Operand::i32(0), count, 1, |b, turn| {
+            let stretch = if self.scan.reverse {
+                let last = b.sub(count, 1);
                 b.sub(last, turn)
             } else {
                 turn
             };
-            let first = b.eq(turn, Operand::i32(0));
+            let first = b.eq(turn, 0);
             self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first), kept);
         });
         b.arrive(self.block.empty, stage);
@@ -54,8 +54,8 @@ impl LookBackKernel<'_> {
         (state, sum, first): (&[Operand], &Carried, Operand),
         kept: Reg,
     ) {
-        let span = self.load_stretch(b, tile, (self.block.warp, stretch), stage, Need::All);
-        let mut places = self.places(b, &span, self.reverse());
+        let span = self.load_stretch(b, tile, self.block.warp, stretch, stage, Need::All);
+        let mut places = self.places(b, &span, self.scan.reverse);
         let total = self.stretch_total(b, &places[0]);
         let inclusive = self.monoid.warp_scan(b, total, &self.lanes());
         let (exclusive, total) = self.exclusive_and_total(b, &inclusive);
@@ -70,15 +70,15 @@ impl LookBackKernel<'_> {
         b.assign(kept, here);
         let values = self.finish_stretch(b, &span, &mut places[0], state, 0);
         let outputs = self.running_outputs(b, &span);
-        self.store(b, &span, &outputs, (0, &values), true);
+        self.store(b, &span, &outputs, 0, &values, true);
     }
 
     /// The aggregate of a span, in the first lane: that of each stretch, kept by the lane of its number, then theirs.
     pub(super) fn reduce_by_stretches(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> Fields {
         let kept = Carried::new(b, &self.monoid.identity());
         let count = self.schedule.vectors;
-        b.for_(Operand::i32(0), Operand::i32(count as i32), Operand::i32(1), |b, stretch| {
-            let part = self.load_stretch(b, tile, (span, stretch), stage, Need::Elements);
+        b.for_(Operand::i32(0), count, 1, |b, stretch| {
+            let part = self.load_stretch(b, tile, span, stretch, stage, Need::Elements);
             let places = self.places(b, &part, self.masks_aggregates());
             let total = self.stretch_total(b, &places[0]);
             let total = self.pair_all(b, total, 32);

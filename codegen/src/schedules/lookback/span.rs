@@ -3,6 +3,7 @@
 use super::streams::Stream;
 use super::{LookBackKernel, Tile};
 use crate::abi::Tensor;
+use crate::block::args::index_of;
 use crate::block::carry::Fields;
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::build::{Builder, zero};
@@ -30,7 +31,7 @@ pub(super) struct Span<'k> {
     left: Operand,
     /// Whether all elements of the tile exist.
     pub(super) whole: Operand,
-    /// How many of the span's stretches these are.
+    /// The number of stretches.
     pub(super) stretches: u32,
     /// Values by parameter, stretch, and place relative to the lane's first element of the stretch.
     values: HashMap<(u32, u32, i64), Operand>,
@@ -59,7 +60,7 @@ impl<'k> LookBackKernel<'k> {
             let base = self.args.offset(b, tensor, &indices);
             bases.insert(i as u32, base);
             if param.axes.iter().all(|a| self.stage.outer_axes().contains(*a)) {
-                params.insert(i as u32, b.load1(self.pointer(tensor), base));
+                params.insert(i as u32, b.load1(self.args.memory(tensor), base));
             }
         }
         Row { indices, params, bases }
@@ -74,8 +75,8 @@ impl<'k> LookBackKernel<'k> {
         stage: Operand,
         need: Need,
     ) -> Span<'k> {
-        let first = b.mul(span, Operand::i32((self.schedule.vectors * self.stretch()) as i32));
-        self.load_stretches(b, tile, (first, self.schedule.vectors), stage, need)
+        let first = b.mul(span, self.schedule.vectors * self.stretch());
+        self.load_stretches(b, tile, first, self.schedule.vectors, stage, need)
     }
 
     /// Loads one stretch of a span (`i32`).
@@ -83,14 +84,15 @@ impl<'k> LookBackKernel<'k> {
         &'k self,
         b: &mut Builder,
         tile: &Tile,
-        (span, stretch): (Operand, Operand),
+        span: Operand,
+        stretch: Operand,
         stage: Operand,
         need: Need,
     ) -> Span<'k> {
-        let first = b.mul(span, Operand::i32(self.schedule.vectors as i32));
+        let first = b.mul(span, self.schedule.vectors);
         let number = b.add(first, stretch);
-        let first = b.mul(number, Operand::i32(self.stretch() as i32));
-        self.load_stretches(b, tile, (first, 1), stage, need)
+        let first = b.mul(number, self.stretch());
+        self.load_stretches(b, tile, first, 1, stage, need)
     }
 
     /// So many stretches from the tile's element `first` (`i32`) on.
@@ -98,17 +100,18 @@ impl<'k> LookBackKernel<'k> {
         &'k self,
         b: &mut Builder,
         tile: &Tile,
-        (first, stretches): (Operand, u32),
+        first: Operand,
+        stretches: u32,
         stage: Operand,
         need: Need,
     ) -> Span<'k> {
         let row = self.row(b, tile.row);
-        let lane = b.mul(self.block.lane, Operand::i32(self.schedule.vector as i32));
+        let lane = b.mul(self.block.lane, self.schedule.vector);
         let place = b.add(first, lane);
         let wide = b.convert(Ty::I64, place);
         let index = b.add(tile.start, wide);
         let left = b.sub(self.len, index);
-        let left = b.binary(Binary::Min, left, Operand::i64(i64::from(self.schedule.tile())));
+        let left = b.binary(Binary::Min, left, self.schedule.tile());
         let left = b.convert(Ty::I32, left);
         let (whole, values) = (tile.whole, HashMap::new());
         let mut span = Span { kernel: self, index, left, whole, stretches, values, row };
@@ -140,7 +143,7 @@ impl<'k> LookBackKernel<'k> {
                 let tensor = Tensor::Output(k as u32);
                 let value = point.here(b, &mut leaves, output.value);
                 let offset = self.args.offset(b, tensor, &leaves.row.indices);
-                b.store(self.pointer(tensor), offset, &[value], None);
+                b.store(self.args.memory(tensor), offset, &[value], None);
             }
         }
     }
@@ -154,12 +157,11 @@ impl<'k> Span<'k> {
         let stream = &kernel.streams.list[k];
         let memory = Memory::Shared(kernel.shared.ring[k]);
         let size = stream.before + kernel.schedule.tile() + stream.after;
-        let start = b.mul(stage, Operand::i32(size as i32));
-        let start = b.add(start, Operand::i32(stream.before as i32));
+        let start = b.mul(stage, size);
+        let start = b.add(start, stream.before);
         let start = b.add(start, place);
-        let index = |b: &mut Builder, r: u32, from: i64| {
-            b.add(start, Operand::i32(i64::from(r * kernel.stretch()) as i32 + from as i32))
-        };
+        let index =
+            |b: &mut Builder, r: u32, from: i64| b.add(start, i64::from(r * kernel.stretch()) as i32 + from as i32);
         self.own(b, stream, |span, b, (r, from), dst, guarded| {
             let index = index(b, r, i64::from(from));
             let guard = guarded.then(|| span.exists(b, r, from));
@@ -177,7 +179,7 @@ impl<'k> Span<'k> {
     fn read_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64)) {
         let kernel = self.kernel;
         let tensor = Tensor::Param(stream.param);
-        let (origin, memory) = (self.origin(b, tensor), kernel.pointer(tensor));
+        let (origin, memory) = (self.origin(b, tensor), kernel.args.memory(tensor));
         let nothing = zero(stream.elem.value());
         self.own(b, stream, |span, b, (r, from), dst, guarded| {
             let accesses = if guarded { dst.chunks(1) } else { dst.chunks(dst.len()) };
@@ -190,7 +192,7 @@ impl<'k> Span<'k> {
         let base = self.row.bases[&stream.param];
         self.outside(b, stream, offsets, |span, b, r, place| {
             let index = span.index(b, r, 0);
-            let index = b.add(index, Operand::i64(place));
+            let index = b.add(index, place);
             kernel.guarded(b, stream.param, base, index)
         });
     }
@@ -237,12 +239,12 @@ impl<'k> Span<'k> {
 
     /// The index of an element along the scan axis, `i64`.
     pub(super) fn index(&self, b: &mut Builder, r: u32, v: u32) -> Operand {
-        b.add(self.index, Operand::i64(i64::from(r * self.kernel.stretch() + v)))
+        b.add(self.index, r * self.kernel.stretch() + v)
     }
 
     /// Whether an element exists.
     pub(super) fn exists(&self, b: &mut Builder, r: u32, v: u32) -> Operand {
-        b.binary(Binary::Gt, self.left, Operand::i32((r * self.kernel.stretch() + v) as i32))
+        b.binary(Binary::Gt, self.left, r * self.kernel.stretch() + v)
     }
 
     /// The offset of the lane's first element of a tensor, `i64`.
@@ -256,7 +258,7 @@ impl<'k> Span<'k> {
     /// all of a lane's accesses share one address.
     pub(super) fn further(&self, b: &mut Builder, tensor: Tensor, origin: Operand, n: i64) -> Operand {
         let stride = self.kernel.args.stride(tensor, self.kernel.scan.axis);
-        let step = b.mul(stride, Operand::i64(n));
+        let step = b.mul(stride, n);
         b.add(origin, step)
     }
 
@@ -290,10 +292,8 @@ impl LookBackKernel<'_> {
     /// One element of a parameter where it exists, zero elsewhere.
     fn guarded(&self, b: &mut Builder, param: u32, base: Operand, index: Operand) -> Operand {
         let tensor = Tensor::Param(param);
-        let memory = self.pointer(tensor);
-        let above = b.ge(index, Operand::i64(0));
-        let below = b.lt(index, self.len);
-        let exists = b.binary(Binary::And, above, below);
+        let memory = self.args.memory(tensor);
+        let exists = b.is_within(index, self.len);
         let offset = self.along(b, tensor, base, index);
         let nothing = zero(b.elem(memory).value());
         b.load(memory, offset, 1, Some(exists), nothing)[0]
@@ -302,12 +302,6 @@ impl LookBackKernel<'_> {
     /// A parameter at a position that no register holds.
     fn far(&self, b: &mut Builder, row: &Row, param: u32, index: Operand) -> Operand {
         self.guarded(b, param, row.bases[&param], index)
-    }
-
-    /// The index of a position whose anchor is an end of the axis.
-    fn end(&self, b: &mut Builder, at: Position) -> Operand {
-        let anchor = if at.anchor == Anchor::First { Operand::i64(0) } else { b.sub(self.len, Operand::i64(1)) };
-        b.add(anchor, Operand::i64(at.offset))
     }
 }
 
@@ -331,11 +325,11 @@ impl Leaves for SpanLeaves<'_, '_> {
             (Anchor::Here, Some(value)) => *value,
             (Anchor::Here, None) => {
                 let index = span.index(b, self.r, self.v);
-                let index = b.add(index, Operand::i64(at.offset));
+                let index = b.add(index, at.offset);
                 span.kernel.far(b, &span.row, param, index)
             }
             _ => {
-                let index = span.kernel.end(b, at);
+                let index = at.from_end(b, span.kernel.len);
                 span.kernel.far(b, &span.row, param, index)
             }
         }
@@ -343,11 +337,7 @@ impl Leaves for SpanLeaves<'_, '_> {
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
         let kernel = self.span.kernel;
-        let (before, after) = self.states.expect("elements do not depend on states");
-        let previous = if kernel.reverse() { 1 } else { -1 };
-        let inclusive = kernel.scan.inclusive == Some(scan);
-        let state = if inclusive && at.offset != previous { after } else { before };
-        state[kernel.monoid.slot(field)]
+        kernel.monoid.field_at(&kernel.scan, (scan, field), at, self.states)
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
@@ -355,7 +345,7 @@ impl Leaves for SpanLeaves<'_, '_> {
         if axis == span.kernel.scan.axis {
             return span.index(b, self.r, self.v);
         }
-        outer_index(&span.row, axis)
+        index_of(&span.row.indices, axis)
     }
 
     fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
@@ -371,8 +361,9 @@ pub(super) struct RowLeaves<'k> {
 }
 
 impl RowLeaves<'_> {
-    fn end(&self) -> Anchor {
-        if self.kernel.reverse() { Anchor::First } else { Anchor::Last }
+    /// The index of a position along the scan axis.
+    fn at(&self, b: &mut Builder, at: Position) -> Operand {
+        at.at_last(self.kernel.scan.reverse).from_end(b, self.kernel.len)
     }
 }
 
@@ -381,8 +372,7 @@ impl Leaves for RowLeaves<'_> {
         if let Some(value) = self.row.params.get(&param) {
             return *value;
         }
-        let anchor = if at.anchor == Anchor::Here { self.end() } else { at.anchor };
-        let index = self.kernel.end(b, Position { anchor, ..at });
+        let index = self.at(b, at);
         self.kernel.far(b, &self.row, param, index)
     }
 
@@ -392,16 +382,12 @@ impl Leaves for RowLeaves<'_> {
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
         if axis == self.kernel.scan.axis {
-            return self.kernel.end(b, Position { anchor: self.end(), offset: 0 });
+            return self.at(b, Position::HERE);
         }
-        outer_index(&self.row, axis)
+        index_of(&self.row.indices, axis)
     }
 
     fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
         self.kernel.args.size(axis)
     }
-}
-
-fn outer_index(row: &Row, axis: Axis) -> Operand {
-    row.indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
 }

@@ -1,6 +1,6 @@
 //! The schedule of look-back, as the rest of the compiler knows it.
 
-use oplus_dsl::ir::{Axis, AxisSet};
+use oplus_dsl::ir::Axis;
 
 use super::{Form, Loader, LookBack, candidates};
 use crate::schedules::constants::Constants;
@@ -9,6 +9,7 @@ use crate::schedules::error::LowerError;
 use crate::schedules::misfit::Misfit;
 use crate::schedules::picture::{Carry, Picture, Tile};
 use crate::schedules::problem::Problem;
+use crate::schedules::shape::rows_and_length;
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::{Isa, WARP};
@@ -30,14 +31,6 @@ impl Strategy for LookBack {
 
     fn vector(&self) -> u32 {
         self.vector
-    }
-
-    fn isa(&self, isa: Isa) -> Isa {
-        if self.vector > 1 { isa } else { Isa::Sm80 }
-    }
-
-    fn vector_axes(&self, stage: &Stage) -> AxisSet {
-        stage.axis().into_iter().collect()
     }
 
     fn looks_back(&self) -> bool {
@@ -109,8 +102,7 @@ impl Strategy for LookBack {
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {
-        let rows: i64 = stage.outer_axes().iter().map(|a| sizes[a.0 as usize]).product();
-        let length = stage.axis().map_or(1, |a| sizes[a.0 as usize]);
+        let (rows, length) = rows_and_length(stage, sizes);
         let LookBack { scan_warps, vectors, vector, stages, .. } = *self;
         format!(
             "{} of {length}; tiles of {} = {} × {vectors} × {WARP} lanes × {vector}, {stages} in flight",

@@ -10,13 +10,13 @@ pub use parameters::Map;
 
 use super::{LowerError, Strategy};
 use crate::abi::{Tensor, elem};
-use crate::block::args::Args;
+use crate::block::args::{Args, index_of};
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::block::reads::constant_along;
 use crate::build::{Builder, zero};
 use crate::stage::{Refusal, Stage};
 use crate::target::WARP;
-use crate::tile::{Kernel, Memory, Operand, Reg, Special, Stmt};
+use crate::tile::{Kernel, Operand, Reg, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Value};
 use std::collections::{HashMap, HashSet};
@@ -74,7 +74,7 @@ impl<'s> MapKernel<'s> {
             let own = b.add(first, thread);
             let chunks: Vec<Chunk> = (0..self.schedule.vectors)
                 .map(|k| {
-                    let number = b.add(own, Operand::i64(i64::from(k) * threads));
+                    let number = b.add(own, i64::from(k) * threads);
                     self.load(b, number, chunks, per_line, outer)
                 })
                 .collect();
@@ -82,12 +82,11 @@ impl<'s> MapKernel<'s> {
         });
     }
 
-    /// How many chunks there are, in all and along the lane axis.
+    /// The number of chunks, in all and along the lane axis.
     fn chunks(&self, b: &mut Builder, outer: AxisSet) -> (Operand, Operand) {
         let vector = i64::from(self.schedule.vector);
         let width = self.width(b);
-        let up = b.add(width, Operand::i64(vector - 1));
-        let per_line = b.binary(Binary::Div, up, Operand::i64(vector));
+        let per_line = b.div_ceil(width, vector);
         let lines = self.args.rows(b, outer);
         (b.mul(lines, per_line), per_line)
     }
@@ -105,10 +104,10 @@ impl<'s> MapKernel<'s> {
         } else {
             (b.binary(Binary::Div, number, per_line), b.binary(Binary::Rem, number, per_line))
         };
-        let column = b.mul(place, Operand::i64(i64::from(self.schedule.vector)));
+        let column = b.mul(place, self.schedule.vector);
         let mut indices = self.args.indices(b, line, outer);
         indices.push((self.lane, column));
-        let end = b.add(column, Operand::i64(i64::from(self.schedule.vector)));
+        let end = b.add(column, self.schedule.vector);
         let width = self.width(b);
         let inside = b.binary(Binary::Le, end, width);
         let whole = b.and(inside, exists);
@@ -163,7 +162,7 @@ impl<'s> MapKernel<'s> {
             let v = i as u32 * n;
             let guard = guarded.then(|| self.exists(b, chunk, v));
             let index = self.offset(b, tensor, chunk, v);
-            b.push(Stmt::Load { dst: dst.to_vec(), memory: self.memory(tensor), index, guard, otherwise });
+            b.push(Stmt::Load { dst: dst.to_vec(), memory: self.args.memory(tensor), index, guard, otherwise });
         }
     }
 
@@ -176,25 +175,21 @@ impl<'s> MapKernel<'s> {
     }
 
     fn index(&self, b: &mut Builder, chunk: &Chunk, axis: Axis, v: u32) -> Operand {
-        let found = chunk.indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index);
-        if axis == self.lane { b.add(found, Operand::i64(i64::from(v))) } else { found }
+        let found = index_of(&chunk.indices, axis);
+        if axis == self.lane { b.add(found, v) } else { found }
     }
 
     /// The offset of a tensor's element at point v of a chunk.
     fn offset(&self, b: &mut Builder, tensor: Tensor, chunk: &Chunk, v: u32) -> Operand {
         let start = self.args.offset(b, tensor, &chunk.indices);
         let stride = self.args.stride(tensor, self.lane);
-        let further = b.mul(stride, Operand::i64(i64::from(v)));
+        let further = b.mul(stride, v);
         b.add(start, further)
     }
 
     /// Elements per access of a tensor.
     fn access(&self, tensor: Tensor) -> u32 {
         self.schedule.vector.min(16 / elem(self.stage, tensor).bytes().unwrap_or(16) as u32)
-    }
-
-    fn memory(&self, tensor: Tensor) -> Memory {
-        Memory::Global(self.args.pointer(tensor))
     }
 
     /// The outputs at a chunk's points.
@@ -236,8 +231,7 @@ impl<'s> MapKernel<'s> {
         let mut here = MapLeaves { kernel: self, chunk, v, list: None, inside: Some(self.exists(b, chunk, v)) };
         let index = Point::new(&self.stage.program, self.position).here(b, &mut here, index);
         let size = self.args.size(axis);
-        let (above, below) = (b.ge(index, Operand::i64(0)), b.lt(index, size));
-        let inside = b.and(above, below);
+        let inside = b.is_within(index, size);
         let exists = self.exists(b, chunk, v);
         let guard = b.and(inside, exists);
         let place = b.select(inside, index, Operand::i64(0));
@@ -248,7 +242,7 @@ impl<'s> MapKernel<'s> {
     }
 
     fn store(&self, b: &mut Builder, chunk: &Chunk, tensor: Tensor, values: &[Operand]) {
-        let memory = self.memory(tensor);
+        let memory = self.args.memory(tensor);
         let n = self.access(tensor);
         b.if_else(
             chunk.whole,
@@ -280,13 +274,13 @@ impl<'s> MapKernel<'s> {
             b.convert(Ty::I64, offset)
         };
         b.loop_(|b| {
-            let done = b.ge(low.into(), high.into());
+            let done = b.ge(low.into(), high);
             b.break_if(done);
-            let sum = b.add(low.into(), high.into());
-            let middle = b.binary(Binary::Div, sum, Operand::i64(2));
+            let sum = b.add(low.into(), high);
+            let middle = b.binary(Binary::Div, sum, 2);
             let offset = at(b, middle);
             let below = b.lt(offset, index);
-            let after = b.add(middle, Operand::i64(1));
+            let after = b.add(middle, 1);
             let next_low = b.select(below, after, low.into());
             let next_high = b.select(below, high.into(), middle);
             b.assign(low, next_low);
@@ -333,17 +327,15 @@ impl MapLeaves<'_, '_> {
         };
         if let Some(axis) = kernel.position.filter(|_| at.anchor != Anchor::Here) {
             let size = kernel.args.size(axis);
-            let end = if at.anchor == Anchor::First { Operand::i64(0) } else { b.sub(size, Operand::i64(1)) };
-            let index = b.add(end, Operand::i64(at.offset));
-            let (above, below) = (b.ge(index, Operand::i64(0)), b.lt(index, size));
-            let inside = b.and(above, below);
+            let index = at.from_end(b, size);
+            let inside = b.is_within(index, size);
             guard = b.and(guard, inside);
             indices.retain(|(a, _)| *a != axis);
             indices.push((axis, index));
         }
         let offset = kernel.args.offset(b, tensor, &indices);
         let nothing = zero(elem(kernel.stage, tensor).value());
-        b.load(kernel.memory(tensor), offset, 1, Some(guard), nothing)[0]
+        b.load(kernel.args.memory(tensor), offset, 1, Some(guard), nothing)[0]
     }
 }
 

@@ -1,8 +1,9 @@
 //! Outputs that a row has once: its final state, and what is computed from it.
 
-use super::{Row, RowsKernel, row_index};
+use super::{Row, RowsKernel};
 use crate::abi::{Tensor, axes};
-use crate::block::point::{Anchor, Leaves, Point, Position};
+use crate::block::args::index_of;
+use crate::block::point::{Leaves, Point, Position};
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, Op, Program, Value};
@@ -10,14 +11,14 @@ use oplus_dsl::ir::{Axis, Op, Program, Value};
 impl RowsKernel<'_> {
     /// Stores the final outputs of a team's rows, by one of its lanes.
     pub(super) fn finals(&self, b: &mut Builder, rows: &[Row]) {
-        if self.outputs(true).next().is_none() {
+        if !self.stage.has_finals() {
             return;
         }
-        let first = b.eq(self.lane, Operand::i32(0));
-        let part = b.eq(self.part, Operand::i32(0));
+        let first = b.eq(self.lane, 0);
+        let part = b.eq(self.part, 0);
         let leads = b.and(first, part);
         let empty = self.empty_program();
-        let any = b.ne(self.len, Operand::i64(0));
+        let any = b.ne(self.len, 0);
         for row in rows {
             let writes = b.and(leads, row.exists);
             b.if_(writes, |b| {
@@ -32,7 +33,7 @@ impl RowsKernel<'_> {
             let tensor = Tensor::Output(output);
             let value = program.outputs[output as usize].value;
             let value = point.here(b, &mut FinalLeaves { kernel: self, row }, value);
-            b.store(self.memory(tensor), row.bases[&tensor], &[value], None);
+            b.store(self.args.memory(tensor), row.bases[&tensor], &[value], None);
         }
     }
 
@@ -57,9 +58,9 @@ struct FinalLeaves<'k, 's> {
 }
 
 impl FinalLeaves<'_, '_> {
-    /// Index of the point along the scan axis.
-    fn point(&self, b: &mut Builder) -> Operand {
-        if self.kernel.scan.reverse { Operand::i64(0) } else { b.sub(self.kernel.len, Operand::i64(1)) }
+    /// The index of a position along the scan axis.
+    fn at(&self, b: &mut Builder, at: Position) -> Operand {
+        at.at_last(self.kernel.scan.reverse).from_end(b, self.kernel.len)
     }
 }
 
@@ -67,14 +68,9 @@ impl Leaves for FinalLeaves<'_, '_> {
     fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
         let tensor = Tensor::Param(param);
         if !axes(self.kernel.stage, tensor).contains(&self.kernel.scan.axis) {
-            return b.load1(self.kernel.memory(tensor), self.row.bases[&tensor]);
+            return b.load1(self.kernel.args.memory(tensor), self.row.bases[&tensor]);
         }
-        let index = if at.anchor == Anchor::Here {
-            let here = self.point(b);
-            b.add(here, Operand::i64(at.offset))
-        } else {
-            self.kernel.end(b, at)
-        };
+        let index = self.at(b, at);
         self.kernel.far(b, self.row, param, index)
     }
 
@@ -83,7 +79,7 @@ impl Leaves for FinalLeaves<'_, '_> {
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
-        if axis == self.kernel.scan.axis { self.point(b) } else { row_index(self.row, axis) }
+        if axis == self.kernel.scan.axis { self.at(b, Position::HERE) } else { index_of(&self.row.indices, axis) }
     }
 
     fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {

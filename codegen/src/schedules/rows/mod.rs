@@ -26,16 +26,16 @@ pub use parameters::Rows;
 
 use super::{LowerError, Strategy};
 use crate::abi::{Tensor, axes, elem, tensors};
-use crate::block::args::Args;
+use crate::block::args::{Args, index_of};
 use crate::block::carry::{Fields, Monoid, WarpAxis};
 use crate::block::persistent::shared_fields;
-use crate::block::point::{Anchor, Leaves, Point, Position};
+use crate::block::point::{Leaves, Point, Position};
 use crate::block::pressure::{conversions, temporaries, words_per_element};
 use crate::block::reads::{constant_along, displacements, used_fields};
 use crate::build::{Builder, zero};
 use crate::stage::{Refusal, Scan, Stage};
 use crate::target::WARP;
-use crate::tile::{Kernel, Memory, Operand, Reg, SharedId, Special};
+use crate::tile::{Kernel, Operand, Reg, SharedId, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Value};
 use std::collections::HashMap;
@@ -62,9 +62,7 @@ pub fn lower(stage: &Stage, schedule: &Rows, symbol: &str) -> Result<Kernel, Low
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
     let Some(scan) = stage.scan() else { return 0 };
-    let mut b = Builder::new("", WARP);
-    RowsKernel::declare(&mut b, stage, scan, schedule);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(RowsKernel::declare(b, stage, scan, schedule)))
 }
 
 /// As many blocks as the registers of a multiprocessor certainly allow.
@@ -138,22 +136,20 @@ impl<'s> RowsKernel<'s> {
     fn body(&self, b: &mut Builder) {
         let rows = self.args.rows(b, self.stage.outer_axes());
         let block_rows = i64::from(self.schedule.block_rows());
-        let up = b.add(rows, Operand::i64(block_rows - 1));
-        let groups = b.binary(Binary::Div, up, Operand::i64(block_rows));
+        let groups = b.div_ceil(rows, block_rows);
         let [first, step] = [Special::Block, Special::Blocks].map(|s| {
             let x = b.special(s);
             b.convert(Ty::I64, x)
         });
         let tile = i64::from(self.schedule.tile());
-        let up = b.add(self.len, Operand::i64(tile - 1));
-        let tiles = b.binary(Binary::Div, up, Operand::i64(tile));
-        let end = b.mul(tiles, Operand::i64(tile));
+        let tiles = b.div_ceil(self.len, tile);
+        let end = b.mul(tiles, tile);
         let turn = b.var(Operand::i32(0));
         b.for_(first, groups, step, |b, group| {
             let mut rows = self.rows(b, group, rows);
-            b.for_(Operand::i64(0), end, Operand::i64(tile), |b, at| {
+            b.for_(Operand::i64(0), end, tile, |b, at| {
                 let start = self.start(b, end, at);
-                self.tile(b, &mut rows, (start, end, at), turn);
+                self.tile(b, &mut rows, start, end, at, turn);
             });
             self.finals(b, &rows);
         });
@@ -165,24 +161,24 @@ impl<'s> RowsKernel<'s> {
             return at;
         }
         let rest = b.sub(end, at);
-        b.sub(rest, Operand::i64(i64::from(self.schedule.tile())))
+        b.sub(rest, self.schedule.tile())
     }
 
     /// The rows of the thread's team in a group.
     fn rows(&self, b: &mut Builder, group: Operand, total: Operand) -> Vec<Row<'s>> {
-        let first = b.mul(group, Operand::i64(i64::from(self.schedule.block_rows())));
+        let first = b.mul(group, self.schedule.block_rows());
         let team = b.convert(Ty::I64, self.team);
-        let own = b.mul(team, Operand::i64(i64::from(self.schedule.rows)));
+        let own = b.mul(team, self.schedule.rows);
         let first = b.add(first, own);
         (0..self.schedule.rows).map(|k| self.row(b, first, k, total)).collect()
     }
 
     fn row(&self, b: &mut Builder, first: Operand, k: u32, total: Operand) -> Row<'s> {
-        let number = b.add(first, Operand::i64(i64::from(k)));
+        let number = b.add(first, k);
         let (exists, number) = if self.schedule.block_rows() == 1 {
             (Operand::bool(true), number)
         } else {
-            let last = b.sub(total, Operand::i64(1));
+            let last = b.sub(total, 1);
             (b.lt(number, total), b.binary(Binary::Min, number, last))
         };
         let indices = self.args.row_indices(b, number);
@@ -198,7 +194,7 @@ impl<'s> RowsKernel<'s> {
             [] => self.monoid.identity_state(),
             init => self.monoid.keep(init).into_iter().map(|v| point.here(b, &mut leaves, v)).collect::<Fields>(),
         };
-        row.carry = initial.into_iter().map(|x| b.var(x)).collect();
+        row.carry = b.vars(&initial);
         row.point = point;
         row
     }
@@ -207,12 +203,6 @@ impl<'s> RowsKernel<'s> {
     fn lanes(&self) -> WarpAxis {
         let Rows { lanes, .. } = *self.schedule;
         WarpAxis { position: self.lane, count: lanes, stride: 1, reverse: self.scan.reverse }
-    }
-
-    /// Numbers below n in the order of the scan.
-    fn in_order(&self, n: u32) -> impl DoubleEndedIterator<Item = u32> + use<> {
-        let reverse = self.scan.reverse;
-        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
     }
 
     /// Elements of a stretch.
@@ -225,10 +215,6 @@ impl<'s> RowsKernel<'s> {
         self.schedule.vector.min(16 / elem(self.stage, tensor).bytes().unwrap_or(16) as u32)
     }
 
-    fn memory(&self, tensor: Tensor) -> Memory {
-        Memory::Global(self.args.pointer(tensor))
-    }
-
     /// The outputs that have the scan axis, or those that do not.
     fn outputs(&self, finals: bool) -> impl Iterator<Item = u32> {
         (0..self.stage.program.outputs.len()).filter(move |i| self.stage.is_final(*i) == finals).map(|i| i as u32)
@@ -237,23 +223,12 @@ impl<'s> RowsKernel<'s> {
     /// A parameter of the row at an index along the scan axis, zero outside it.
     fn far(&self, b: &mut Builder, row: &Row, param: u32, index: Operand) -> Operand {
         let tensor = Tensor::Param(param);
-        let above = b.ge(index, Operand::i64(0));
-        let below = b.lt(index, self.len);
-        let inside = b.and(above, below);
+        let inside = b.is_within(index, self.len);
         let stride = self.args.stride(tensor, self.scan.axis);
         let step = b.mul(index, stride);
         let offset = b.add(row.bases[&tensor], step);
         let nothing = zero(elem(self.stage, tensor).value());
-        b.load(self.memory(tensor), offset, 1, Some(inside), nothing)[0]
-    }
-
-    /// The index of a position that does not depend on the point.
-    fn end(&self, b: &mut Builder, at: Position) -> Operand {
-        let anchor = match at.anchor {
-            Anchor::Last => b.sub(self.len, Operand::i64(1)),
-            _ => Operand::i64(0),
-        };
-        b.add(anchor, Operand::i64(at.offset))
+        b.load(self.args.memory(tensor), offset, 1, Some(inside), nothing)[0]
     }
 }
 
@@ -267,9 +242,9 @@ fn values<'a>(stage: &'a Stage, scan: &Scan<'a>) -> impl Iterator<Item = Value> 
 fn places(b: &mut Builder, schedule: &Rows) -> (Operand, Operand, Operand) {
     let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
     if schedule.lanes < WARP {
-        let own = b.binary(Binary::And, lane, Operand::i32(schedule.lanes as i32 - 1));
-        let of_warp = b.binary(Binary::Shr, lane, Operand::i32(schedule.lanes.trailing_zeros() as i32));
-        let before = b.mul(warp, Operand::i32((WARP / schedule.lanes) as i32));
+        let own = b.binary(Binary::And, lane, schedule.lanes as i32 - 1);
+        let of_warp = b.binary(Binary::Shr, lane, schedule.lanes.trailing_zeros());
+        let before = b.mul(warp, WARP / schedule.lanes);
         return (own, Operand::i32(0), b.add(before, of_warp));
     }
     let warps = Operand::i32(schedule.row_warps as i32);
@@ -289,10 +264,10 @@ impl Leaves for RowLeaves<'_, '_> {
     fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
         let tensor = Tensor::Param(param);
         if axes(self.kernel.stage, tensor).contains(&self.kernel.scan.axis) {
-            let index = self.kernel.end(b, at);
+            let index = at.from_end(b, self.kernel.len);
             return self.kernel.far(b, self.row, param, index);
         }
-        b.load1(self.kernel.memory(tensor), self.row.bases[&tensor])
+        b.load1(self.kernel.args.memory(tensor), self.row.bases[&tensor])
     }
 
     fn state(&mut self, _: &mut Builder, _: Value, _: u32, _: Position) -> Operand {
@@ -300,15 +275,10 @@ impl Leaves for RowLeaves<'_, '_> {
     }
 
     fn index(&mut self, _: &mut Builder, axis: Axis) -> Operand {
-        row_index(self.row, axis)
+        index_of(&self.row.indices, axis)
     }
 
     fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
         self.kernel.args.size(axis)
     }
-}
-
-/// The row's index along an outer axis.
-fn row_index(row: &Row, axis: Axis) -> Operand {
-    row.indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
 }

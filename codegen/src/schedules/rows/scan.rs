@@ -6,7 +6,7 @@ use crate::block::carry::{Fields, assign, select};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
 use crate::block::steps::Steps;
-use crate::build::Builder;
+use crate::build::{Builder, operands};
 use crate::tile::{Operand, Reg, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
@@ -21,7 +21,7 @@ struct Scanned {
     totals: Vec<Fields>,
 }
 
-/// How a row's tile was combined: whether all states before the lane's elements are kept, and the state behind the tile.
+/// The outcome of a row's tile: whether all states before the lane's elements are kept, and the state behind the tile.
 struct Moved {
     kept: Operand,
     after: Fields,
@@ -33,7 +33,9 @@ impl<'s> RowsKernel<'s> {
         &self,
         b: &mut Builder,
         rows: &mut [Row<'s>],
-        (start, end, at): (Operand, Operand, Operand),
+        start: Operand,
+        end: Operand,
+        at: Operand,
         turn: Reg,
     ) {
         let tiles = self.load(b, rows, start);
@@ -47,8 +49,7 @@ impl<'s> RowsKernel<'s> {
                 self.scan_stretches(b, elements)
             })
             .collect();
-        let carried: Vec<Fields> =
-            rows.iter().map(|row| row.carry.iter().map(|r| Operand::Reg(*r)).collect()).collect();
+        let carried: Vec<Fields> = rows.iter().map(|row| operands(&row.carry)).collect();
         let exchanged = self.schedule.row_warps > 1;
         let passed = if exchanged { self.exchange(b, rows, &scanned, turn) } else { vec![] };
         let mut moved = vec![];
@@ -76,7 +77,7 @@ impl<'s> RowsKernel<'s> {
             moved.kept = b.and(moved.kept, carries);
             all = b.and(all, moved.kept);
         }
-        let after: Vec<Vec<Reg>> = moved.iter().map(|moved| moved.after.iter().map(|x| b.var(*x)).collect()).collect();
+        let after: Vec<Vec<Reg>> = moved.iter().map(|moved| b.vars(&moved.after)).collect();
         let all = b.all(all);
         let lost = b.unary(Unary::Not, all);
         b.if_(lost, |b| {
@@ -85,14 +86,14 @@ impl<'s> RowsKernel<'s> {
             let start = self.start(b, end, at);
             for (k, (row, after)) in rows.iter().zip(&after).enumerate() {
                 let lost = self.any_of_team(b, moved[k].kept);
-                let before: Fields = row.carry.iter().map(|r| Operand::Reg(*r)).collect();
+                let before = operands(&row.carry);
                 let was = self.monoid.has_states(b, &before);
                 let lost = b.and(lost, was);
                 b.if_(lost, |b| self.step_tile(b, (row, start), &before, after));
             }
         });
         for (moved, after) in moved.iter_mut().zip(after) {
-            moved.after = after.into_iter().map(Operand::Reg).collect();
+            moved.after = operands(&after);
         }
     }
 
@@ -105,14 +106,14 @@ impl<'s> RowsKernel<'s> {
             lost = b.binary(Binary::Or, lost, other);
             distance *= 2;
         }
-        b.ne(lost, Operand::i32(0))
+        b.ne(lost, 0)
     }
 
     /// Steps through a row's tile and stores the outputs of the warp's span, each by the lane that has stored there before. The
     /// state behind the tile replaces the one in `after` if that is lost.
     fn step_tile(&self, b: &mut Builder, (row, start): (&Row, Operand), before: &[Operand], after: &[Reg]) {
-        let state: Vec<Reg> = before.iter().map(|x| b.var(*x)).collect();
-        let end = b.add(start, Operand::i64(i64::from(self.schedule.tile())));
+        let state = b.vars(before);
+        let end = b.add(start, self.schedule.tile());
         let (stage, scan, monoid, args) = (self.stage, &self.scan, &self.monoid, &self.args);
         let (indices, bases, exists) = (row.indices.clone(), row.bases.clone(), row.exists);
         let steps = Steps { stage, scan, monoid, args, indices, bases, exists };
@@ -123,7 +124,7 @@ impl<'s> RowsKernel<'s> {
             (start, end),
             |b, index| if writes { self.owns(b, index, start) } else { Operand::bool(false) },
         );
-        let combined: Fields = after.iter().map(|r| Operand::Reg(*r)).collect();
+        let combined = operands(after);
         let carries = self.monoid.are_states(b, &combined);
         for (after, stepped) in after.iter().zip(state) {
             let next = b.select(carries, (*after).into(), stepped.into());
@@ -135,9 +136,9 @@ impl<'s> RowsKernel<'s> {
     fn owns(&self, b: &mut Builder, index: Operand, start: Operand) -> Operand {
         let place = b.sub(index, start);
         let place = b.convert(Ty::I32, place);
-        let vector = b.binary(Binary::Div, place, Operand::i32(self.schedule.vector as i32));
-        let lane = b.binary(Binary::And, vector, Operand::i32(self.schedule.lanes as i32 - 1));
-        let span = b.binary(Binary::Div, place, Operand::i32((self.schedule.vectors * self.stretch()) as i32));
+        let vector = b.binary(Binary::Div, place, self.schedule.vector);
+        let lane = b.binary(Binary::And, vector, self.schedule.lanes as i32 - 1);
+        let span = b.binary(Binary::Div, place, self.schedule.vectors * self.stretch());
         let (lane, part) = (b.eq(lane, self.lane), b.eq(span, self.part));
         b.and(lane, part)
     }
@@ -156,8 +157,9 @@ impl<'s> RowsKernel<'s> {
         let lanes = self.lanes();
         let last = self.team_lane(b, Operand::i32(lanes.last() as i32));
         let (mut before, mut totals) = (vec![], vec![]);
-        for r in self.in_order(self.schedule.vectors) {
-            let own: Vec<Fields> = self.in_order(self.schedule.vector).map(|v| elements[&(r, v)].clone()).collect();
+        for r in self.scan.in_order(self.schedule.vectors) {
+            let own: Vec<Fields> =
+                self.scan.in_order(self.schedule.vector).map(|v| elements[&(r, v)].clone()).collect();
             let own = self.monoid.fold(b, &own);
             let inclusive = self.monoid.warp_scan(b, own, &lanes);
             before.push(self.monoid.warp_shift(b, &inclusive, &lanes));
@@ -169,13 +171,12 @@ impl<'s> RowsKernel<'s> {
     /// Passes the totals of the spans from warp to warp: the states before each row's span and behind its tile.
     fn exchange(&self, b: &mut Builder, rows: &[Row], scanned: &[Scanned], turn: Reg) -> Vec<(Fields, Fields)> {
         let (warps, row_warps) = (self.schedule.warps, self.schedule.row_warps);
-        let of_team = b.mul(self.team, Operand::i32(row_warps as i32));
-        let shift = b.mul(turn.into(), Operand::i32((self.schedule.rows * warps) as i32));
+        let of_team = b.mul(self.team, row_warps);
+        let shift = b.mul(turn.into(), self.schedule.rows * warps);
         let of_team = b.add(of_team, shift);
         let own = b.add(of_team, self.part);
-        let leads = b.eq(self.lane, Operand::i32(0));
-        let slot =
-            |b: &mut Builder, base: Operand, k: usize, w: u32| b.add(base, Operand::i32((k as u32 * warps + w) as i32));
+        let leads = b.eq(self.lane, 0);
+        let slot = |b: &mut Builder, base: Operand, k: usize, w: u32| b.add(base, k as u32 * warps + w);
         let sums: Vec<Fields> = scanned.iter().map(|s| self.monoid.fold(b, &s.totals)).collect();
         b.if_(leads, |b| {
             for (k, sum) in sums.iter().enumerate() {
@@ -184,13 +185,13 @@ impl<'s> RowsKernel<'s> {
             }
         });
         b.barrier();
-        let flipped = b.binary(Binary::Xor, turn.into(), Operand::i32(1));
+        let flipped = b.binary(Binary::Xor, turn.into(), 1);
         b.assign(turn, flipped);
         let before = |(k, row): (usize, &Row)| {
-            let mut state: Fields = row.carry.iter().map(|r| Operand::Reg(*r)).collect();
+            let mut state = operands(&row.carry);
             let mut own = state.clone();
-            for w in self.in_order(row_warps) {
-                let mine = b.eq(self.part, Operand::i32(w as i32));
+            for w in self.scan.in_order(row_warps) {
+                let mine = b.eq(self.part, w);
                 own = select(b, mine, &state, &own);
                 let at = slot(b, of_team, k, w);
                 let sum = load_fields(b, &self.totals, at);
@@ -213,7 +214,7 @@ impl<'s> RowsKernel<'s> {
     ) -> (Fields, Operand) {
         let mut kept = Operand::bool(true);
         let writes = self.outputs(false).next().is_some();
-        for (i, r) in self.in_order(self.schedule.vectors).enumerate() {
+        for (i, r) in self.scan.in_order(self.schedule.vectors).enumerate() {
             if writes {
                 // A team of one lane has no earlier ones: its state stays as it is, to the bit.
                 let alone = self.is_alone();
@@ -241,7 +242,7 @@ impl<'s> RowsKernel<'s> {
     ) {
         let outputs: Vec<u32> = self.outputs(false).collect();
         let mut values = vec![vec![Operand::i32(0); self.schedule.vector as usize]; outputs.len()];
-        for v in self.in_order(self.schedule.vector) {
+        for v in self.scan.in_order(self.schedule.vector) {
             let after = self.monoid.apply(b, &state, &scanned.elements[&(r, v)]);
             let point = points.get_mut(&(r, v)).expect("there is a point at every place");
             for (values, output) in values.iter_mut().zip(&outputs) {

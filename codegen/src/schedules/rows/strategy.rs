@@ -1,6 +1,6 @@
 //! The schedule of rows, as the rest of the compiler knows it.
 
-use oplus_dsl::ir::{Axis, AxisSet};
+use oplus_dsl::ir::Axis;
 
 use super::{Rows, blocks_per_sm, candidates};
 use crate::schedules::constants::Constants;
@@ -8,6 +8,7 @@ use crate::schedules::cost::{Cost, Memory, of_blocks};
 use crate::schedules::error::LowerError;
 use crate::schedules::picture::{Carry, Picture, Tile};
 use crate::schedules::problem::Problem;
+use crate::schedules::shape::rows_and_length;
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::{Isa, WARP};
@@ -41,10 +42,6 @@ impl Strategy for Rows {
 
     fn isa(&self, _isa: Isa) -> Isa {
         Isa::Sm80
-    }
-
-    fn vector_axes(&self, stage: &Stage) -> AxisSet {
-        stage.axis().into_iter().collect()
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
@@ -90,8 +87,7 @@ impl Strategy for Rows {
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {
-        let rows: i64 = stage.outer_axes().iter().map(|a| sizes[a.0 as usize]).product();
-        let length = stage.axis().map_or(1, |a| sizes[a.0 as usize]);
+        let (rows, length) = rows_and_length(stage, sizes);
         format!("{} of {length}; {}", counted(rows, "row"), team(self))
     }
 

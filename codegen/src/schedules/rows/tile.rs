@@ -1,10 +1,11 @@
 //! A tile of a team's rows in registers: loads, neighbours, stores, and the points in it.
 
-use super::{Row, RowsKernel, Stream, row_index};
+use super::{Row, RowsKernel, Stream};
 use crate::abi::{Tensor, elem};
+use crate::block::args::index_of;
 use crate::block::carry::{Fields, select};
 use crate::block::point::{Anchor, Leaves, Point, Position};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, operands, zero};
 use crate::tile::{Operand, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Value};
@@ -26,7 +27,7 @@ pub(super) type Place = (u32, u32);
 impl<'s> RowsKernel<'s> {
     /// Loads the rows' elements that start at `start`.
     pub(super) fn load(&self, b: &mut Builder, rows: &[Row], start: Operand) -> Vec<Tile> {
-        let end = b.add(start, Operand::i64(i64::from(self.schedule.tile())));
+        let end = b.add(start, self.schedule.tile());
         let whole = b.binary(oplus_dsl::ir::Binary::Le, end, self.len);
         let first = self.first(b, start);
         let slots: Vec<_> = rows.iter().map(|_| self.slots(b)).collect();
@@ -47,8 +48,8 @@ impl<'s> RowsKernel<'s> {
     /// Index of the lane's first element of the tile.
     fn first(&self, b: &mut Builder, start: Operand) -> Operand {
         let span = self.schedule.vectors * self.stretch();
-        let part = b.mul(self.part, Operand::i32(span as i32));
-        let lane = b.mul(self.lane, Operand::i32(self.schedule.vector as i32));
+        let part = b.mul(self.part, span);
+        let lane = b.mul(self.lane, self.schedule.vector);
         let place = b.add(part, lane);
         let place = b.convert(Ty::I64, place);
         b.add(start, place)
@@ -70,7 +71,7 @@ impl<'s> RowsKernel<'s> {
             let place = (at / self.schedule.vector, at % self.schedule.vector);
             let guard = guarded.then(|| self.exists(b, first, place));
             let index = self.offset(b, row, tensor, first, place);
-            b.push(Stmt::Load { dst: dst.to_vec(), memory: self.memory(tensor), index, guard, otherwise });
+            b.push(Stmt::Load { dst: dst.to_vec(), memory: self.args.memory(tensor), index, guard, otherwise });
         }
     }
 
@@ -79,12 +80,12 @@ impl<'s> RowsKernel<'s> {
         let stride = self.args.stride(tensor, self.scan.axis);
         let along = b.mul(first, stride);
         let start = b.add(row.bases[&tensor], along);
-        let further = b.mul(stride, Operand::i64(i64::from(r * self.stretch() + v)));
+        let further = b.mul(stride, r * self.stretch() + v);
         b.add(start, further)
     }
 
     fn index(&self, b: &mut Builder, first: Operand, (r, v): Place) -> Operand {
-        b.add(first, Operand::i64(i64::from(r * self.stretch() + v)))
+        b.add(first, r * self.stretch() + v)
     }
 
     /// Whether the element at a place exists: the rest of the row, cut off above a tile, reaches beyond it. One `i32`
@@ -92,9 +93,9 @@ impl<'s> RowsKernel<'s> {
     pub(super) fn exists(&self, b: &mut Builder, first: Operand, (r, v): Place) -> Operand {
         use oplus_dsl::ir::Binary::{Gt, Min};
         let left = b.sub(self.len, first);
-        let left = b.binary(Min, left, Operand::i64(i64::from(self.schedule.tile())));
+        let left = b.binary(Min, left, self.schedule.tile());
         let left = b.convert(Ty::I32, left);
-        b.binary(Gt, left, Operand::i32((r * self.stretch() + v) as i32))
+        b.binary(Gt, left, r * self.stretch() + v)
     }
 
     // ---- neighbours
@@ -125,10 +126,10 @@ impl<'s> RowsKernel<'s> {
     fn neighbours(&self, b: &mut Builder, row: &Row, tile: &mut Tile, param: u32, by: i64) {
         let (vector, lanes) = (i64::from(self.schedule.vector), self.schedule.lanes);
         let (place, from, step) = if by < 0 { (by, vector + by, -1) } else { (vector - 1 + by, by - 1, 1) };
-        let source = b.add(self.lane, Operand::i32(step + lanes as i32));
-        let source = b.binary(oplus_dsl::ir::Binary::And, source, Operand::i32(lanes as i32 - 1));
+        let source = b.add(self.lane, step + lanes as i32);
+        let source = b.binary(oplus_dsl::ir::Binary::And, source, lanes as i32 - 1);
         let source = self.team_lane(b, source);
-        let edge = b.eq(self.lane, Operand::i32(if by < 0 { 0 } else { lanes as i32 - 1 }));
+        let edge = b.eq(self.lane, if by < 0 { 0 } else { lanes as i32 - 1 });
         let mut beyond = self.edge(b, row, tile, param, (edge, by));
         let stretches: Vec<u32> = (0..self.schedule.vectors).collect();
         let order: Box<dyn Iterator<Item = &u32>> =
@@ -157,15 +158,15 @@ impl<'s> RowsKernel<'s> {
         let tensor = Tensor::Param(param);
         let last = (self.schedule.vectors - 1, self.schedule.vector - 1);
         let from = if by < 0 { tile.first } else { self.index(b, tile.first, last) };
-        let index = b.add(from, Operand::i64(by));
+        let index = b.add(from, by);
         let below = b.lt(index, self.len);
-        let inside = if by < 0 { b.ge(index, Operand::i64(0)) } else { Operand::bool(true) };
+        let inside = if by < 0 { b.ge(index, 0) } else { Operand::bool(true) };
         let inside = b.and(inside, below);
         let guard = b.and(edge, inside);
         let stride = self.args.stride(tensor, self.scan.axis);
         let along = b.mul(index, stride);
         let offset = b.add(row.bases[&tensor], along);
-        b.load(self.memory(tensor), offset, 1, Some(guard), zero(elem(self.stage, tensor).value()))[0]
+        b.load(self.args.memory(tensor), offset, 1, Some(guard), zero(elem(self.stage, tensor).value()))[0]
     }
 
     // ---- values
@@ -193,7 +194,7 @@ impl<'s> RowsKernel<'s> {
                 elements.insert((r, v), element);
             }
         }
-        if self.scan.reverse || self.outputs(true).next().is_some() {
+        if self.scan.reverse || self.stage.has_finals() {
             self.mask(b, tile, &mut elements);
         }
         elements
@@ -217,7 +218,7 @@ impl<'s> RowsKernel<'s> {
             },
         );
         for (place, regs) in places.into_iter().zip(regs) {
-            elements.insert(place, regs.into_iter().map(Operand::Reg).collect());
+            elements.insert(place, operands(&regs));
         }
     }
 
@@ -245,7 +246,7 @@ impl<'s> RowsKernel<'s> {
         values: &[Operand],
     ) {
         let tensor = Tensor::Output(output);
-        let memory = self.memory(tensor);
+        let memory = self.args.memory(tensor);
         let n = self.access(tensor) as usize;
         b.if_else(
             tile.whole,
@@ -286,24 +287,23 @@ impl Leaves for TileLeaves<'_, '_> {
                 return *value;
             }
             let here = self.kernel.index(b, self.tile.first, self.place);
-            let index = b.add(here, Operand::i64(at.offset));
+            let index = b.add(here, at.offset);
             return self.kernel.far(b, self.row, param, index);
         }
-        let index = self.kernel.end(b, at);
+        let index = at.from_end(b, self.kernel.len);
         self.kernel.far(b, self.row, param, index)
     }
 
-    fn state(&mut self, _: &mut Builder, scan: Value, field: u32, _: Position) -> Operand {
-        let (before, after) = self.states.expect("elements do not depend on states");
-        let state = if self.kernel.scan.inclusive == Some(scan) { after } else { before };
-        state[self.kernel.monoid.slot(field)]
+    fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
+        let kernel = self.kernel;
+        kernel.monoid.field_at(&kernel.scan, (scan, field), at, self.states)
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
         if axis == self.kernel.scan.axis {
             return self.kernel.index(b, self.tile.first, self.place);
         }
-        row_index(self.row, axis)
+        index_of(&self.row.indices, axis)
     }
 
     fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {

@@ -10,13 +10,13 @@ const MOST_WARPS: u32 = 16;
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
-    let narrow = vector > CHUNK;
-    let many = |capacity| match (work(stage).dear_rows, narrow) {
+    let (narrow, dear_rows) = (vector > CHUNK, work(stage).dear_rows);
+    let many = |capacity| match (dear_rows, narrow) {
         (false, _) => many(capacity),
         (true, false) => many_dear(capacity),
         (true, true) => StateSpace { teams: 2, stages: 4, ..many_dear(capacity) },
     };
-    let exact = [four(stage, narrow), few(4), many(16), few(16), many(64), few(64)];
+    let exact = [four(narrow, dear_rows), few(4), many(16), few(16), many(64), few(64)];
     let padded = PADDED.map(|capacity| StateSpace { padded: true, ..few(capacity) });
     let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
@@ -64,8 +64,8 @@ fn many_dear(capacity: u32) -> StateSpace {
 
 /// Four states: the rows cost more than the states. Two states per lane where rows cost most, for narrow elements, which are
 /// unpacked, and for dear rows; these want as many copy warps as there is room for.
-fn four(stage: &Stage, narrow: bool) -> StateSpace {
-    let (warps, copy_warps, teams, states, stages, unroll, blocks) = match (narrow, work(stage).dear_rows) {
+fn four(narrow: bool, dear_rows: bool) -> StateSpace {
+    let (warps, copy_warps, teams, states, stages, unroll, blocks) = match (narrow, dear_rows) {
         (_, true) => (4, 16, 4, 2, 4, 8, 1),
         (true, false) => (4, 8, 1, 2, 3, 8, 1),
         (false, false) => (8, 4, 1, 1, 3, 4, 1),

@@ -3,14 +3,14 @@
 //! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
-use super::global::{Global, Steps};
+use super::global::Global;
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
-use super::{CHUNK, StateSpaceKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time};
 use crate::abi::{Tensor, axes, tensors};
 use crate::block::ring::Ring;
 use crate::block::state_step::{Evaluator, StateStep};
-use crate::build::Builder;
+use crate::build::{Builder, zero};
 use crate::tile::{Expr, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// The named barrier of the first team of copy warps; the others' follow.
 pub(crate) const BARRIER: u32 = 1;
-/// How many registers the loads of all tiles take at once, so that they are all on their way.
+/// The registers that the loads of all tiles may take at once, so that they are all on their way.
 const EARLY: u32 = 32;
 
 /// A thread that copies.
@@ -33,7 +33,7 @@ impl StateSpaceKernel<'_> {
     /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let (thread, team) = (self.copy_thread(b), self.team(b));
-        let anchors = self.anchors(b, thread);
+        let anchors = self.anchors(b, thread, self.body_outputs());
         let copier = Copier { thread, anchors: &anchors };
         let at = Ring::cursor(b, team, 0);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
@@ -45,7 +45,7 @@ impl StateSpaceKernel<'_> {
                 let time = self.time(b, before);
                 let drained = at.here().before(b);
                 self.drain(b, drained, &time, copier);
-                if !self.keeps_pieces() {
+                if !self.keeps_pieces(self.body_outputs()) {
                     self.meet(b, team);
                 }
             });
@@ -62,12 +62,12 @@ impl StateSpaceKernel<'_> {
     fn meet(&self, b: &mut Builder, team: Operand) {
         let threads = self.schedule.team_threads();
         for k in 0..self.schedule.teams {
-            let own = b.eq(team, Operand::i32(k as i32));
+            let own = b.eq(team, k);
             b.if_(own, |b| b.push(Stmt::Barrier { id: BARRIER + k, threads }));
         }
     }
 
-    /// How often each copy thread arrives when it has filled a tile: for its copies, and for what it has stored and read.
+    /// The arrivals of each copy thread when it has filled a tile: for its copies, and for what it has stored and read.
     pub(crate) fn arrivals_per_thread(&self) -> u32 {
         1 + u32::from(self.values.tiles.iter().any(|tile| self.copied(tile).is_some()))
     }
@@ -78,11 +78,11 @@ impl StateSpaceKernel<'_> {
         (self.stage.program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
     }
 
-    /// Whether the thread that takes an output's piece away fills just that piece again, in every tile that outputs read.
-    fn keeps_pieces(&self) -> bool {
+    /// Whether the thread that takes a piece of one of these outputs away fills just that piece again, in every tile that outputs read.
+    pub(crate) fn keeps_pieces(&self, outputs: impl Iterator<Item = usize>) -> bool {
         let shared = self.values.tiles.iter().filter(|tile| !tile.states);
         let tiles = shared.map(|tile| self.tile_shape(tile));
-        let outputs = self.body_outputs().map(|k| self.output_shape(k));
+        let outputs = outputs.map(|k| self.output_shape(k));
         let mut shapes = tiles.chain(outputs);
         let first = shapes.next();
         shapes.all(|shape| Some(shape) == first)
@@ -141,27 +141,27 @@ impl StateSpaceKernel<'_> {
             store(b, i, &pieces, sources);
         }
         if self.arrivals_per_thread() > 1 {
-            b.arrive_with_copies(self.full, stage);
+            b.arrive_with_copies(self.frame.full, stage);
         }
-        b.arrive(self.full, stage);
+        b.arrive(self.frame.full, stage);
     }
 
-    /// The anchors of tensors of which each tile or output has one.
-    fn anchors(&self, b: &mut Builder, thread: Operand) -> Anchors {
+    /// The anchors of tensors of which each tile, or each of these outputs, has one.
+    pub(crate) fn anchors(&self, b: &mut Builder, thread: Operand, outputs: impl Iterator<Item = usize>) -> Anchors {
         let mut anchors = Anchors(HashMap::new());
         for tile in &self.values.tiles {
             let Op::Param(param) = self.stage.program.node(tile.value).op else { continue };
             anchors.add(b, self, Tensor::Param(param), tile, self.tile_shape(tile), thread);
         }
-        for k in self.body_outputs() {
+        for k in outputs {
             let rows = Tile { value: self.stage.program.outputs[k].value, rows: true, states: false };
             anchors.add(b, self, Tensor::Output(k as u32), &rows, self.output_shape(k), thread);
         }
         anchors
     }
 
-    /// How a tile is cut: along the axis in which its first parameter is contiguous.
-    fn tile_shape(&self, tile: &Tile) -> Shape {
+    /// The shape that cuts a tile into pieces, along the axis in which its first parameter is contiguous.
+    pub(crate) fn tile_shape(&self, tile: &Tile) -> Shape {
         let program = &self.stage.program;
         let time = self.scan.axis;
         let timed = params_beneath(program, tile.value).into_iter().map(Tensor::Param);
@@ -171,7 +171,7 @@ impl StateSpaceKernel<'_> {
             Some(_) => self.schedule.vector.min(CHUNK),
             None => self.schedule.vector,
         };
-        Shape { height: height(self.schedule, tile), steps: self.schedule.steps, width, across }
+        Shape { height: self.height(tile), steps: self.schedule.steps, width, across }
     }
 
     /// The row of the block and the state that a row of a tile is for, `i32`.
@@ -195,10 +195,7 @@ impl StateSpaceKernel<'_> {
     /// The values at a piece of a tile.
     fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
         let (row, state) = self.row_and_state(b, tile, piece.row);
-        let column = b.convert(Ty::I64, piece.column);
-        let first = b.add(time.first, column);
-        let exists = b.lt(piece.column, time.steps);
-        Global::at(self, row, state, Steps { first, exists }, width)
+        Global::at(b, self, row, state, time, piece, width)
     }
 
     fn copy_pieces(
@@ -221,7 +218,7 @@ impl StateSpaceKernel<'_> {
         }
     }
 
-    /// How many registers a thread's loads of a tile take; a number above all limits if its pieces are too many.
+    /// The registers that a thread's loads of a tile take; a number above all limits if its pieces are too many.
     fn registers_of_loads(&self, shape: Shape, beneath: &[u32]) -> u32 {
         let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(4) as u32;
         let each: u32 = beneath.iter().map(bytes).sum();
@@ -256,10 +253,21 @@ impl StateSpaceKernel<'_> {
 
     pub(crate) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
         for (k, part) in values.chunks(CHUNK as usize).enumerate() {
-            let at = b.add(at, Operand::i32((k as u32 * CHUNK) as i32));
+            let at = b.add(at, k as u32 * CHUNK);
             b.store(memory, at, part, None);
         }
     }
+}
+
+/// Steps of a row of a tile, from an element on.
+pub(crate) fn load_steps(b: &mut Builder, memory: Memory, from: Operand, count: u32) -> Vec<Operand> {
+    let zero = zero(b.elem(memory).value());
+    let mut values = vec![];
+    for first in (0..count).step_by(CHUNK as usize) {
+        let at = b.add(from, first);
+        values.extend(b.load(memory, at, (count - first).min(CHUNK), None, zero));
+    }
+    values
 }
 
 /// For tensors whose pieces are equally far apart: the offset of the thread's first piece of the tile at step 0, and the
@@ -287,7 +295,7 @@ impl Anchors {
         let start = Time { first: Operand::i64(0), steps: Operand::i32(0) };
         let first = kernel.source(b, tile, &start, &pieces[0], shape.width).offset(b, tensor, 0).0;
         let stride = kernel.args.stride(tensor, axis);
-        let step = b.mul(stride, Operand::i64(i64::from(step)));
+        let step = b.mul(stride, step);
         self.0.insert(tensor, (first, step));
     }
 

@@ -1,15 +1,14 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
-use super::copy::Copier;
-use super::global::{Global, Steps};
+use super::copy::{Copier, load_steps};
+use super::global::Global;
 use super::pieces::{Piece, Shape};
-use super::{CHUNK, StateSpaceKernel, Time, height};
+use super::{StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::ring::RingStage;
 use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -20,13 +19,13 @@ impl StateSpaceKernel<'_> {
         (0..outputs).filter(|k| !self.stage.is_final(*k))
     }
 
-    /// How an output is cut into pieces.
-    pub(super) fn output_shape(&self, k: usize) -> Shape {
+    /// The shape that cuts an output into pieces.
+    pub(crate) fn output_shape(&self, k: usize) -> Shape {
         let output = &self.stage.program.outputs[k];
         let across = self.schedule.vector == 1 && output.axes.last() != Some(&self.scan.axis);
         let bytes = output.elem.bytes().unwrap_or(16) as u32;
         let width = self.schedule.vector.min(16 / bytes);
-        Shape { height: self.schedule.rows(), steps: self.schedule.steps, width, across }
+        Shape { height: self.block_rows, steps: self.schedule.steps, width, across }
     }
 
     /// Waits for a tile to have been walked, and writes its outputs. Loads from global memory are on their way
@@ -49,7 +48,7 @@ impl StateSpaceKernel<'_> {
                 (pieces, sources)
             }));
         }
-        b.wait(self.done, drained);
+        b.wait(self.frame.done, drained);
         b.push(Stmt::SyncWarp);
         for (k, early) in self.body_outputs().zip(early) {
             let shape = self.output_shape(k);
@@ -80,10 +79,7 @@ impl StateSpaceKernel<'_> {
     }
 
     fn drain_source(&self, b: &mut Builder, stage: Operand, time: &Time, piece: &Piece, width: u32) -> Drain<'_, '_> {
-        let column = b.convert(Ty::I64, piece.column);
-        let step = b.add(time.first, column);
-        let exists = b.lt(piece.column, time.steps);
-        let global = Global::at(self, piece.row, Operand::i32(0), Steps { first: step, exists }, width);
+        let global = Global::at(b, self, piece.row, Operand::i32(0), time, piece, width);
         Drain { kernel: self, global, stage, piece: *piece, loaded: HashMap::new() }
     }
 
@@ -94,7 +90,7 @@ impl StateSpaceKernel<'_> {
         let values: Vec<Operand> =
             (0..shape.width).map(|step| evaluator.value(b, &mut source, value, StateStep { state: 0, step })).collect();
         let (offset, exists) = source.global.offset(b, tensor, 0);
-        b.store(self.global(tensor), offset, &values, Some(exists));
+        b.store(self.args.memory(tensor), offset, &values, Some(exists));
     }
 }
 
@@ -138,13 +134,7 @@ impl Drain<'_, '_> {
             let height = if rows { kernel.schedule.rows() } else { 1 };
             let row = if rows { self.piece.row } else { Operand::i32(0) };
             let at = kernel.element(b, height, self.stage, row, self.piece.column);
-            let zero = crate::build::zero(b.elem(array).value());
-            let width = self.global.width;
-            let steps = (0..width.div_ceil(CHUNK)).flat_map(|k| {
-                let at = b.add(at, Operand::i32((k * CHUNK) as i32));
-                b.load(array, at, width.min(CHUNK), None, zero)
-            });
-            let steps = steps.collect();
+            let steps = load_steps(b, array, at, self.global.width);
             self.loaded.insert(value, steps);
         }
         self.loaded[&value][step as usize]
@@ -159,7 +149,7 @@ impl Source for Drain<'_, '_> {
         }
         if let Some(i) = kernel.values.tile(value).filter(|i| !kernel.values.tiles[*i].states) {
             let tile = &kernel.values.tiles[i];
-            debug_assert!(height(kernel.schedule, tile) == if tile.rows { kernel.schedule.rows() } else { 1 });
+            debug_assert!(kernel.height(tile) == if tile.rows { kernel.schedule.rows() } else { 1 });
             return Some(self.shared(b, value, Memory::Shared(kernel.tiles[i]), tile.rows, at.step));
         }
         self.global.leaf(b, value, at)

@@ -1,7 +1,9 @@
 //! Values from global memory, at one row and, where they depend on them, at states and steps.
 
-use super::StateSpaceKernel;
+use super::pieces::Piece;
+use super::{StateSpaceKernel, Time};
 use crate::abi::Tensor;
+use crate::block::args::index_of;
 use crate::block::state_step::{Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::tile::Operand;
@@ -27,7 +29,7 @@ pub(crate) struct Global<'k, 's> {
     pub(crate) state: Operand,
     /// The step of index 0, `i64`, and whether it exists.
     pub(crate) steps: Steps,
-    /// How many steps exist, all of them or none.
+    /// The number of steps; all of them exist, or none.
     pub(super) width: u32,
     /// Offsets that need not be computed.
     pub(crate) known: HashMap<Tensor, Operand>,
@@ -42,8 +44,18 @@ impl<'k, 's> Global<'k, 's> {
         Global { kernel, row, state, steps, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
-    /// Values at `width` steps of a row and a state.
-    pub(crate) fn at(kernel: &'k StateSpaceKernel<'s>, row: Operand, state: Operand, steps: Steps, width: u32) -> Self {
+    /// Values at a row, from a state on, at the `width` steps of a piece of a tile.
+    pub(crate) fn at(
+        b: &mut Builder,
+        kernel: &'k StateSpaceKernel<'s>,
+        row: Operand,
+        state: Operand,
+        time: &Time,
+        piece: &Piece,
+        width: u32,
+    ) -> Self {
+        let column = b.convert(Ty::I64, piece.column);
+        let steps = Steps { first: b.add(time.first, column), exists: b.lt(piece.column, time.steps) };
         Global { kernel, row, state, steps, width, known: HashMap::new(), loaded: HashMap::new() }
     }
 
@@ -67,12 +79,12 @@ impl<'k, 's> Global<'k, 's> {
     fn elements(&self, b: &mut Builder, param: u32, state: u32, width: u32) -> Vec<Operand> {
         let (kernel, tensor) = (self.kernel, Tensor::Param(param));
         let (offset, exists) = self.offset(b, tensor, state);
-        let memory = kernel.global(tensor);
+        let memory = kernel.args.memory(tensor);
         let elem = b.elem(memory);
         let access = width.min(16 / elem.bytes().unwrap_or(16) as u32);
         let mut elements = vec![];
         for part in 0..width / access {
-            let at = b.add(offset, Operand::i64(i64::from(part * access)));
+            let at = b.add(offset, part * access);
             elements.extend(b.load(memory, at, access, Some(exists), zero(elem.value())));
         }
         elements
@@ -82,20 +94,20 @@ impl<'k, 's> Global<'k, 's> {
     pub(crate) fn offset(&self, b: &mut Builder, tensor: Tensor, state: u32) -> (Operand, Operand) {
         let kernel = self.kernel;
         let axes = crate::abi::axes(kernel.stage, tensor).to_vec();
-        let (mut indices, mut exists) = (kernel.block.outer.clone(), Operand::bool(true));
+        let (mut indices, mut exists) = (kernel.frame.block.outer.clone(), Operand::bool(true));
         if let Some(axis) = kernel.values.row.filter(|a| axes.contains(a)) {
             indices.push((axis, self.row_index(b)));
-            let inside = b.lt(self.row, kernel.block.rows);
+            let inside = b.lt(self.row, kernel.frame.block.rows);
             exists = b.and(exists, inside);
         }
         if kernel.values.row.is_none() {
             // The block has one row; what would be its others must not write.
-            exists = b.eq(self.row, Operand::i32(0));
+            exists = b.eq(self.row, 0);
         }
         if axes.contains(&kernel.values.state) {
-            let own = b.add(self.state, Operand::i32(state as i32));
+            let own = b.add(self.state, state);
             indices.push((kernel.values.state, b.convert(Ty::I64, own)));
-            let inside = b.lt(own, kernel.state_count);
+            let inside = b.lt(own, kernel.frame.state_count);
             exists = b.and(exists, inside);
         }
         if axes.contains(&kernel.scan.axis) {
@@ -108,19 +120,19 @@ impl<'k, 's> Global<'k, 's> {
 
     fn row_index(&self, b: &mut Builder) -> Operand {
         let row = b.convert(Ty::I64, self.row);
-        b.add(self.kernel.block.first_row, row)
+        b.add(self.kernel.frame.block.first_row, row)
     }
 
     fn index(&self, b: &mut Builder, axis: Axis, at: StateStep) -> Operand {
         let kernel = self.kernel;
         if axis == kernel.scan.axis {
-            return b.add(self.steps.first, Operand::i64(i64::from(at.step)));
+            return b.add(self.steps.first, at.step);
         }
         if axis == kernel.values.state {
-            let own = b.add(self.state, Operand::i32(at.state as i32));
+            let own = b.add(self.state, at.state);
             return b.convert(Ty::I64, own);
         }
-        if Some(axis) == kernel.values.row { self.row_index(b) } else { kernel.outer_index(axis) }
+        if Some(axis) == kernel.values.row { self.row_index(b) } else { index_of(&kernel.frame.block.outer, axis) }
     }
 }
 

@@ -23,7 +23,9 @@ mod candidates;
 pub(crate) mod copy;
 mod cost;
 mod drain;
+pub(crate) mod frame;
 pub(crate) mod global;
+pub(crate) mod lane;
 mod parameters;
 pub(crate) mod pieces;
 pub(crate) mod saved;
@@ -40,7 +42,6 @@ pub(crate) use strategy::States;
 pub use work::{Work, work};
 
 use super::{LowerError, Strategy};
-use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
 use crate::block::reads::used_fields;
@@ -48,10 +49,10 @@ use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
 use crate::stage::{Scan, Stage};
 use crate::target::WARP;
-use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, SharedKind, Special, Stmt};
+use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, Special, Stmt};
+use frame::{Axes, Frame};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
-use segments::Segment;
+use oplus_dsl::ir::Binary;
 use tiles::{Tile, Values};
 
 /// Steps of a sub-tile: before every so many steps a state is saved.
@@ -96,9 +97,7 @@ pub fn can_save(stage: &Stage) -> bool {
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
     let Ok(stage) = hoisted(stage) else { return 0 };
-    let mut b = Builder::new("", WARP);
-    StateSpaceKernel::declare(&mut b, &stage, schedule);
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| drop(StateSpaceKernel::declare(b, &stage, schedule)))
 }
 
 /// The stage with work taken out of the inner loop.
@@ -112,36 +111,17 @@ pub(crate) struct StateSpaceKernel<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) scan: Scan<'s>,
     pub(crate) schedule: &'s StateSpace,
+    /// Rows of a block.
+    pub(crate) block_rows: u32,
     pub(crate) monoid: Monoid<'s>,
     pub(crate) args: Args,
     pub(crate) values: Values,
     /// The array of each tile value, and of each sum.
     pub(crate) tiles: Vec<SharedId>,
     pub(crate) sums: Vec<SharedId>,
-    /// The mbarriers that say of each stage of the ring that it holds a tile, and that the tile has been walked.
-    pub(crate) full: SharedId,
-    pub(crate) done: SharedId,
-    pub(crate) warp: Operand,
-    pub(crate) lane: Operand,
-    /// Size of the scan axis, `i64`, and its tiles, `i32`.
-    pub(crate) len: Operand,
-    pub(crate) tile_count: Operand,
-    /// Size of the state axis, `i32`.
-    pub(crate) state_count: Operand,
-    pub(crate) block: Block,
-    pub(crate) segment: Option<Segment>,
+    pub(crate) frame: Frame,
     /// The elements that segments combine to.
     pub(crate) segment_carries: Option<ParamId>,
-}
-
-/// The rows and outer indices of a block.
-pub(crate) struct Block {
-    /// The index along every outer axis but that of the rows.
-    outer: Vec<(Axis, Operand)>,
-    /// Its first row, `i64`.
-    pub(crate) first_row: Operand,
-    /// Its rows, `i32`.
-    pub(crate) rows: Operand,
 }
 
 /// A tile of time.
@@ -168,68 +148,55 @@ impl<'s> StateSpaceKernel<'s> {
         let mut tiles = vec![];
         for (i, tile) in values.tiles.iter().enumerate() {
             let ty = stage.program.node(tile.value).ty;
-            tiles.push(array(b, format!("tile_{i}"), ty, height(schedule, tile)));
+            tiles.push(array(b, format!("tile_{i}"), ty, height(schedule, schedule.rows(), tile)));
         }
         let own = |b: &mut Builder, i: usize| array(b, format!("sum_{i}"), Ty::F32, schedule.rows());
         let sums =
             (0..values.sums.len()).map(|i| values.over[i].map_or_else(|| own(b, i), |tile| tiles[tile])).collect();
-        let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
-        let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
-        let len = args.size(scan.axis);
-        let up = b.add(len, Operand::i64(i64::from(schedule.steps) - 1));
-        let tile_count = b.binary(Binary::Div, up, Operand::i64(i64::from(schedule.steps)));
-        let tile_count = b.convert(Ty::I32, tile_count);
-        let state_count = b.convert(Ty::I32, args.size(state));
-        let block = Block::find(b, &args, stage, values.row, schedule.rows());
-        let segment = Segment::find(b, &args, tile_count);
+        let axes = Axes { time: scan.axis, state, row: values.row };
+        let block_rows = schedule.rows();
+        let frame = Frame::declare(b, &args, stage, axes, schedule, block_rows);
         let segment_carries = args.scratch.get(usize::from(schedule.save)).copied();
         Some(StateSpaceKernel {
             stage,
             scan,
             schedule,
+            block_rows,
             monoid,
             args,
             values,
             tiles,
             sums,
-            full,
-            done,
-            warp,
-            lane,
-            len,
-            tile_count,
-            state_count,
-            block,
-            segment,
+            frame,
             segment_carries,
         })
     }
 
     fn body(&self, b: &mut Builder) {
         self.start(b);
-        let walks = b.lt(self.warp, Operand::i32(self.schedule.warps as i32));
+        let walks = b.lt(self.frame.warp, self.schedule.warps);
         b.if_else(walks, |b| self.walk_role(b), |b| self.copy_role(b));
     }
 
     /// Initialises the mbarriers, by one thread, and clears the columns that the walk reads ahead of a tile's end.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
-        let first = b.eq(thread, Operand::i32(0));
+        let first = b.eq(thread, 0);
         let arrivals = self.schedule.team_threads() * self.arrivals_per_thread();
         b.if_(first, |b| {
             for i in 0..self.schedule.stages {
                 let index = Operand::i32(i as i32);
-                b.push(Stmt::MbarrierInit(Mbarrier { array: self.full, index }, arrivals));
-                b.push(Stmt::MbarrierInit(Mbarrier { array: self.done, index }, self.schedule.warps * WARP));
+                b.push(Stmt::MbarrierInit(Mbarrier { array: self.frame.full, index }, arrivals));
+                b.push(Stmt::MbarrierInit(Mbarrier { array: self.frame.done, index }, self.schedule.warps * WARP));
             }
             b.push(Stmt::FenceInit);
         });
         let column = if self.scan.reverse { 0 } else { self.schedule.steps };
         for (tile, array) in self.values.tiles.iter().zip(&self.tiles).filter(|(tile, _)| !tile.states) {
-            let rows = Operand::i32((height(self.schedule, tile) * self.schedule.stages) as i32);
-            b.for_(thread, rows, Operand::i32(self.schedule.threads() as i32), |b, row| {
-                let at = b.mul(row, Operand::i32(self.pitch()));
-                let at = b.add(at, Operand::i32(column as i32));
+            let rows = Operand::i32((self.height(tile) * self.schedule.stages) as i32);
+            b.for_(thread, rows, self.schedule.threads(), |b, row| {
+                let at = b.mul(row, self.pitch());
+                let at = b.add(at, column);
                 let nothing = zero(b.elem(Memory::Shared(*array)).value());
                 b.store(Memory::Shared(*array), at, &[nothing; CHUNK as usize], None);
             });
@@ -249,26 +216,19 @@ impl<'s> StateSpaceKernel<'s> {
 
     /// Whether steps that do not exist must leave the states alone: something is left to do after them.
     fn is_exact(&self) -> bool {
-        let finals = (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k));
-        self.scan.reverse || finals && !self.schedule.ends
-    }
-
-    /// The numbers below n, in the order of the scan.
-    fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
-        let reverse = self.scan.reverse;
-        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+        self.scan.reverse || self.stage.has_finals() && !self.schedule.ends
     }
 
     /// The tiles that the block walks, `i32`.
     pub(crate) fn own_tiles(&self) -> Operand {
-        self.segment.as_ref().map_or(self.tile_count, |segment| segment.tiles)
+        self.frame.segment.as_ref().map_or(self.frame.tile_count, |segment| segment.tiles)
     }
 
     /// The tile of that number among those that the block walks.
     pub(crate) fn time(&self, b: &mut Builder, number: Operand) -> Time {
-        let number = self.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
+        let number = self.frame.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
         let number = if self.scan.reverse {
-            let last = b.sub(self.tile_count, Operand::i32(1));
+            let last = b.sub(self.frame.tile_count, 1);
             b.sub(last, number)
         } else {
             number
@@ -276,9 +236,20 @@ impl<'s> StateSpaceKernel<'s> {
         let steps = Operand::i64(i64::from(self.schedule.steps));
         let number = b.convert(Ty::I64, number);
         let first = b.mul(number, steps);
-        let left = b.sub(self.len, first);
+        let left = b.sub(self.frame.len, first);
         let left = b.binary(Binary::Min, left, steps);
         Time { first, steps: b.convert(Ty::I32, left) }
+    }
+
+    /// Rows of a tile in shared memory.
+    pub(crate) fn height(&self, tile: &Tile) -> u32 {
+        height(self.schedule, self.block_rows, tile)
+    }
+
+    /// Whether one of the lane's states exists, from its first one on.
+    pub(crate) fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
+        let own = b.add(first, k);
+        if self.schedule.padded { b.lt(own, self.frame.state_count) } else { Operand::bool(true) }
     }
 
     pub(crate) fn ring(&self) -> Ring {
@@ -289,12 +260,12 @@ impl<'s> StateSpaceKernel<'s> {
     /// has been walked.
     pub(crate) fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, Operand, Operand)) {
         let at = Ring::cursor(b, Operand::i32(0), 0);
-        b.for_(Operand::i32(0), self.own_tiles(), Operand::i32(1), |b, number| {
-            b.wait(self.full, at.here());
+        b.for_(Operand::i32(0), self.own_tiles(), 1, |b, number| {
+            b.wait(self.frame.full, at.here());
             b.push(Stmt::SyncWarp);
             walk(b, at.stage.into(), number);
             // Each lane arrives for its own accesses.
-            b.arrive(self.done, at.stage.into());
+            b.arrive(self.frame.done, at.stage.into());
             self.ring().advance_by(b, &at, 1);
         });
     }
@@ -308,50 +279,16 @@ impl<'s> StateSpaceKernel<'s> {
         row: Operand,
         column: Operand,
     ) -> Operand {
-        let before = b.mul(stage, Operand::i32(height as i32 * self.pitch()));
-        let above = b.mul(row, Operand::i32(self.pitch()));
+        let before = b.mul(stage, height as i32 * self.pitch());
+        let above = b.mul(row, self.pitch());
         let at = b.add(before, above);
-        let at = b.add(at, Operand::i32(self.lead()));
+        let at = b.add(at, self.lead());
         b.add(at, column)
     }
-
-    pub(crate) fn global(&self, tensor: Tensor) -> Memory {
-        Memory::Global(self.args.pointer(tensor))
-    }
-
-    /// The index along an outer axis other than that of the rows.
-    fn outer_index(&self, axis: Axis) -> Operand {
-        self.block.outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
-    }
 }
 
-/// Rows of a tile in shared memory.
-fn height(schedule: &StateSpace, tile: &Tile) -> u32 {
-    let rows = if tile.rows { schedule.rows() } else { 1 };
+/// Rows of a tile in shared memory, of a block of so many rows.
+pub(crate) fn height(schedule: &StateSpace, rows: u32, tile: &Tile) -> u32 {
+    let rows = if tile.rows { rows } else { 1 };
     if tile.states { rows * schedule.capacity() } else { rows }
-}
-
-impl Block {
-    /// The block's rows and outer indices. Groups of rows are the fastest part of a block's number.
-    pub(crate) fn find(b: &mut Builder, args: &Args, stage: &Stage, row: Option<Axis>, rows: u32) -> Block {
-        let number = b.special(Special::Block);
-        let number = b.convert(Ty::I64, number);
-        let Some(axis) = row else {
-            return Block { outer: vec![], first_row: Operand::i64(0), rows: Operand::i32(1) };
-        };
-        let size = args.size(axis);
-        let up = b.add(size, Operand::i64(i64::from(rows) - 1));
-        let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(rows)));
-        let others = stage.outer_axes().without(axis);
-        let (outer, group) = if others.is_empty() {
-            (vec![], number)
-        } else {
-            let point = b.binary(Binary::Div, number, groups);
-            (args.indices(b, point, others), b.binary(Binary::Rem, number, groups))
-        };
-        let first_row = b.mul(group, Operand::i64(i64::from(rows)));
-        let left = b.sub(size, first_row);
-        let left = b.binary(Binary::Min, left, Operand::i64(i64::from(rows)));
-        Block { outer, first_row, rows: b.convert(Ty::I32, left) }
-    }
 }

@@ -1,4 +1,4 @@
-//! How copy threads share the rows and steps of a tile.
+//! Pieces of a tile: the rows and steps that each copy thread takes.
 
 use super::StateSpaceKernel;
 use crate::build::Builder;
@@ -8,7 +8,7 @@ use oplus_dsl::ir::Binary;
 
 /// The most passes over a tile that are unrolled.
 const UNROLLED: u32 = 8;
-/// How many elements of a thread are loaded at once.
+/// Elements of a thread that are loaded at once.
 const LOADS_IN_FLIGHT: u32 = 32;
 
 /// A rectangle of rows × steps, cut into pieces of one row and `width` steps.
@@ -31,7 +31,7 @@ pub(crate) struct Piece {
     pub pass: Option<u32>,
 }
 
-/// How the threads go over a shape: rows and steps that they take in a pass, and passes.
+/// The passes of all threads over a shape: the rows and steps of each, and their number.
 struct Passes {
     rows: u32,
     columns: u32,
@@ -53,22 +53,22 @@ impl Shape {
     /// The thread's piece of the first pass.
     fn first(&self, b: &mut Builder, passes: &Passes, thread: Operand) -> (Operand, Operand) {
         let lanes = if self.across { passes.rows } else { self.steps / self.width };
-        let low = b.binary(Binary::And, thread, Operand::i32(lanes as i32 - 1));
-        let high = b.binary(Binary::Shr, thread, Operand::i32(lanes.trailing_zeros() as i32));
-        if self.across { (low, high) } else { (high, b.mul(low, Operand::i32(self.width as i32))) }
+        let low = b.binary(Binary::And, thread, lanes as i32 - 1);
+        let high = b.binary(Binary::Shr, thread, lanes.trailing_zeros());
+        if self.across { (low, high) } else { (high, b.mul(low, self.width)) }
     }
 
     /// The thread's piece of a pass.
     fn piece(&self, b: &mut Builder, passes: &Passes, first: (Operand, Operand), pass: (Operand, Operand)) -> Piece {
-        let down = b.mul(pass.0, Operand::i32(passes.rows as i32));
-        let along = b.mul(pass.1, Operand::i32(passes.columns as i32));
+        let down = b.mul(pass.0, passes.rows);
+        let along = b.mul(pass.1, passes.columns);
         let (row, column) = (b.add(first.0, down), b.add(first.1, along));
         let mut held = Operand::bool(true);
         if !self.height.is_multiple_of(passes.rows) {
-            held = b.lt(row, Operand::i32(self.height as i32));
+            held = b.lt(row, self.height);
         }
         if !self.steps.is_multiple_of(passes.columns) {
-            let inside = b.lt(column, Operand::i32(self.steps as i32));
+            let inside = b.lt(column, self.steps);
             held = b.and(held, inside);
         }
         Piece { row, column, held, pass: None }
@@ -79,24 +79,24 @@ impl StateSpaceKernel<'_> {
     /// The number of the thread among those of its team, `i32`.
     pub(crate) fn copy_thread(&self, b: &mut Builder) -> Operand {
         let thread = b.special(Special::Thread);
-        let own = b.sub(thread, Operand::i32((self.schedule.warps * WARP) as i32));
+        let own = b.sub(thread, self.schedule.warps * WARP);
         match self.schedule.teams {
             1 => own,
-            _ => b.binary(Binary::And, own, Operand::i32(self.copy_threads() as i32 - 1)),
+            _ => b.binary(Binary::And, own, self.copy_threads() as i32 - 1),
         }
     }
 
     /// The number of the warp's team, `i32`.
     pub(crate) fn team(&self, b: &mut Builder) -> Operand {
-        let own = b.sub(self.warp, Operand::i32(self.schedule.warps as i32));
-        b.binary(Binary::Div, own, Operand::i32((self.schedule.copy_warps / self.schedule.teams) as i32))
+        let own = b.sub(self.frame.warp, self.schedule.warps);
+        b.binary(Binary::Div, own, self.schedule.copy_warps / self.schedule.teams)
     }
 
     fn copy_threads(&self) -> u32 {
         self.schedule.team_threads()
     }
 
-    /// How many pieces a thread has, if they are few.
+    /// The number of a thread's pieces, if they are few.
     pub(super) fn piece_count(&self, shape: Shape) -> Option<u32> {
         let passes = shape.passes(self.copy_threads());
         Some(passes.row_passes * passes.column_passes).filter(|count| *count <= UNROLLED)
@@ -137,7 +137,7 @@ impl StateSpaceKernel<'_> {
         let passes = shape.passes(self.copy_threads());
         let first = shape.first(b, &passes, thread);
         let count = Operand::i32((passes.row_passes * passes.column_passes) as i32);
-        b.for_(Operand::i32(0), count, Operand::i32(1), |b, i| {
+        b.for_(Operand::i32(0), count, 1, |b, i| {
             let rows = Operand::i32(passes.row_passes as i32);
             let pass = (b.binary(Binary::Rem, i, rows), b.binary(Binary::Div, i, rows));
             let piece = shape.piece(b, &passes, first, pass);

@@ -38,7 +38,7 @@ pub(crate) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
     row.map_or(AxisSet::EMPTY, |row| stage.outer_axes().without(row))
 }
 
-/// How many numbers are saved, for axes of these sizes; `None` when 63 bits cannot count them.
+/// The length of what is saved, for axes of these sizes; `None` when 63 bits cannot count it.
 pub fn saved_len(stage: &Stage, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let (time, row) = (stage.axis()?, stage.outer_axes().iter().last());
     let row_len = in_whole_chunks(size(stage.state_axis()?))?;
@@ -53,7 +53,7 @@ pub(crate) fn in_whole_chunks(states: i64) -> Option<i64> {
     up(states, i64::from(CHUNK)).checked_mul(i64::from(CHUNK))
 }
 
-/// How many times `by` it takes to reach a number.
+/// The least number of times `by` that reaches a number.
 pub(crate) fn up(number: i64, by: i64) -> i64 {
     number / by + i64::from(number % by != 0)
 }
@@ -61,8 +61,7 @@ pub(crate) fn up(number: i64, by: i64) -> i64 {
 /// The point of the kernel's block, which has `block_rows` rows, `i64`.
 pub(super) fn point(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Operand {
     let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
-    let up = b.add(rows, Operand::i64(i64::from(block_rows) - 1));
-    let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(block_rows)));
+    let groups = b.div_ceil(rows, block_rows);
     let number = b.special(Special::Block);
     let number = b.convert(Ty::I64, number);
     b.binary(Binary::Div, number, groups)
@@ -74,8 +73,8 @@ impl Room {
         if !padded {
             return Room { row_len: Operand::i64(i64::from(capacity)), padded };
         }
-        let above = b.add(states, Operand::i64(i64::from(CHUNK) - 1));
-        Room { row_len: b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK))), padded }
+        let above = b.add(states, i64::from(CHUNK) - 1);
+        Room { row_len: b.binary(Binary::And, above, -i64::from(CHUNK)), padded }
     }
 
     /// A guard, where the `number`-th state (`i64`) has a place.
@@ -93,9 +92,8 @@ impl Saved {
     pub(crate) fn find(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Saved {
         let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
         let point = point(b, kernel, block_rows);
-        let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
-        let subtiles = b.binary(Binary::Div, up, Operand::i64(i64::from(SUBTILE)));
-        let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.state_count));
+        let subtiles = b.div_ceil(kernel.frame.len, SUBTILE);
+        let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.frame.state_count));
         let room = Room::find(b, schedule.capacity(), schedule.padded, states);
         Saved { point, subtiles, rows, room }
     }
@@ -127,9 +125,9 @@ impl StateSpaceKernel<'_> {
         states: &[Operand],
         guard: Operand,
     ) {
-        let subtile = b.binary(Binary::Div, step, Operand::i64(i64::from(SUBTILE)));
+        let subtile = b.binary(Binary::Div, step, SUBTILE);
         let row = b.convert(Ty::I64, row);
-        let row = b.add(self.block.first_row, row);
+        let row = b.add(self.frame.block.first_row, row);
         let at = saved.element(b, subtile, row);
         let first = b.convert(Ty::I64, first);
         let at = b.add(at, first);

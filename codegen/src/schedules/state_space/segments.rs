@@ -21,7 +21,7 @@ use crate::tile::{Memory, Operand, ParamId, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Literal};
 
-/// How many chunks the loop of the kernel that finds ends takes at once.
+/// The chunks that the loop of the kernel that finds ends takes at once.
 const CARRIES_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded at once, and the most such segments.
 const LOADED_STATES: u32 = 16;
@@ -50,7 +50,7 @@ impl Segment {
         let left = b.sub(all, first);
         let is_last = b.ge(each, left);
         let tiles = b.binary(Binary::Min, left, each);
-        let tiles = b.binary(Binary::Max, tiles, Operand::i64(0));
+        let tiles = b.binary(Binary::Max, tiles, 0);
         let [first, tiles] = [first, tiles].map(|x| b.convert(Ty::I32, x));
         Some(Segment { number, first, tiles, is_last })
     }
@@ -69,7 +69,7 @@ pub fn with_ends(schedule: &StateSpace) -> Vec<StateSpace> {
     schedule.segmented.then_some(ends).into_iter().chain([*schedule]).collect()
 }
 
-/// How many numbers the ends of all segments but the last take, for axes of these sizes; `None` when 63 bits cannot count them.
+/// The length of the ends of all segments but the last, for axes of these sizes; `None` when 63 bits cannot count it.
 pub fn ends_len(stage: &Stage, segments: u64, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let fields = stage.program.operator(stage.scan()?.operator).fields.len() as i64;
     let states = in_whole_chunks(size(stage.state_axis()?))?.checked_mul(fields)?;
@@ -93,9 +93,9 @@ pub(super) struct CarryCoordinates {
 impl StateSpaceKernel<'_> {
     /// The coordinates of a row of the block (`i32`) from a state (`i32`) on.
     fn carry_coordinates(&self, b: &mut Builder, row: Operand, state: Operand) -> CarryCoordinates {
-        let exists = b.lt(row, self.block.rows);
+        let exists = b.lt(row, self.frame.block.rows);
         let own = b.convert(Ty::I64, row);
-        let own = b.add(self.block.first_row, own);
+        let own = b.add(self.frame.block.first_row, own);
         let row = match self.values.row {
             None => own,
             Some(axis) => {
@@ -105,7 +105,7 @@ impl StateSpaceKernel<'_> {
             }
         };
         let rows = self.args.rows(b, self.stage.outer_axes());
-        let states = b.convert(Ty::I64, self.state_count);
+        let states = b.convert(Ty::I64, self.frame.state_count);
         let room = Room::find(b, self.schedule.capacity(), self.schedule.padded, states);
         CarryCoordinates { row, rows, room, first: b.convert(Ty::I64, state), exists }
     }
@@ -122,11 +122,11 @@ impl StateSpaceKernel<'_> {
         let fields = self.monoid.operator.fields.len() as i64;
         let at = b.mul(segment, coordinates.rows);
         let at = b.add(at, coordinates.row);
-        let at = b.mul(at, Operand::i64(fields));
-        let own = b.add(coordinates.first, Operand::i64((part as u32 * CHUNK).into()));
+        let at = b.mul(at, fields);
+        let own = b.add(coordinates.first, part as u32 * CHUNK);
         let guard = coordinates.room.holds(b, own, coordinates.exists);
         let of_field = |field: i64| {
-            let at = b.add(at, Operand::i64(field));
+            let at = b.add(at, field);
             let at = b.mul(at, coordinates.room.row_len);
             b.add(at, own)
         };
@@ -135,7 +135,7 @@ impl StateSpaceKernel<'_> {
 
     /// Stores the elements that the steps of the block's segment combine to.
     pub(crate) fn store_segment_carries(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
-        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
+        let (Some(segment), Some(carries)) = (&self.frame.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
             let (indices, guard) = self.fields_at(b, &coordinates, segment.number, part);
@@ -148,13 +148,13 @@ impl StateSpaceKernel<'_> {
 
     /// Applies the elements of the segments before the block's own to its states.
     pub(crate) fn join(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
-        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
+        let (Some(segment), Some(carries)) = (&self.frame.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
         // Several segments are loaded at once.
         let at_once = (LOADED_STATES / self.schedule.states).clamp(1, MOST_SEGMENTS);
-        b.for_(Operand::i64(0), segment.number, Operand::i64(at_once.into()), |b, first| {
+        b.for_(Operand::i64(0), segment.number, at_once, |b, first| {
             let of = |k: u32| {
-                let number = b.add(first, Operand::i64(k.into()));
+                let number = b.add(first, k);
                 let is_before = b.lt(number, segment.number);
                 (is_before, self.load_segment_carries(b, carries, &coordinates, number, is_before, states))
             };

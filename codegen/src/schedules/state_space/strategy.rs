@@ -1,7 +1,7 @@
 //! The state-space schedule, as the rest of the compiler knows it.
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet};
+use oplus_dsl::ir::Axis;
 
 use super::candidates::{scalar, with_vectors};
 use super::cost::{Walk, estimate};
@@ -13,7 +13,7 @@ use crate::schedules::picture::{Carry, Picture};
 use crate::schedules::pieces::Piece;
 use crate::schedules::problem::Problem;
 use crate::schedules::segments::Segments;
-use crate::schedules::shape::{blocks_of_rows, vector};
+use crate::schedules::shape::{blocks_of_rows, rows_and_length, vector};
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
@@ -52,14 +52,6 @@ impl Strategy for StateSpace {
 
     fn vector(&self) -> u32 {
         self.vector
-    }
-
-    fn isa(&self, isa: Isa) -> Isa {
-        if self.vector > 1 { isa } else { Isa::Sm80 }
-    }
-
-    fn vector_axes(&self, stage: &Stage) -> AxisSet {
-        stage.axis().into_iter().collect()
     }
 
     fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {
@@ -133,8 +125,7 @@ impl Strategy for StateSpace {
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {
-        let rows: i64 = stage.outer_axes().iter().map(|a| sizes[a.0 as usize]).product();
-        let length = stage.axis().map_or(1, |a| sizes[a.0 as usize]);
+        let (rows, length) = rows_and_length(stage, sizes);
         let StateSpace { states, lanes, steps, stages, segmented, ends, .. } = *self;
         let cut = match (segmented, ends) {
             (_, true) => "; what each segment of time does to its states",

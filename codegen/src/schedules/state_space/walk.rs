@@ -5,13 +5,14 @@
 //! reason what does not depend on states is loaded one chunk ahead.
 
 use super::global::Global;
+use super::lane::LanePlace;
 use super::saved::Saved;
-use super::{CHUNK, StateSpaceKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
 use crate::block::state_step::{Evaluator, Source, StateStep};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, operands, zero};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
@@ -61,30 +62,18 @@ impl StateSpaceKernel<'_> {
     /// The lane's coordinates, and the values that it keeps.
     fn lane(&self, b: &mut Builder) -> Lane<'_, '_> {
         let count = self.schedule.lanes;
-        let shift = u32::from((2..=16).contains(&count));
-        let bits = count.trailing_zeros();
-        let position = b.binary(Binary::Shr, self.lane, Operand::i32(shift as i32));
-        let position = b.binary(Binary::And, position, Operand::i32(count as i32 - 1));
-        let upper = b.binary(Binary::Shr, self.lane, Operand::i32((shift + bits) as i32));
-        let upper = b.binary(Binary::Shl, upper, Operand::i32(shift as i32));
-        let lowest = b.binary(Binary::And, self.lane, Operand::i32(shift as i32));
-        let own = b.binary(Binary::Or, upper, lowest);
-        let before = b.mul(self.warp, Operand::i32((WARP / count) as i32));
-        let row = b.add(before, own);
-        let first_state = b.mul(position, Operand::i32(self.schedule.states as i32));
+        let LanePlace { position, number, stride } = LanePlace::of(b, self.frame.lane, count);
+        let before = b.mul(self.frame.warp, WARP / count);
+        let row = b.add(before, number);
+        let first_state = b.mul(position, self.schedule.states);
         let source = Global::timeless(self, row, first_state);
         let constants = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         let exists = (0..self.schedule.states).map(|k| self.state_exists(b, first_state, k)).collect();
-        let lanes = Lanes { count, stride: 1 << shift, position, length: CHUNK };
+        let lanes = Lanes { count, stride, position, length: CHUNK };
         let saved = self.schedule.save.then(|| Saved::find(b, self, self.schedule.rows()));
         let mut lane = Lane { lanes, row, first_state, exists, constants, source, states: vec![], saved };
         self.constants(b, &mut lane);
         lane
-    }
-
-    fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
-        let own = b.add(first, Operand::i32(k as i32));
-        if self.schedule.padded { b.lt(own, self.state_count) } else { Operand::bool(true) }
     }
 
     /// Computes what does not change in time, and the initial states.
@@ -103,7 +92,7 @@ impl StateSpaceKernel<'_> {
                 } else {
                     init.iter().map(|v| constants.value(b, source, *v, StateStep { state, step: 0 })).collect()
                 };
-                fields.into_iter().map(|x| b.var(x)).collect()
+                b.vars(&fields)
             })
             .collect();
         if !self.schedule.ends {
@@ -118,12 +107,12 @@ impl StateSpaceKernel<'_> {
         for tile in &self.values.tiles {
             let row = if tile.rows { lane.row } else { Operand::i32(0) };
             let row = if tile.states {
-                let first = b.mul(row, Operand::i32(self.schedule.capacity() as i32));
+                let first = b.mul(row, self.schedule.capacity());
                 b.add(first, lane.lanes.position)
             } else {
                 row
             };
-            bases.push(self.element(b, height(self.schedule, tile), stage, row, Operand::i32(0)));
+            bases.push(self.element(b, self.height(tile), stage, row, Operand::i32(0)));
         }
         let first = lane.lanes.first_step(b);
         let sum = |b: &mut Builder| self.element(b, self.schedule.rows(), stage, lane.row, first);
@@ -142,7 +131,7 @@ impl StateSpaceKernel<'_> {
         if !self.is_exact() {
             return self.walk_whole(b, lane, tile);
         }
-        let whole = b.eq(tile.time.steps, Operand::i32(self.schedule.steps as i32));
+        let whole = b.eq(tile.time.steps, self.schedule.steps);
         b.if_else(whole, |b| self.walk_whole(b, lane, tile), |b| self.walk_part(b, lane, tile));
     }
 
@@ -153,17 +142,17 @@ impl StateSpaceKernel<'_> {
         let first = if self.scan.reverse { steps - CHUNK as i32 } else { 0 };
         self.read_ahead(b, tile, Operand::i32(first));
         let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
-        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(step), |b, start| {
-            let later = b.binary(Binary::Gt, start, Operand::i32(0));
+        b.for_(Operand::i32(0), steps, step, |b, start| {
+            let later = b.binary(Binary::Gt, start, 0);
             for j in 0..self.schedule.unroll {
-                let at = b.add(start, Operand::i32((j * CHUNK) as i32));
+                let at = b.add(start, j * CHUNK);
                 let column = if self.scan.reverse { b.sub(Operand::i32(first), at) } else { at };
                 if self.schedule.unroll % 2 == 1 || j % 2 == 0 {
                     self.save(b, lane, tile, at, column);
                 }
                 let sums = self.chunk(b, lane, tile, column, false);
                 let back = if self.scan.reverse { CHUNK as i32 } else { -(CHUNK as i32) };
-                let earlier = b.add(column, Operand::i32(back));
+                let earlier = b.add(column, back);
                 self.store(b, lane, tile, earlier, &pending, (j == 0).then_some(later));
                 self.finish(b, lane, &sums, &pending);
             }
@@ -175,8 +164,8 @@ impl StateSpaceKernel<'_> {
     /// Walks the chunks of a tile in which time ends.
     fn walk_part(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
         let chunk = Operand::i32(CHUNK as i32);
-        let up = b.add(tile.time.steps, Operand::i32(CHUNK as i32 - 1));
-        let end = b.binary(Binary::And, up, Operand::i32(-(CHUNK as i32)));
+        let up = b.add(tile.time.steps, CHUNK as i32 - 1);
+        let end = b.binary(Binary::And, up, -(CHUNK as i32));
         let last = b.sub(end, chunk);
         self.read_ahead(b, tile, if self.scan.reverse { last } else { Operand::i32(0) });
         let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
@@ -192,16 +181,16 @@ impl StateSpaceKernel<'_> {
     /// Saves the states before a chunk if it is the first of eight steps; `at` chunks have been walked, times four.
     fn save(&self, b: &mut Builder, lane: &Lane, tile: &Tile, at: Operand, column: Operand) {
         let Some(saved) = &lane.saved else { return };
-        let half = b.binary(Binary::And, column, Operand::i32(CHUNK as i32));
-        let first = b.eq(half, Operand::i32(if self.scan.reverse { CHUNK as i32 } else { 0 }));
-        let begins = b.eq(at, Operand::i32(0));
+        let half = b.binary(Binary::And, column, CHUNK);
+        let first = b.eq(half, if self.scan.reverse { CHUNK as i32 } else { 0 });
+        let begins = b.eq(at, 0);
         let first = b.binary(Binary::Or, first, begins);
-        let (inside, row) = (b.lt(column, tile.time.steps), b.lt(lane.row, self.block.rows));
+        let (inside, row) = (b.lt(column, tile.time.steps), b.lt(lane.row, self.frame.block.rows));
         let guard = b.and(inside, row);
         let guard = b.and(guard, first);
         let column = b.convert(Ty::I64, column);
         let step = b.add(tile.time.first, column);
-        let position = b.mul(lane.lanes.position, Operand::i32(self.schedule.states as i32));
+        let position = b.mul(lane.lanes.position, self.schedule.states);
         let states: Vec<Operand> = lane.states.iter().map(|fields| fields[0].into()).collect();
         self.store_states(b, saved, step, lane.row, position, &states, guard);
     }
@@ -233,11 +222,11 @@ impl StateSpaceKernel<'_> {
             source.tiles.insert((i, 0), now);
         }
         let further = if self.scan.reverse { -(CHUNK as i32) } else { CHUNK as i32 };
-        let further = b.add(column, Operand::i32(further));
+        let further = b.add(column, further);
         self.read_ahead(b, tile, further);
         let exists: Vec<Operand> = (0..CHUNK)
             .map(|j| {
-                let at = b.add(column, Operand::i32(j as i32));
+                let at = b.add(column, j);
                 if masked { b.lt(at, tile.time.steps) } else { Operand::bool(true) }
             })
             .collect();
@@ -245,8 +234,8 @@ impl StateSpaceKernel<'_> {
         let mut sums: Vec<Vec<Option<Operand>>> = vec![vec![None; CHUNK as usize]; self.sums.len()];
         for state in 0..self.schedule.states {
             self.load_states(b, &mut source, tile, state, column);
-            let mut now: Fields = lane.states[state as usize].iter().map(|r| Operand::Reg(*r)).collect();
-            for step in self.in_order(CHUNK) {
+            let mut now = operands(&lane.states[state as usize]);
+            for step in self.scan.in_order(CHUNK) {
                 let at = StateStep { state, step };
                 now = self.step(b, &mut evaluator, &mut source, at, now, exists[step as usize]);
                 for (sum, (_, element)) in sums.iter_mut().zip(&self.values.sums) {
@@ -264,7 +253,7 @@ impl StateSpaceKernel<'_> {
     fn load_states(&self, b: &mut Builder, source: &mut Chunk, tile: &Tile, state: u32, column: Operand) {
         for i in (0..self.tiles.len()).filter(|i| self.values.tiles[*i].states) {
             let row = (state * self.schedule.lanes) as i32 * self.pitch();
-            let base = b.add(tile.bases[i], Operand::i32(row));
+            let base = b.add(tile.bases[i], row);
             let values = self.load(b, i, base, column);
             source.tiles.insert((i, state), values);
         }
@@ -346,7 +335,7 @@ impl StateSpaceKernel<'_> {
         let guard = guard.map_or(keeps, |guard| b.and(guard, keeps));
         for (k, regs) in pending.iter().enumerate() {
             let at = b.add(tile.sums[k], column);
-            let values: Vec<Operand> = regs.iter().map(|r| Operand::Reg(*r)).collect();
+            let values = operands(regs);
             b.store(Memory::Shared(self.sums[k]), at, &values, Some(guard));
         }
     }
@@ -356,18 +345,18 @@ impl StateSpaceKernel<'_> {
     /// Writes the outputs that depend on the states at the end of time.
     fn finals(&self, b: &mut Builder, lane: &Lane) {
         let program = &self.stage.program;
-        let ended = self.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
+        let ended = self.frame.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
         for k in (0..program.outputs.len()).filter(|k| self.stage.is_final(*k)) {
             let (tensor, output) = (Tensor::Output(k as u32), &program.outputs[k]);
             let each = output.axes.contains(&self.values.state);
-            let leads = b.eq(lane.lanes.position, Operand::i32(0));
+            let leads = b.eq(lane.lanes.position, 0);
             for state in 0..if each { self.schedule.states } else { 1 } {
                 let mut source = Finals { source: lane.source.clone(), states: &lane.states };
                 let value = lane.constants.clone().value(b, &mut source, output.value, StateStep { state, step: 0 });
                 let (offset, exists) = lane.source.offset(b, tensor, state);
                 let guard = if each { exists } else { b.and(exists, leads) };
                 let guard = b.and(guard, ended);
-                b.store(self.global(tensor), offset, &[value], Some(guard));
+                b.store(self.args.memory(tensor), offset, &[value], Some(guard));
             }
         }
     }
@@ -396,7 +385,7 @@ impl Source for Chunk<'_, '_> {
                 let state = if kernel.scan.inclusive == Some(tuple) { after } else { before };
                 Some(state[kernel.monoid.slot(field)])
             }
-            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
+            Op::Index(_) => Some(b.add(self.first, at.step)),
             _ => None,
         }
     }

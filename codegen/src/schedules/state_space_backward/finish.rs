@@ -5,13 +5,14 @@ use super::lane::Lane;
 use super::subtile::{Carry, TileAt, Totals};
 use super::walk::Term;
 use crate::abi::Tensor;
+use crate::block::lane_sum::over_lanes;
 use crate::block::state_step::{Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
 use crate::stage::kind::Given;
-use crate::tile::{Memory, Operand, Reg, Shuffle, Stmt};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Op, Value};
+use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
 /// The source of values of a row at some steps of a sub-tile.
@@ -68,7 +69,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (i, sum) in self.parts.row_totals.iter().enumerate() {
             let mut total: Operand = carry.totals.rows[i].into();
             for step in 0..count {
-                let at = b.add(column, Operand::i32(step as i32));
+                let at = b.add(column, step);
                 let exists = self.masks.row_totals[i].then(|| b.lt(at, tile.time.steps));
                 let term = Term { sum, at: StateStep { state: 0, step }, exists };
                 total = self.add_term(b, &mut evaluator, &mut source, &term, Some(total));
@@ -82,7 +83,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let at = self.base.element(b, self.schedule.block_rows(), tile.stage, row, column);
         for (array, values) in stores {
             for (part, values) in values.chunks(CHUNK as usize).enumerate() {
-                let at = b.add(at, Operand::i32((part as u32 * CHUNK) as i32));
+                let at = b.add(at, part as u32 * CHUNK);
                 b.store(Memory::Shared(array), at, values, Some(keeps));
             }
         }
@@ -93,10 +94,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (k, given) in self.parts.given.iter().enumerate() {
             match given {
                 Given::Initial => {
-                    let last = self.base.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
+                    let last = self.base.frame.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
                     self.write_states(b, lane, (k, last), &carry.cotangents);
                 }
-                Given::States(i) => match &self.base.segment {
+                Given::States(i) => match &self.base.frame.segment {
                     Some(segment) => self.store_state_totals(b, lane, segment, *i, &carry.totals.states[*i]),
                     None => self.write_states(b, lane, (k, Operand::bool(true)), &carry.totals.states[*i]),
                 },
@@ -113,7 +114,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             for (state, value) in values.iter().enumerate() {
                 let (offset, exists) = source.offset(b, tensor, state as u32);
                 let guard = b.and(guard, exists);
-                b.store(self.base.global(tensor), offset, &[(*value).into()], Some(guard));
+                b.store(self.base.args.memory(tensor), offset, &[(*value).into()], Some(guard));
             }
         }
     }
@@ -122,20 +123,16 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
         let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
         let keeps = lanes.keeps(b);
-        let mut sum = b.select(keeps, total.into(), zero(Ty::F32));
-        let mut distance = lanes.count / 2;
-        while distance > 0 {
-            let other = b.shuffle(Shuffle::Xor, sum, Operand::i32((distance * lanes.stride) as i32));
-            sum = b.add(sum, other);
-            distance /= 2;
-        }
-        let leads = b.eq(lanes.position, Operand::i32(0));
-        if let Some(segment) = &self.base.segment {
+        let own = b.select(keeps, total.into(), zero(Ty::F32));
+        let apart: Vec<u32> = (0..lanes.count.ilog2()).rev().map(|bit| lanes.stride << bit).collect();
+        let sum = over_lanes(b, Binary::Add, own, &apart);
+        let leads = b.eq(lanes.position, 0);
+        if let Some(segment) = &self.base.frame.segment {
             return self.store_row_total(b, lane, segment, i, sum, leads);
         }
         let (offset, exists) = lane.sources[0].offset(b, tensor, 0);
         let guard = b.and(leads, exists);
-        b.store(self.base.global(tensor), offset, &[sum], Some(guard));
+        b.store(self.base.args.memory(tensor), offset, &[sum], Some(guard));
     }
 }
 
@@ -152,7 +149,7 @@ impl Source for Finish<'_, '_> {
         }
         match kernel.parts.program.node(value).op {
             Op::Field(tuple, _) => Some(self.sums[&tuple][at.step as usize]),
-            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
+            Op::Index(_) => Some(b.add(self.first, at.step)),
             _ => None,
         }
     }

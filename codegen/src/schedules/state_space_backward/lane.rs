@@ -10,6 +10,7 @@ use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::Builder;
 use crate::schedules::state_space::CHUNK;
 use crate::schedules::state_space::global::Global;
+use crate::schedules::state_space::lane::LanePlace;
 use crate::target::WARP;
 use crate::tile::{Operand, Shuffle};
 use oplus_dsl::Ty;
@@ -37,58 +38,45 @@ pub(super) struct Lane<'k, 's> {
 impl<'s> StateSpaceBackwardKernel<'s> {
     /// The lane's coordinates; values without time beneath `roots` are computed here.
     pub(super) fn lane(&self, b: &mut Builder, roots: &[Value]) -> Lane<'_, 's> {
-        self.lane_at(b, self.base.warp, self.base.lane, roots)
+        self.lane_at(b, self.base.frame.warp, self.base.frame.lane, roots)
     }
 
     /// The lane's coordinates, rematerialised: what was computed of them before is not kept in registers.
     pub(super) fn rematerialised_lane(&self, b: &mut Builder) -> Lane<'_, 's> {
-        let shuffled = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
+        let shuffled =
+            [self.base.frame.warp, self.base.frame.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.frame.lane));
         self.lane_at(b, shuffled[0], shuffled[1], &[])
     }
 
     fn lane_at(&self, b: &mut Builder, warp: Operand, own: Operand, roots: &[Value]) -> Lane<'_, 's> {
-        let count = self.schedule.lanes;
-        let shift = u32::from((2..=16).contains(&count));
-        let bits = count.trailing_zeros();
-        let all = Operand::i32(shift as i32);
-        let position = b.binary(Binary::Shr, own, all);
-        let position = b.binary(Binary::And, position, Operand::i32(count as i32 - 1));
-        let upper = b.binary(Binary::Shr, own, Operand::i32((shift + bits) as i32));
-        let upper = b.binary(Binary::Shl, upper, all);
-        let lowest = b.binary(Binary::And, own, all);
-        let number = b.binary(Binary::Or, upper, lowest);
+        let LanePlace { position, number, stride } = LanePlace::of(b, own, self.schedule.lanes);
         let rows = self.rows(b, warp, position, number);
-        let row_exists = rows.iter().map(|row| b.lt(*row, self.base.block.rows)).collect();
-        let first = b.mul(position, Operand::i32(self.schedule.states as i32));
-        let state_exists = (0..self.schedule.states).map(|k| self.state_exists(b, first, k)).collect();
+        let row_exists = rows.iter().map(|row| b.lt(*row, self.base.frame.block.rows)).collect();
+        let first = b.mul(position, self.schedule.states);
+        let state_exists = (0..self.schedule.states).map(|k| self.base.state_exists(b, first, k)).collect();
         let sources: Vec<Global> = rows.iter().map(|row| Global::timeless(&self.base, *row, first)).collect();
         let constants = sources.iter().map(|source| self.constants(b, source.clone(), roots)).collect();
-        Lane { position, number, stride: 1 << shift, rows, row_exists, state_exists, constants, sources }
+        Lane { position, number, stride, rows, row_exists, state_exists, constants, sources }
     }
 
     /// The rows of the block that a lane has.
     fn rows(&self, b: &mut Builder, warp: Operand, position: Operand, number: Operand) -> Vec<Operand> {
         let (rows, lanes) = (self.schedule.rows, self.schedule.lanes);
-        let before = b.mul(warp, Operand::i32((WARP / lanes * rows) as i32));
-        let first = b.mul(number, Operand::i32(rows as i32));
+        let before = b.mul(warp, WARP / lanes * rows);
+        let first = b.mul(number, rows);
         let first = b.add(before, first);
-        let high = b.binary(Binary::Shr, position, Operand::i32((lanes / rows).trailing_zeros() as i32));
+        let high = b.binary(Binary::Shr, position, (lanes / rows).trailing_zeros());
         let own_row = |b: &mut Builder, r: u32| {
-            let own = b.binary(Binary::Xor, high, Operand::i32(r as i32));
+            let own = b.binary(Binary::Xor, high, r);
             b.add(first, own)
         };
         (0..rows).map(|r| if rows == 1 { first } else { own_row(b, r) }).collect()
     }
 
-    fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
-        let own = b.add(first, Operand::i32(k as i32));
-        if self.schedule.padded { b.lt(own, self.base.state_count) } else { Operand::bool(true) }
-    }
-
     /// A guard that holds where a chunk of the lane's states has room in memory.
     pub(super) fn holds(&self, b: &mut Builder, lane: &Lane, chunk: u32, guard: Operand) -> Operand {
-        let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
-        let first = b.add(first, Operand::i32((chunk * CHUNK) as i32));
+        let first = b.mul(lane.position, self.schedule.states);
+        let first = b.add(first, chunk * CHUNK);
         let first = b.convert(Ty::I64, first);
         self.scratch.room.holds(b, first, guard)
     }
@@ -120,13 +108,19 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// The lanes that have the same first row.
     pub(super) fn lanes(&self, b: &mut Builder, lane: &Lane) -> Lanes {
         let count = self.schedule.lanes / self.schedule.rows;
-        let position = b.binary(Binary::And, lane.position, Operand::i32(count as i32 - 1));
+        let position = b.binary(Binary::And, lane.position, count as i32 - 1);
         Lanes { count, stride: lane.stride, position, length: super::SUBTILE }
+    }
+
+    /// The number of the lane's first state, `i64`.
+    pub(super) fn first_place(&self, b: &mut Builder, lane: &Lane) -> Operand {
+        let first = self.first_state(b, lane);
+        b.convert(Ty::I64, first)
     }
 
     /// The row of the lane among all rows of the block's point, `i64`.
     pub(super) fn row_number(&self, b: &mut Builder, row: Operand) -> Operand {
         let row = b.convert(Ty::I64, row);
-        b.add(self.base.block.first_row, row)
+        b.add(self.base.frame.block.first_row, row)
     }
 }

@@ -43,9 +43,9 @@ pub use parameters::{Pass, StateSpaceBackward};
 pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
 
-use super::state_space::segments::Segment;
+use super::state_space::frame::{Axes, Frame};
 use super::state_space::tiles::{Tile, Values};
-use super::state_space::{Block, CHUNK, SUBTILE, StateSpaceKernel};
+use super::state_space::{CHUNK, SUBTILE, StateSpaceKernel, height};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
@@ -54,10 +54,9 @@ use crate::schedules::StateSpace;
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 use crate::target::WARP;
-use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special, Stmt};
+use crate::tile::{Kernel, Operand, SharedId, Special, Stmt};
 use masks::Masks;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
 use row_sums::RowSums;
 use scratch::{SEGMENT_CARRIES, Scratch};
 use subtile::TileAt;
@@ -111,12 +110,12 @@ fn is_possible(schedule: &StateSpaceBackward) -> bool {
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
     let (Ok(parts), true) = (stage.kind().walk_back(), is_possible(schedule)) else { return 0 };
-    let mut b = Builder::new("", WARP);
-    if schedule.pass != Pass::Sum {
-        let stage = stage.rewritten(parts.program.clone());
-        StateSpaceBackwardKernel::declare(&mut b, &stage, parts, schedule, &states_schedule(schedule));
-    }
-    b.finish().shared_layout().1
+    Builder::shared_bytes_of(|b| {
+        if schedule.pass != Pass::Sum {
+            let stage = stage.rewritten(parts.program.clone());
+            StateSpaceBackwardKernel::declare(b, &stage, parts, schedule, &states_schedule(schedule));
+        }
+    })
 }
 
 /// The numbers that this schedule shares with the forward one.
@@ -178,7 +177,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let mut arrays = vec![];
         for (i, tile) in tiles.tiles.iter().enumerate() {
             let ty = stage.program.node(tile.value).ty;
-            arrays.push(array(b, format!("tile_{i}"), ty, height(schedule, tile)));
+            arrays.push(array(b, format!("tile_{i}"), ty, height(states, schedule.block_rows(), tile)));
         }
         let mut free = (0..arrays.len()).filter(|i| {
             let tile = &tiles.tiles[*i];
@@ -199,7 +198,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     fn body(&self, b: &mut Builder) {
         self.start(b);
-        let walks = b.lt(self.base.warp, Operand::i32(self.schedule.warps as i32));
+        let walks = b.lt(self.base.frame.warp, self.schedule.warps);
         b.if_else(
             walks,
             |b| {
@@ -227,9 +226,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
-        let first = b.eq(thread, Operand::i32(0));
+        let first = b.eq(thread, 0);
         let filled = self.schedule.team_threads() * self.base.arrivals_per_thread();
-        let rings = [(self.base.full, filled), (self.base.done, self.schedule.warps * WARP)];
+        let rings = [(self.base.frame.full, filled), (self.base.frame.done, self.schedule.warps * WARP)];
         b.if_(first, |b| {
             rings.into_iter().for_each(|(array, arrivals)| b.init_mbarriers(array, self.schedule.stages, arrivals));
             if let Some(sums) = &self.row_sums {
@@ -255,12 +254,6 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 }
 
-/// Rows of a tile in shared memory.
-fn height(schedule: &StateSpaceBackward, tile: &Tile) -> u32 {
-    let rows = if tile.rows { schedule.block_rows() } else { 1 };
-    if tile.states { rows * schedule.capacity() } else { rows }
-}
-
 /// The part of the kernel that the forward schedule shares: tensors, tiles of time, rows of the block.
 fn base<'s>(
     b: &mut Builder,
@@ -277,35 +270,22 @@ fn base<'s>(
     let operator = stage.program.operator(scan.operator);
     let used = |k: usize| schedule.pass == Pass::Ends || k == parts.field as usize;
     let monoid = Monoid::new(operator, &(0..operator.fields.len()).map(used).collect::<Vec<_>>());
-    let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
-    let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
-    let len = args.size(scan.axis);
-    let up = b.add(len, Operand::i64(i64::from(schedule.steps) - 1));
-    let tile_count = b.binary(Binary::Div, up, Operand::i64(i64::from(schedule.steps)));
-    let tile_count = b.convert(Ty::I32, tile_count);
-    let state_count = b.convert(Ty::I32, args.size(parts.state));
-    let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());
-    let segment = Segment::find(b, &args, tile_count);
+    let axes = Axes { time: scan.axis, state: parts.state, row: parts.row };
+    let block_rows = schedule.block_rows();
+    let frame = Frame::declare(b, &args, stage, axes, states, block_rows);
     let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
     let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
     Some(StateSpaceKernel {
         stage,
         scan,
         schedule: states,
+        block_rows,
         monoid,
         args,
         values,
         tiles: arrays,
         sums: vec![],
-        full,
-        done,
-        warp,
-        lane,
-        len,
-        tile_count,
-        state_count,
-        block,
-        segment,
+        frame,
         segment_carries,
     })
 }

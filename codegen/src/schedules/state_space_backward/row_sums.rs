@@ -23,7 +23,7 @@ const HALVES: Ring = Ring::of_power(2);
 
 /// The sums over rows of a kernel, and their shared memory.
 pub(super) struct RowSums {
-    /// How many sums there are.
+    /// The number of sums.
     count: u32,
     /// States of a batch, and batches of a lane.
     pub batch: u32,
@@ -96,14 +96,14 @@ impl StateSpaceBackwardKernel<'_> {
         values: &[Operand],
     ) {
         let shape = sums.shape();
-        let own = b.mul(lane.number, Operand::i32(sums.lanes as i32));
+        let own = b.mul(lane.number, sums.lanes);
         let own = b.add(own, lane.position);
-        let own = b.mul(own, Operand::i32(CHUNK as i32));
-        let first = b.mul(self.base.warp, Operand::i32((shape.heap() * CHUNK) as i32));
+        let own = b.mul(own, CHUNK);
+        let first = b.mul(self.base.frame.warp, shape.heap() * CHUNK);
         let own = b.add(own, first);
         for (half, values) in values.chunks(CHUNK as usize).enumerate() {
             let group = (sum as u32 * sums.batch + state) * 2 + half as u32;
-            let at = b.add(own, Operand::i32((group * shape.pitch() * CHUNK) as i32));
+            let at = b.add(own, group * shape.pitch() * CHUNK);
             b.store(Memory::Shared(sums.heap), at, values, None);
         }
     }
@@ -113,12 +113,12 @@ impl StateSpaceBackwardKernel<'_> {
         let shape = sums.shape();
         b.push(Stmt::SyncWarp);
         for pass in 0..shape.outputs().div_ceil(WARP) {
-            let number = b.add(self.base.lane, Operand::i32((pass * WARP) as i32));
+            let number = b.add(self.base.frame.lane, pass * WARP);
             let whole = shape.outputs() >= (pass + 1) * WARP;
-            let held = if whole { Operand::bool(true) } else { b.lt(number, Operand::i32(shape.outputs() as i32)) };
+            let held = if whole { Operand::bool(true) } else { b.lt(number, shape.outputs()) };
             b.if_(held, |b| {
                 let total = self.over_lanes(b, sums, number);
-                let at = self.ring_element(b, sums, (half, place), self.base.warp, number);
+                let at = self.ring_element(b, sums, (half, place), self.base.frame.warp, number);
                 b.store(Memory::Shared(sums.ring), at, &total, None);
             });
         }
@@ -129,14 +129,14 @@ impl StateSpaceBackwardKernel<'_> {
     fn over_lanes(&self, b: &mut Builder, sums: &RowSums, number: Operand) -> Vec<Operand> {
         let shape = sums.shape();
         let lanes = Operand::i32(sums.lanes as i32);
-        let (group, position) = (b.binary(Binary::Div, number, lanes), b.binary(Binary::Rem, number, lanes));
-        let first = b.mul(self.base.warp, Operand::i32(shape.heap() as i32));
-        let group = b.mul(group, Operand::i32(shape.pitch() as i32));
+        let [group, position] = b.div_rem(number, lanes);
+        let first = b.mul(self.base.frame.warp, shape.heap());
+        let group = b.mul(group, shape.pitch());
         let at = b.add(first, group);
         let at = b.add(at, position);
-        let at = b.mul(at, Operand::i32(CHUNK as i32));
+        let at = b.mul(at, CHUNK);
         let load = |b: &mut Builder, j: u32| {
-            let at = b.add(at, Operand::i32((j * sums.lanes * CHUNK) as i32));
+            let at = b.add(at, j * sums.lanes * CHUNK);
             b.load(Memory::Shared(sums.heap), at, CHUNK, None, zero(Ty::F32))
         };
         let terms: Vec<Vec<Operand>> = (0..WARP / sums.lanes).map(|j| load(b, j)).collect();
@@ -154,13 +154,13 @@ impl StateSpaceBackwardKernel<'_> {
     ) -> Operand {
         let outputs = sums.shape().outputs();
         let batches = (HALF * sums.batches) as i32;
-        let at = b.mul(half, Operand::i32(batches));
-        let at = b.add(at, Operand::i32((subtile * sums.batches + batch) as i32));
-        let at = b.mul(at, Operand::i32(self.schedule.warps as i32));
+        let at = b.mul(half, batches);
+        let at = b.add(at, subtile * sums.batches + batch);
+        let at = b.mul(at, self.schedule.warps);
         let at = b.add(at, warp);
-        let at = b.mul(at, Operand::i32(outputs as i32));
+        let at = b.mul(at, outputs);
         let at = b.add(at, number);
-        b.mul(at, Operand::i32(CHUNK as i32))
+        b.mul(at, CHUNK)
     }
 
     // ---- the halves of the ring
@@ -182,18 +182,18 @@ impl StateSpaceBackwardKernel<'_> {
     /// Writes the sums of a tile over the warps of the block to global memory.
     pub(super) fn take_sums(&self, b: &mut Builder, sums: &RowSums, thread: Operand, number: Reg, time: &Time) {
         let halves = self.schedule.steps / SUBTILE / HALF;
-        b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
+        b.for_(Operand::i32(0), halves, 1, |b, i| {
             let half = HALVES.at(b, number.into());
             b.wait(sums.filled, half);
             b.push(Stmt::SyncWarp);
             let half = half.index;
             let all = HALF * sums.batches * sums.shape().outputs();
             let threads = self.schedule.copy_warps * WARP;
-            b.for_(thread, Operand::i32(all as i32), Operand::i32(threads as i32), |b, o| {
+            b.for_(thread, all, threads, |b, o| {
                 self.take(b, sums, half, i, o, time);
             });
             b.arrive(sums.taken, half);
-            let next = b.add(number.into(), Operand::i32(1));
+            let next = b.add(number.into(), 1);
             b.assign(number, next);
         });
     }
@@ -202,7 +202,7 @@ impl StateSpaceBackwardKernel<'_> {
     fn take(&self, b: &mut Builder, sums: &RowSums, half: Operand, i: Operand, o: Operand, time: &Time) {
         let shape = sums.shape();
         let outputs = Operand::i32(shape.outputs() as i32);
-        let (place, number) = (b.binary(Binary::Div, o, outputs), b.binary(Binary::Rem, o, outputs));
+        let [place, number] = b.div_rem(o, outputs);
         let all = Operand::i32((HALF * sums.batches) as i32);
         let warps = Operand::i32(self.schedule.warps as i32);
         let at = b.mul(half, all);
@@ -210,9 +210,9 @@ impl StateSpaceBackwardKernel<'_> {
         let at = b.mul(at, warps);
         let at = b.mul(at, outputs);
         let at = b.add(at, number);
-        let at = b.mul(at, Operand::i32(CHUNK as i32));
+        let at = b.mul(at, CHUNK);
         let load = |b: &mut Builder, warp: u32| {
-            let at = b.add(at, Operand::i32((warp * shape.outputs() * CHUNK) as i32));
+            let at = b.add(at, warp * shape.outputs() * CHUNK);
             b.load(Memory::Shared(sums.ring), at, CHUNK, None, zero(Ty::F32))
         };
         let terms: Vec<Vec<Operand>> = (0..self.schedule.warps).map(|warp| load(b, warp)).collect();
@@ -232,22 +232,20 @@ impl StateSpaceBackwardKernel<'_> {
         time: &Time,
     ) -> (Operand, Operand) {
         let (lanes, batch, batches) = (sums.lanes as i32, sums.batch as i32, sums.batches as i32);
-        let split = |b: &mut Builder, x: Operand, by: i32| {
-            (b.binary(Binary::Div, x, Operand::i32(by)), b.binary(Binary::Rem, x, Operand::i32(by)))
-        };
+        let split = |b: &mut Builder, x: Operand, by: i32| (b.binary(Binary::Div, x, by), b.binary(Binary::Rem, x, by));
         let (subtile, batch_number) = split(b, place, batches);
         let (group, position) = split(b, number, lanes);
         let (group, quarter) = split(b, group, 2);
         let (sum, within) = split(b, group, batch);
-        let state = b.mul(position, Operand::i32(self.schedule.states as i32));
-        let first = b.mul(batch_number, Operand::i32(batch));
+        let state = b.mul(position, self.schedule.states);
+        let first = b.mul(batch_number, batch);
         let state = b.add(state, first);
         let state = b.add(state, within);
-        let number = b.mul(i, Operand::i32(HALF as i32));
+        let number = b.mul(i, HALF);
         let number = b.add(number, subtile);
         let subtile = self.subtile(b, number);
-        let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
-        let quarter = b.mul(quarter, Operand::i32(CHUNK as i32));
+        let column = b.mul(subtile, SUBTILE);
+        let quarter = b.mul(quarter, CHUNK);
         let column = b.add(column, quarter);
         let exists = b.lt(column, time.steps);
         let [sum, state, column] = [sum, state, column].map(|x| b.convert(Ty::I64, x));

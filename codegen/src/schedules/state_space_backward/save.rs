@@ -29,7 +29,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let inside = b.lt(column, tile.time.steps);
         let column = b.convert(Ty::I64, column);
         let step = b.add(tile.time.first, column);
-        let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+        let first = b.mul(lane.position, self.schedule.states);
         let Some(saved) = &self.scratch.saved else { return };
         for (r, states) in states.iter().enumerate() {
             let guard = b.and(inside, lane.row_exists[r]);

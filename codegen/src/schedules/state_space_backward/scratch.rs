@@ -115,19 +115,17 @@ impl Scratch {
     pub(super) fn sizes(b: &mut Builder, args: &Args, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Scratch {
         let zero = Operand::i64(0);
         let rows = parts.row.map_or(Operand::i64(1), |row| args.size(row));
-        let block_rows = Operand::i64(i64::from(schedule.block_rows()));
-        let up = b.add(rows, Operand::i64(i64::from(schedule.block_rows()) - 1));
-        let groups = b.binary(Binary::Div, up, block_rows);
+        let groups = b.div_ceil(rows, schedule.block_rows());
         let points = args.rows(b, parts.others());
-        let above = b.add(args.size(parts.time), Operand::i64(i64::from(CHUNK) - 1));
-        let steps = b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK)));
+        let above = b.add(args.size(parts.time), i64::from(CHUNK) - 1);
+        let steps = b.binary(Binary::And, above, -i64::from(CHUNK));
         let room = Room::find(b, schedule.capacity(), schedule.padded, args.size(parts.state));
         Scratch { point: zero, points, group: zero, groups, steps, room, saved: None }
     }
 
     /// The first step of a sum over the rows of a block, at state 0.
     pub(super) fn sums(&self, b: &mut Builder, sum: usize) -> Operand {
-        let at = b.mul(self.groups, Operand::i64(sum as i64));
+        let at = b.mul(self.groups, sum);
         let at = b.add(at, self.group);
         let at = b.mul(at, self.points);
         let at = b.add(at, self.point);

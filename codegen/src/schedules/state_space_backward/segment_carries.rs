@@ -13,8 +13,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn segment_carries_role(&self, b: &mut Builder) {
         let lane = self.lane(b, self.base.scan.elements);
         let identity = self.base.monoid.identity();
-        let states: Vec<Vec<Reg>> =
-            (0..self.schedule.states).map(|_| identity.iter().map(|x| b.var(*x)).collect()).collect();
+        let states: Vec<Vec<Reg>> = (0..self.schedule.states).map(|_| b.vars(&identity)).collect();
         self.each_subtile(b, |b, tile, column| self.segment_carries_subtile(b, &lane, tile, column, &states));
         let first = self.first_state(b, &lane);
         self.base.store_segment_carries(b, lane.rows[0], first, &states);
@@ -24,9 +23,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn each_subtile(&self, b: &mut Builder, walk: impl Fn(&mut Builder, &TileAt, Operand)) {
         self.each_tile(b, |b, tile, _| {
             let subtiles = Operand::i32((self.schedule.steps / SUBTILE) as i32);
-            b.for_(Operand::i32(0), subtiles, Operand::i32(1), |b, i| {
+            b.for_(Operand::i32(0), subtiles, 1, |b, i| {
                 let subtile = self.subtile(b, i);
-                let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
+                let column = b.mul(subtile, SUBTILE);
                 walk(b, tile, column);
             });
         });
@@ -34,7 +33,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// The number of the lane's first state, `i32`.
     pub(super) fn first_state(&self, b: &mut Builder, lane: &Lane) -> Operand {
-        b.binary(Binary::Mul, lane.position, Operand::i32(self.schedule.states as i32))
+        b.binary(Binary::Mul, lane.position, self.schedule.states)
     }
 
     /// Combines the elements of eight steps onto those before.

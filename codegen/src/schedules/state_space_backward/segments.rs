@@ -33,7 +33,7 @@ pub(super) enum Total {
     Rows(usize),
 }
 
-/// How many totals each row of a segment has.
+/// The totals of each row of a segment.
 pub(super) fn totals_per_row(parts: &BackwardScan, row_len: i64) -> i64 {
     (parts.state_totals.len() as i64).saturating_mul(row_len).saturating_add(parts.row_totals.len() as i64)
 }
@@ -51,8 +51,8 @@ pub(super) struct SegmentLayout {
 impl SegmentLayout {
     pub(super) fn find(b: &mut Builder, args: &Args, parts: &BackwardScan, row_len: Operand) -> SegmentLayout {
         let rows = args.rows(b, parts.outer);
-        let each = b.mul(row_len, Operand::i64(parts.state_totals.len() as i64));
-        let each = b.add(each, Operand::i64(parts.row_totals.len() as i64));
+        let each = b.mul(row_len, parts.state_totals.len());
+        let each = b.add(each, parts.row_totals.len());
         let apart = b.mul(rows, each);
         SegmentLayout { rows, row_len, apart }
     }
@@ -61,13 +61,13 @@ impl SegmentLayout {
     pub(super) fn sum(&self, b: &mut Builder, parts: &BackwardScan, total: Total) -> Operand {
         let states = |b: &mut Builder, count: usize| {
             let numbers = b.mul(self.rows, self.row_len);
-            b.mul(numbers, Operand::i64(count as i64))
+            b.mul(numbers, count)
         };
         match total {
             Total::States(i) => states(b, i),
             Total::Rows(i) => {
                 let before = states(b, parts.state_totals.len());
-                let rows = b.mul(self.rows, Operand::i64(i as i64));
+                let rows = b.mul(self.rows, i);
                 b.add(before, rows)
             }
         }
@@ -78,14 +78,14 @@ impl SegmentLayout {
         let at = b.mul(segment, self.rows);
         let at = b.add(at, row);
         let at = b.mul(at, self.row_len);
-        b.mul(at, Operand::i64(2))
+        b.mul(at, 2)
     }
 }
 
 impl<'s> StateSpaceBackwardKernel<'s> {
     /// Emits the pass before the walk: every segment from a cotangent of zero.
     pub(super) fn carry_role(&self, b: &mut Builder) {
-        let Some(segment) = &self.base.segment else { return };
+        let Some(segment) = &self.base.frame.segment else { return };
         let lane = self.lane(b, &[self.parts.decay, self.parts.gain]);
         let registers = |b: &mut Builder, value: f64| {
             let value = Operand::Const(Ty::F32, Literal::Float(value));
@@ -106,7 +106,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn store_carry(&self, b: &mut Builder, lane: &Lane, at: Operand, values: &[Reg], exists: Operand) {
         for (part, values) in values.chunks(CHUNK as usize).enumerate() {
             let exists = self.holds(b, lane, part as u32, exists);
-            let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
+            let at = b.add(at, part as u32 * CHUNK);
             let values: Vec<Operand> = values.iter().map(|reg| (*reg).into()).collect();
             b.store(Memory::Global(self.base.args.scratch[3]), at, &values, Some(exists));
         }
@@ -144,14 +144,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// Takes the cotangents from the end of time to the block's segment.
     pub(super) fn join(&self, b: &mut Builder, lane: &Lane<'_, 's>, cotangents: &[Vec<Reg>]) {
-        let Some(segment) = &self.base.segment else { return };
+        let Some(segment) = &self.base.frame.segment else { return };
         let layout = self.segment_layout(b);
-        b.for_(Operand::i64(0), segment.number, Operand::i64(1), |b, before| {
+        b.for_(Operand::i64(0), segment.number, 1, |b, before| {
             for (r, regs) in cotangents.iter().enumerate() {
                 let at = self.carry_index(b, lane, &layout, before, r);
                 for (part, regs) in regs.chunks(CHUNK as usize).enumerate() {
                     let exists = self.holds(b, lane, part as u32, lane.row_exists[r]);
-                    let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
+                    let at = b.add(at, part as u32 * CHUNK);
                     self.join_states(b, at, layout.row_len, regs, exists);
                 }
             }
@@ -179,8 +179,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     ) -> Operand {
         let row = self.row_of_all(b, lane.rows[own_row]);
         let at = layout.carry(b, segment, row);
-        let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
-        let position = b.convert(Ty::I64, position);
+        let position = self.first_place(b, lane);
         b.add(at, position)
     }
 
@@ -209,13 +208,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (r, values) in values.iter().enumerate() {
             let row = self.row_of_all(b, lane.rows[r]);
             let row = b.mul(row, layout.row_len);
-            let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
-            let position = b.convert(Ty::I64, position);
+            let position = self.first_place(b, lane);
             let within = b.add(row, position);
             let at = self.total_index(b, &layout, segment, Total::States(i), within);
             for (state, value) in values.iter().enumerate() {
                 let exists = self.holds(b, lane, state as u32 / CHUNK, lane.row_exists[r]);
-                let at = b.add(at, Operand::i64(state as i64));
+                let at = b.add(at, state);
                 b.store(Memory::Global(self.base.args.scratch[4]), at, &[(*value).into()], Some(exists));
             }
         }

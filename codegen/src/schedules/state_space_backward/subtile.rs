@@ -72,7 +72,7 @@ impl Source for Eight<'_, '_> {
             Op::Field(tuple, _) if tuple == parts.exclusive => Some(self.before[&at]),
             Op::Field(tuple, _) if tuple == parts.back => Some(self.cotangents[&at]),
             Op::Field(..) => Some(self.after[&at]),
-            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
+            Op::Index(_) => Some(b.add(self.first, at.step)),
             _ => None,
         }
     }

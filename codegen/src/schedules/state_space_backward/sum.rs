@@ -8,7 +8,7 @@ use super::scratch::Scratch;
 use super::segments::{SegmentLayout, Total, totals_per_row};
 use crate::abi::{Piece, Tensor};
 use crate::block::args::Args;
-use crate::build::{Builder, zero};
+use crate::build::{Builder, operands, zero};
 use crate::schedules::Strategy;
 use crate::schedules::state_space::CHUNK;
 use crate::stage::Stage;
@@ -26,17 +26,16 @@ pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedul
     let scratch = Scratch::sizes(b, &args, parts, schedule);
     let (block, thread) = (b.special(Special::Block), b.special(Special::Thread));
     let [block, thread] = [block, thread].map(|x| b.convert(Ty::I64, x));
-    let before = b.mul(block, Operand::i64(i64::from(schedule.threads())));
+    let before = b.mul(block, schedule.threads());
     let number = b.add(before, thread);
-    let chunks = b.binary(Binary::Div, scratch.steps, Operand::i64(i64::from(CHUNK)));
+    let chunks = b.binary(Binary::Div, scratch.steps, CHUNK);
     let row_len = scratch.room.row_len;
     let all = b.mul(scratch.points, row_len);
     let all = b.mul(all, chunks);
-    let (sum, within) = (b.binary(Binary::Div, number, all), b.binary(Binary::Rem, number, all));
-    let row = b.binary(Binary::Div, within, chunks);
-    let chunk = b.binary(Binary::Rem, within, chunks);
-    let step = b.mul(chunk, Operand::i64(i64::from(CHUNK)));
-    let (point, state) = (b.binary(Binary::Div, row, row_len), b.binary(Binary::Rem, row, row_len));
+    let [sum, within] = b.div_rem(number, all);
+    let [row, chunk] = b.div_rem(within, chunks);
+    let step = b.mul(chunk, CHUNK);
+    let [point, state] = b.div_rem(row, row_len);
     let inside = [(state, args.size(parts.state)), (step, args.size(parts.time))];
     let exists = inside.into_iter().fold(Operand::bool(true), |all, (x, end)| {
         let own = b.lt(x, end);
@@ -45,7 +44,7 @@ pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedul
     let [continues, goes_on] = pieces(b, &args);
     let sums = Sums { args: &args, parts, schedule, scratch: &scratch, continues };
     for i in 0..parts.row_sums.len() {
-        let own = b.eq(sum, Operand::i64(i as i64));
+        let own = b.eq(sum, i);
         let own = b.and(own, exists);
         b.if_(own, |b| {
             let total = sums.total(b, i, point, state, step);
@@ -57,11 +56,11 @@ pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedul
         });
     }
     if let Some(each) = args.segment_tiles {
-        let before = b.mul(all, Operand::i64(parts.row_sums.len() as i64));
+        let before = b.mul(all, parts.row_sums.len());
         let number = b.sub(number, before);
-        let steps = b.mul(each, Operand::i64(i64::from(schedule.steps)));
+        let steps = b.mul(each, schedule.steps);
         let above = b.add(args.size(parts.time), steps);
-        let above = b.sub(above, Operand::i64(1));
+        let above = b.sub(above, 1);
         let segments = b.binary(Binary::Div, above, steps);
         sums.totals(b, number, segments);
     }
@@ -71,8 +70,8 @@ pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedul
 fn pieces(b: &mut Builder, args: &Args) -> [Operand; 2] {
     let piece = args.piece.unwrap_or(Operand::i64(0));
     [Piece::CONTINUES, Piece::GOES_ON].map(|bit| {
-        let own = b.binary(Binary::And, piece, Operand::i64(bit));
-        b.eq(own, Operand::i64(bit))
+        let own = b.binary(Binary::And, piece, bit);
+        b.eq(own, bit)
     })
 }
 
@@ -95,11 +94,11 @@ impl Sums<'_> {
         let apart = self.points(b);
         let before = self.so_far(b, sum, point, state, step);
         let before = b.load(Memory::Global(self.args.scratch[2]), before, CHUNK, Some(self.continues), zero(Ty::F32));
-        let total: Vec<_> = before.into_iter().map(|x| b.var(x)).collect();
-        b.for_(Operand::i64(0), scratch.groups, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, group| {
+        let total = b.vars(&before);
+        b.for_(Operand::i64(0), scratch.groups, LOADED_AT_ONCE, |b, group| {
             let mut loads = vec![];
             for k in 0..LOADED_AT_ONCE {
-                let own = b.add(group, Operand::i64(i64::from(k)));
+                let own = b.add(group, k);
                 let exists = b.lt(own, scratch.groups);
                 let at = b.mul(own, apart);
                 let at = b.add(first, at);
@@ -112,7 +111,7 @@ impl Sums<'_> {
                 }
             }
         });
-        total.into_iter().map(Operand::Reg).collect()
+        operands(&total)
     }
 
     /// The numbers of a sum of all points.
@@ -132,7 +131,7 @@ impl Sums<'_> {
     /// The index of a sum over the pieces before this one.
     fn so_far(&self, b: &mut Builder, sum: usize, point: Operand, state: Operand, step: Operand) -> Operand {
         let points = self.points(b);
-        let before = b.mul(points, Operand::i64(sum as i64));
+        let before = b.mul(points, sum);
         let within = self.within(b, point, state, step);
         b.add(before, within)
     }
@@ -143,7 +142,7 @@ impl Sums<'_> {
         if totals_per_row(self.parts, 1) == 0 {
             return;
         }
-        let (below, above) = (b.lt(number, layout.apart), b.ge(number, Operand::i64(0)));
+        let (below, above) = (b.lt(number, layout.apart), b.ge(number, 0));
         let exists = b.and(below, above);
         b.if_(exists, |b| {
             let total = self.over_segments(b, number, segments, layout.apart);
@@ -156,10 +155,10 @@ impl Sums<'_> {
 
     fn over_segments(&self, b: &mut Builder, number: Operand, segments: Operand, apart: Operand) -> Operand {
         let total = b.var(zero(Ty::F32));
-        b.for_(Operand::i64(0), segments, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, segment| {
+        b.for_(Operand::i64(0), segments, LOADED_AT_ONCE, |b, segment| {
             let mut loads = vec![];
             for k in 0..LOADED_AT_ONCE {
-                let own = b.add(segment, Operand::i64(i64::from(k)));
+                let own = b.add(segment, k);
                 let exists = b.lt(own, segments);
                 let at = b.mul(own, apart);
                 let at = b.add(number, at);
@@ -181,9 +180,8 @@ impl Sums<'_> {
             Total::Rows(i) => (Given::Steps(i), Operand::i64(1)),
         };
         let within = b.sub(number, first);
-        let (row, state) = (b.binary(Binary::Div, within, width), b.binary(Binary::Rem, within, width));
-        let inside =
-            [b.ge(within, Operand::i64(0)), b.lt(row, layout.rows), b.lt(state, self.args.size(self.parts.state))];
+        let [row, state] = b.div_rem(within, width);
+        let inside = [b.ge(within, 0), b.lt(row, layout.rows), b.lt(state, self.args.size(self.parts.state))];
         let inside = inside.into_iter().reduce(|all, own| b.and(all, own));
         let mut at: Vec<(Axis, Operand)> = self.args.row_indices(b, row);
         at.push((self.parts.state, state));
@@ -205,7 +203,7 @@ impl Sums<'_> {
             let memory = Memory::Global(self.args.pointer(tensor));
             let width = self.schedule.vector.min(CHUNK);
             for (part, values) in total.chunks(width as usize).enumerate() {
-                let own = b.add(step, Operand::i64(i64::from(part as u32 * width)));
+                let own = b.add(step, part as u32 * width);
                 let exists = b.lt(own, self.args.size(self.parts.time));
                 let at: Vec<(Axis, Operand)> = indices.iter().copied().chain([(self.parts.time, own)]).collect();
                 let offset = self.args.offset(b, tensor, &at);

@@ -7,6 +7,7 @@ use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::copy::load_steps;
 use crate::schedules::state_space::saved::Saved;
 use crate::stage::kind::Sum;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
@@ -52,15 +53,15 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Walks a tile, two sub-tiles per iteration of the loop, which are one half of the ring.
     fn walk_tile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, tile: &TileAt, number: Operand) {
         let halves = self.schedule.steps / SUBTILE / super::row_sums::HALF;
-        b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
-            let before = b.mul(number, Operand::i32(halves as i32));
+        b.for_(Operand::i32(0), halves, 1, |b, i| {
+            let before = b.mul(number, halves);
             let half_tile = b.add(before, i);
             let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, half_tile));
             for j in 0..super::row_sums::HALF {
-                let before = b.mul(i, Operand::i32(super::row_sums::HALF as i32));
-                let subtile = b.add(before, Operand::i32(j as i32));
+                let before = b.mul(i, super::row_sums::HALF);
+                let subtile = b.add(before, j);
                 let subtile = self.subtile(b, subtile);
-                let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
+                let column = b.mul(subtile, SUBTILE);
                 self.walk_subtile(b, lane, carry, tile, column, half.unwrap_or(Operand::i32(0)), j);
             }
             if let (Some(sums), Some(half)) = (&self.row_sums, half) {
@@ -81,15 +82,17 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let nothing = zero(Ty::F32);
         let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
         let regs = (0..self.ahead()).map(|_| (0..lane_rows).map(|_| registers(b)).collect()).collect();
-        let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
-        let last = b.sub(tiles, Operand::i32(1));
-        let before = self.base.segment.as_ref().map_or(Operand::i32(0), |segment| {
-            b.mul(segment.first, Operand::i32((self.schedule.steps / SUBTILE) as i32))
-        });
+        let tiles = b.mul(self.base.frame.tile_count, self.schedule.steps / SUBTILE);
+        let last = b.sub(tiles, 1);
+        let before = self
+            .base
+            .frame
+            .segment
+            .as_ref()
+            .map_or(Operand::i32(0), |segment| b.mul(segment.first, self.schedule.steps / SUBTILE));
         let number = if self.parts.reverse { before } else { b.sub(last, before) };
         let subtile = b.convert(Ty::I64, number);
-        let position = b.mul(lane.position, Operand::i32(states as i32));
-        let position = b.convert(Ty::I64, position);
+        let position = self.first_place(b, lane);
         let mut indices = vec![];
         for row in &lane.rows {
             let row = self.row_number(b, *row);
@@ -120,7 +123,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         (0..self.schedule.states).map(value).collect()
     }
 
-    /// How many sub-tiles ahead saved states are loaded. Loading them takes longer than to walk one sub-tile of few states.
+    /// The number of sub-tiles that saved states are loaded ahead. Loading them takes longer than to walk one sub-tile of few
+    /// states.
     fn ahead(&self) -> u32 {
         if self.schedule.rows * self.schedule.states <= FEW { super::row_sums::HALF } else { 1 }
     }
@@ -129,13 +133,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn take_up(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
         let Some(saved) = &self.scratch.saved else { return };
         let number = b.convert(Ty::I64, carry.number.into());
-        let (below, above) = (b.lt(number, saved.subtiles), b.ge(number, Operand::i64(0)));
+        let (below, above) = (b.lt(number, saved.subtiles), b.ge(number, 0));
         let there = b.and(below, above);
         for (r, exists) in lane.row_exists.iter().enumerate() {
             let guard = b.and(there, *exists);
             for (part, regs) in carry.before(j)[r].chunks(CHUNK as usize).enumerate() {
                 let guard = self.holds(b, lane, part as u32, guard);
-                let at = b.add(carry.saved[r].into(), Operand::i64(i64::from(part as u32 * CHUNK)));
+                let at = b.add(carry.saved[r].into(), part as u32 * CHUNK);
                 let memory = Memory::Global(self.base.args.scratch[0]);
                 let values = b.load(memory, at, regs.len() as u32, Some(guard), zero(Ty::F32));
                 regs.iter().zip(values).for_each(|(reg, value)| b.assign(*reg, value));
@@ -147,7 +151,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
         let Some(saved) = &self.scratch.saved else { return };
         let way = if self.parts.reverse { Binary::Add } else { Binary::Sub };
-        let next = b.binary(way, carry.number.into(), Operand::i32(1));
+        let next = b.binary(way, carry.number.into(), 1);
         b.assign(carry.number, next);
         let apart = saved.apart(b);
         for place in &carry.saved {
@@ -233,7 +237,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         if !self.masks.steps && !self.masks.state_totals.contains(&true) {
             return Operand::bool(true);
         }
-        let at = b.add(column, Operand::i32(step as i32));
+        let at = b.add(column, step);
         b.lt(at, tile.time.steps)
     }
 
@@ -247,9 +251,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         column: Operand,
         count: u32,
     ) -> Vec<Operand> {
-        let height = super::height(self.schedule, &self.tiles.tiles[i]);
+        let height = self.base.height(&self.tiles.tiles[i]);
         let from = self.base.element(b, height, stage, row, column);
-        self.steps(b, Memory::Shared(self.base.tiles[i]), from, count)
+        load_steps(b, Memory::Shared(self.base.tiles[i]), from, count)
     }
 
     /// Loads the tiles with states, for one of the lane's states.
@@ -263,14 +267,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         column: Operand,
     ) {
         for (i, own) in self.tiles.tiles.iter().enumerate().filter(|(_, own)| own.states) {
-            let within = b.add(lane.position, Operand::i32((state * self.schedule.lanes) as i32));
+            let within = b.add(lane.position, state * self.schedule.lanes);
             let mut shared = None;
             for (r, row) in lane.rows.iter().enumerate() {
                 let values = match &shared {
                     Some(values) if !own.rows => Vec::clone(values),
                     _ => {
                         let row = if own.rows { *row } else { Operand::i32(0) };
-                        let above = b.mul(row, Operand::i32(self.schedule.capacity() as i32));
+                        let above = b.mul(row, self.schedule.capacity());
                         let row = b.add(above, within);
                         self.tile_steps(b, i, tile.stage, row, column, SUBTILE)
                     }

@@ -209,7 +209,7 @@ fn chain(two_words: bool) -> Kernel {
         });
         b.assign(carry, values[0].into());
         for value in &values[1..] {
-            let same = b.eq((*value).into(), values[0].into());
+            let same = b.eq((*value).into(), values[0]);
             let checked = b.select(same, carry.into(), Operand::u32(99));
             b.assign(carry, checked);
         }

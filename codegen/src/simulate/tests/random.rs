@@ -55,11 +55,11 @@ fn emit(b: &mut Builder, regs: &[Reg], acts: &[Act], in_loop: bool) {
     for act in acts {
         match act {
             Act::Compute(op, dst, x, y) => {
-                let value = b.binary(*op, regs[*x].into(), regs[*y].into());
+                let value = b.binary(*op, regs[*x].into(), regs[*y]);
                 b.assign(regs[*dst], value);
             }
             Act::If(x, y, then, otherwise) => {
-                let less = b.lt(regs[*x].into(), regs[*y].into());
+                let less = b.lt(regs[*x].into(), regs[*y]);
                 b.if_else(less, |b| emit(b, regs, then, in_loop), |b| emit(b, regs, otherwise, in_loop));
             }
             Act::For(x, dst, body) => {
@@ -81,7 +81,7 @@ fn emit(b: &mut Builder, regs: &[Reg], acts: &[Act], in_loop: bool) {
                 });
             }
             Act::Break(x, y) if in_loop => {
-                let less = b.lt(regs[*x].into(), regs[*y].into());
+                let less = b.lt(regs[*x].into(), regs[*y]);
                 b.break_if(less);
             }
             Act::Break(..) => {}

@@ -30,7 +30,7 @@ pub(super) fn hoist_backward_scan(program: &Program, time: Axis, state: Axis, ba
     pass.run().unwrap_or_else(|_| program.clone())
 }
 
-/// How often each node is an operand or an output.
+/// The uses of each node, as an operand or an output.
 fn uses(program: &Program) -> Vec<u32> {
     let mut uses = vec![0; program.nodes.len()];
     let operands = program.nodes.iter().flat_map(|n| n.op.operands());

@@ -31,7 +31,7 @@ pub(super) struct PairSum {
     rows: AxisSet,
     /// The values that must be in memory: scans, other reductions, positions.
     pub needs: BTreeSet<Value>,
-    /// How many pair sums wait for each other up to this one.
+    /// The number of pair sums that wait for each other up to this one.
     pub level: u32,
     /// Sums of different numbers have stages of their own.
     pub own: u32,

@@ -15,7 +15,7 @@ const LOADS: u32 = 16;
 /// The padding of a row of sums, so that rows begin in different banks.
 pub(crate) const PAD: u32 = 8;
 
-/// How many numbers a sum is beside factors of a type.
+/// The numbers that a sum is stored as, beside factors of a type.
 fn numbers(elem: Elem) -> u32 {
     if elem == Elem::F32 { 2 } else { 1 }
 }
@@ -64,7 +64,7 @@ impl ChunkwiseKernel<'_> {
             let place = self.index_along(b, channel, self.form.depth);
             values.set_inner(0, self.form.depth, place);
             let sum = b.var(zero(self.ty_of_sums()));
-            b.for_(Operand::i32(0), Operand::i32(times as i32), Operand::i32(LOADS as i32), |b, from| {
+            b.for_(Operand::i32(0), times, LOADS, |b, from| {
                 self.sum_times(b, values, first, from, channel, sum);
             });
             let index = self.log_index(b, channel);
@@ -73,14 +73,14 @@ impl ChunkwiseKernel<'_> {
             let all = b.add(before, own);
             b.store(Memory::Shared(self.sums), index, &[all], None);
         });
-        let has_time = b.lt(self.thread, Operand::i32(times as i32));
+        let has_time = b.lt(self.thread.number, times);
         b.if_(has_time, |b| {
             let mut values = values.clone();
-            let at = b.add(first, self.thread);
+            let at = b.add(first, self.thread.number);
             let place = self.index_along(b, at, self.form.time);
             values.set_row(0, place);
             let gain = gain(b, &mut values, &self.form.gain, 0);
-            b.store(Memory::Shared(self.gains), self.thread, &[gain], None);
+            b.store(Memory::Shared(self.gains), self.thread.number, &[gain], None);
         });
     }
 
@@ -116,7 +116,7 @@ impl ChunkwiseKernel<'_> {
     /// Goes through the thread's channels.
     fn own_channels(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, Operand)) {
         let (depth, threads) = (self.schedule.depth as i32, self.schedule.threads() as i32);
-        b.for_(self.thread, Operand::i32(depth), Operand::i32(threads), body);
+        b.for_(self.thread.number, depth, threads, body);
     }
 
     /// Adds the logarithms of a channel at some times from number `from` of the chunk on.
@@ -131,7 +131,7 @@ impl ChunkwiseKernel<'_> {
     ) {
         let time = b.add(first, from);
         let mut log = |b: &mut Builder, k: u32| {
-            let at = b.add(time, Operand::i32(k as i32));
+            let at = b.add(time, k);
             let place = self.index_along(b, at, self.form.time);
             values.set_row(k, place);
             let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
@@ -143,7 +143,7 @@ impl ChunkwiseKernel<'_> {
             let log = b.convert(self.ty_of_sums(), log);
             let next = b.add(sum.into(), log);
             b.assign(sum, next);
-            let at = b.add(index, Operand::i32((k * sums_row(self.elem(), self.schedule.depth)) as i32));
+            let at = b.add(index, k * sums_row(self.elem(), self.schedule.depth));
             let numbers = if self.has_rounding_errors() { split_sum(b, next).to_vec() } else { vec![next] };
             b.store(Memory::Shared(self.sums), at, &numbers, None);
         }
@@ -151,8 +151,8 @@ impl ChunkwiseKernel<'_> {
 
     /// The index of a time's sum of a channel.
     fn sum_index(&self, b: &mut Builder, time: Operand, channel: Operand) -> Operand {
-        let row = b.mul(time, Operand::i32(sums_row(self.elem(), self.schedule.depth) as i32));
-        let own = b.mul(channel, Operand::i32(numbers(self.elem()) as i32));
+        let row = b.mul(time, sums_row(self.elem(), self.schedule.depth));
+        let own = b.mul(channel, numbers(self.elem()));
         b.add(row, own)
     }
 

@@ -32,7 +32,7 @@ impl ChunkwiseKernel<'_> {
         before: Operand,
     ) -> Blocks {
         let keys = self.sixteen_later(b, keys, earlier);
-        let first = b.mul(earlier, Operand::i32(ROWS as i32));
+        let first = b.mul(earlier, ROWS);
         let mut scores: Blocks = vec![zeros(); 2];
         let mut own = Sums::of(self.elem(), &scores);
         for step in 0..self.schedule.depth / keys.tile.step() {
@@ -85,7 +85,7 @@ impl ChunkwiseKernel<'_> {
     fn scaled_rows(&self, b: &mut Builder, queries: Factor, step: u32, since: Option<Operand>) -> Vec<[Operand; 4]> {
         let fragments = rows_of(b, queries, step);
         let row = self.first_row(b);
-        let times = [0, COLUMNS].map(|by| b.add(row, Operand::i32(by as i32)));
+        let times = [0, COLUMNS].map(|by| b.add(row, by));
         let scale = |b: &mut Builder, (eight, fragment): (u32, [Operand; 4])| {
             let from = since.map(|since| self.logs_of_two(b, queries.tile, since, eight));
             let logs = times.map(|time| {
@@ -109,8 +109,8 @@ impl ChunkwiseKernel<'_> {
         at: Operand,
     ) -> Vec<[[Operand; 2]; 2]> {
         let packed = keys.four(b, 0, step, false);
-        let row = b.add(first, self.group);
-        let times = [0, COLUMNS].map(|by| b.add(row, Operand::i32(by as i32)));
+        let row = b.add(first, self.fragment.group);
+        let times = [0, COLUMNS].map(|by| b.add(row, by));
         let mut columns = vec![];
         for k in 0..eights(keys.tile) {
             let eight = step * eights(keys.tile) + k;
@@ -134,14 +134,14 @@ impl ChunkwiseKernel<'_> {
     /// first time: for both eights of the channels, both of the times.
     fn keys_in_time(&self, b: &mut Builder, keys: Factor, sixteen: u32, pair: u32) -> [[[Operand; 2]; 2]; 2] {
         let own = self.key_elements(b, keys, sixteen, pair);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         [0, 1].map(|block| {
-            let channel = b.add(self.group, Operand::i32((pair * ROWS + block * COLUMNS) as i32));
+            let channel = b.add(self.fragment.group, pair * ROWS + block * COLUMNS);
             let end = self.sums_at(b, self.last_time(), channel, 1)[0];
             [0, 1].map(|half| {
                 [0, 1].map(|k| {
                     let time = sixteen * ROWS + half * COLUMNS + k;
-                    let time = b.add(column, Operand::i32(time as i32));
+                    let time = b.add(column, time);
                     let log = self.sums_at(b, time, channel, 1)[0];
                     let log = if self.form.reverse { log } else { end.since(b, log) };
                     self.scaled_number(b, own[block as usize][half as usize][k as usize], log)
@@ -174,13 +174,13 @@ impl ChunkwiseKernel<'_> {
     fn logs_of_two(&self, b: &mut Builder, tile: &Tile, time: Operand, eight: u32) -> [Log; 2] {
         let first = (eight * COLUMNS) as i32;
         if tile.elem != Elem::F32 {
-            let column = self.first_column(b);
-            let channel = b.add(column, Operand::i32(first));
+            let column = self.fragment.column(b);
+            let channel = b.add(column, first);
             let two = self.sums_at(b, time, channel, 2);
             return [two[0], two[1]];
         }
         [0, tile.piece()].map(|by| {
-            let channel = b.add(self.member, Operand::i32(first + by as i32));
+            let channel = b.add(self.fragment.member, first + by as i32);
             self.sums_at(b, time, channel, 1)[0]
         })
     }

@@ -1,7 +1,7 @@
 //! Factors of products that are scaled channel by channel.
 
 use super::{Arrays, Steps};
-use crate::block::matmul::{Blocks, Factor, map_left};
+use crate::block::matmul::{Blocks, Factor, map_left, map_right, map_transposed, scale_pair};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
@@ -34,13 +34,6 @@ impl Scale {
 }
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// The two elements of a packed pair times two numbers.
-    fn scaled(&self, b: &mut Builder, pair: Operand, by: [Operand; 2]) -> Operand {
-        let [low, high] = b.unpack(self.keys.elem, pair);
-        let (low, high) = (b.mul(low, by[0]), b.mul(high, by[1]));
-        b.pack(self.keys.elem, low, high)
-    }
-
     /// The powers of two neighbouring channels at a time of the chunk.
     pub(super) fn powers(
         &self,
@@ -50,7 +43,7 @@ impl ChunkwiseBackwardKernel<'_> {
         channel: Operand,
         scale: Scale,
     ) -> [Operand; 2] {
-        let after = b.add(time, Operand::i32(1));
+        let after = b.add(time, 1);
         let own = self.sums_at(b, arrays, after, channel, 2);
         let border = self.sums_at(b, arrays, scale.border, channel, 2);
         [0, 1].map(|c| scale.power(b, own[c], border[c]))
@@ -59,13 +52,13 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The warp's keys as left factors over the depth, scaled up to a border.
     pub(super) fn scaled_left(&self, b: &mut Builder, own: &Steps, border: Operand) -> Blocks {
         let left = Factor::of(b, &self.keys, &own.views.deep.left, Operand::i32(0));
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let scale = Scale { factor: ScaledFactor::Key, border };
         let sixteen = |sixteen: u32| {
             let packed = left.four(b, 0, sixteen, false);
             map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
                 let powers = self.powers(b, own.arrays, time, channel, scale);
-                self.scaled(b, pair, powers)
+                scale_pair(b, self.keys.elem, pair, powers)
             })
         };
         (0..self.schedule.depth / ROWS).map(sixteen).collect()
@@ -77,19 +70,14 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         arrays: &Arrays,
         packed: [Operand; 4],
-        (first, sixteen): (Operand, u32),
+        first: Operand,
+        sixteen: u32,
         scale: Scale,
     ) -> [Operand; 4] {
-        let (row, column) = (b.add(first, self.group), self.first_column(b));
-        let mut register = 0;
-        packed.map(|pair| {
-            // Registers 0 and 1 have the first eight times, 1 and 3 the channels from the eighth on.
-            let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
-            register += 1;
-            let time = b.add(row, Operand::i32(rows as i32));
-            let channel = b.add(column, Operand::i32(channels as i32));
+        let (row, column) = (b.add(first, self.fragment.group), self.fragment.column(b));
+        map_right(b, packed, row, column, sixteen, |b, pair, time, channel| {
             let powers = self.powers(b, arrays, time, channel, scale);
-            self.scaled(b, pair, powers)
+            scale_pair(b, self.keys.elem, pair, powers)
         })
     }
 
@@ -99,24 +87,21 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         arrays: &Arrays,
         packed: [Operand; 4],
-        (first, channel): (Operand, Operand),
+        first: Operand,
+        channel: Operand,
         scale: Scale,
     ) -> [Operand; 4] {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let time = b.add(first, column);
-        let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
+        let channels = [0, COLUMNS].map(|by| b.add(channel, by));
         let borders = channels.map(|channel| self.sums_at(b, arrays, scale.border, channel, 1)[0]);
-        let mut register = 0;
-        packed.map(|pair| {
-            // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
-            let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS);
-            register += 1;
+        map_transposed(b, packed, |b, pair, block, row| {
             let powers = [0, 1].map(|k| {
-                let after = b.add(time, Operand::i32((times + k + 1) as i32));
-                let own = self.sums_at(b, arrays, after, channels[of], 1)[0];
-                scale.power(b, own, borders[of])
+                let after = b.add(time, row + k + 1);
+                let own = self.sums_at(b, arrays, after, channels[block], 1)[0];
+                scale.power(b, own, borders[block])
             });
-            self.scaled(b, pair, powers)
+            scale_pair(b, self.keys.elem, pair, powers)
         })
     }
 }

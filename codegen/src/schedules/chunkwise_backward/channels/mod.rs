@@ -81,17 +81,8 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Emits the third sweep.
     pub(super) fn channels_body(&self, b: &mut Builder) {
         let Some(arrays) = &self.channels else { return };
-        self.start(b);
-        let (chunk, none) = (self.chunk(b), Operand::i32(0));
-        let source = self.source(&chunk.shared);
-        for tile in [&self.keys, &self.queries] {
-            let origin = tile.origin(b, &source);
-            tile.fill(b, &source, origin, chunk.first, none);
-        }
-        self.fetch(b, &chunk, none);
-        let head = self.head(b, &chunk, none);
-        let rates = self.rates(b, &head.outer, chunk.first);
-        self.store_rates(b, &rates, none);
+        let none = Operand::i32(0);
+        let (chunk, head) = self.begin(b);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], head.outer.clone());
         self.sum_channels(b, arrays, &values, chunk.first);
@@ -150,8 +141,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The row of the sums at the start of the warp's 16 times, or so many times 16 further.
     fn border(&self, b: &mut Builder, by: i32) -> Operand {
-        let block = b.add(self.block, Operand::i32(by));
-        b.mul(block, Operand::i32(ROWS as i32))
+        let block = b.add(self.block, by);
+        b.mul(block, ROWS)
     }
 
     /// Whether the cotangents of the logarithms are written.

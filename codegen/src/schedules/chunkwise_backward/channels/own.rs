@@ -16,7 +16,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn pairs_of_own(&self, b: &mut Builder, arrays: &Arrays) {
         self.own_channels(b, |b, channel| {
             let first = self.border(b, 0);
-            let after = b.add(first, Operand::i32(1));
+            let after = b.add(first, 1);
             let sums = self.channel_index(b, after, channel);
             let sums = self.of_times(b, arrays.sums, sums, super::row(self.schedule.depth));
             let queries = self.of_tile(b, &self.queries, first, channel);
@@ -33,11 +33,11 @@ impl ChunkwiseBackwardKernel<'_> {
                     to_queries[i] = b.fma(weight, key, to_queries[i]);
                     to_key = b.fma(weight, queries[i], to_key);
                 }
-                let at = b.add(to, Operand::i32((j as u32 * super::row(self.schedule.depth)) as i32));
+                let at = b.add(to, j as u32 * super::row(self.schedule.depth));
                 b.store(Memory::Shared(self.key_sums), at, &[to_key], None);
             }
             for (i, sum) in (0..).zip(to_queries) {
-                let at = b.add(to, Operand::i32((i * super::row(self.schedule.depth)) as i32));
+                let at = b.add(to, i * super::row(self.schedule.depth));
                 b.store(Memory::Shared(arrays.own_queries), at, &[sum], None);
             }
         });
@@ -47,7 +47,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn own_channels(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, Operand)) {
         let half = self.schedule.depth / 2;
         let first = self.half_of(b, self.schedule.depth);
-        b.for_(self.lane, Operand::i32(half as i32), Operand::i32(WARP as i32), |b, own| {
+        b.for_(self.thread.lane, half, WARP, |b, own| {
             let channel = b.add(first, own);
             body(b, channel);
         });
@@ -56,7 +56,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The numbers of 16 times that lie `apart` elements from each other.
     pub(super) fn of_times(&self, b: &mut Builder, array: SharedId, first: Operand, apart: u32) -> Vec<Operand> {
         let one = |k: u32| {
-            let at = b.add(first, Operand::i32((k * apart) as i32));
+            let at = b.add(first, k * apart);
             b.load1(Memory::Shared(array), at)
         };
         (0..ROWS).map(one).collect()
@@ -64,9 +64,9 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// A channel of a tile at 16 times.
     fn of_tile(&self, b: &mut Builder, tile: &Tile, first: Operand, channel: Operand) -> Vec<Operand> {
-        let [piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, channel, Operand::i32(COLUMNS as i32)));
+        let [piece, within] = b.div_rem(channel, COLUMNS);
         let one = |k: u32| {
-            let time = b.add(first, Operand::i32(k as i32));
+            let time = b.add(first, k);
             let index = piece_index(b, tile, time, piece);
             let index = b.add(index, within);
             b.load1(Memory::Shared(tile.array), index)
@@ -77,11 +77,11 @@ impl ChunkwiseBackwardKernel<'_> {
     /// M with its gains of time number j of a block and the block's times; those of the first eight only where they may be
     /// later.
     fn weights_of(&self, b: &mut Builder, arrays: &Arrays, first: Operand, j: u32) -> Vec<Operand> {
-        let row = b.add(first, Operand::i32(j as i32));
-        let piece = b.binary(Binary::Div, first, Operand::i32(COLUMNS as i32));
+        let row = b.add(first, j);
+        let piece = b.binary(Binary::Div, first, COLUMNS);
         let mut weights = vec![zero(Ty::F32); ROWS as usize];
         for eight in j / COLUMNS..ROWS / COLUMNS {
-            let piece = b.add(piece, Operand::i32(eight as i32));
+            let piece = b.add(piece, eight);
             let index = piece_index(b, &arrays.pairs, row, piece);
             let own = b.load(Memory::Shared(arrays.pairs.array), index, COLUMNS, None, zero(Ty::F32));
             weights.splice((eight * COLUMNS) as usize..((eight + 1) * COLUMNS) as usize, own);

@@ -2,8 +2,11 @@
 
 use super::Steps;
 use super::factors::{Scale, ScaledFactor};
+use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{left_rows, right_rows};
-use crate::block::matmul::{Blocks, Factor, load_four, mma_two, multiply_in_time, scale_rows};
+use crate::block::matmul::{
+    Blocks, Factor, assign_blocks, block_values, block_vars, load_four, mma_two, multiply_in_time, scale_rows,
+};
 use crate::block::pair::Values;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
@@ -12,8 +15,9 @@ use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
 
-/// How many sixteens a row of times or of the width has.
+/// The sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
 
 impl ChunkwiseBackwardKernel<'_> {
@@ -28,7 +32,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 mma_two(b, self.keys.elem, &mut found[2 * pair..], left, columns);
             }
         }
-        let (row, piece) = left_rows(b, self.lane);
+        let (row, piece) = left_rows(b, self.thread.lane);
         let first = self.border(b, 0);
         let row = b.add(first, row);
         let right = head.views.wide.in_time(b, &self.cotangents, Operand::i32(0));
@@ -43,7 +47,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// A right factor over times from those of a block on.
     fn of_block<'f>(&self, b: &mut Builder, right: Factor<'f>, block: Operand) -> Factor<'f> {
-        let by = b.mul(block, Operand::i32((ROWS * right.tile.panel()) as i32));
+        let by = b.mul(block, ROWS * right.tile.panel());
         Factor { start: b.add(right.start, by), ..right }
     }
 
@@ -56,23 +60,21 @@ impl ChunkwiseBackwardKernel<'_> {
         to: Operand,
         add: impl FnOnce(&mut Builder, &mut Blocks, Operand),
     ) -> Blocks {
-        let regs: Vec<_> = sums.into_iter().map(|block| block.map(|sum| b.var(sum))).collect();
-        b.for_(from, to, Operand::i32(1), |b, block| {
-            let mut sums: Blocks = regs.iter().map(|block| block.map(Operand::Reg)).collect();
+        let regs = block_vars(b, &sums);
+        b.for_(from, to, 1, |b, block| {
+            let mut sums = block_values(&regs);
             add(b, &mut sums, block);
-            for (reg, sum) in regs.iter().flatten().zip(sums.iter().flatten()) {
-                b.assign(*reg, *sum);
-            }
+            assign_blocks(b, &regs, &sums);
         });
-        regs.into_iter().map(|block| block.map(Operand::Reg)).collect()
+        block_values(&regs)
     }
 
     /// The thread's channel among those of a pair of blocks of its half, and among the columns of a block.
     fn channels_of(&self, b: &mut Builder, block: u32) -> (Operand, Operand) {
         let half = self.half_of(b, self.schedule.depth);
-        let first = b.add(half, Operand::i32((block * COLUMNS) as i32));
-        let column = self.first_column(b);
-        (b.add(first, self.group), b.add(first, column))
+        let first = b.add(half, block * COLUMNS);
+        let column = self.fragment.column(b);
+        (b.add(first, self.fragment.group), b.add(first, column))
     }
 
     /// Adds weights·(queries or keys, scaled) of a block of times.
@@ -83,12 +85,12 @@ impl ChunkwiseBackwardKernel<'_> {
         sums: &mut Blocks,
         ((left, right), block, scale): (([Operand; 4], Factor), Operand, Scale),
     ) {
-        let first = b.mul(block, Operand::i32(ROWS as i32));
+        let first = b.mul(block, ROWS);
         let right = self.of_block(b, right, block);
         for pair in 0..sums.len() as u32 / 2 {
             let packed = right.four(b, 0, pair, true);
             let (channel, _) = self.channels_of(b, 2 * pair);
-            let columns = self.scaled_in_time(b, own.arrays, packed, (first, channel), scale);
+            let columns = self.scaled_in_time(b, own.arrays, packed, first, channel, scale);
             mma_two(b, self.keys.elem, &mut sums[2 * pair as usize..], left, columns);
         }
     }
@@ -127,7 +129,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let (tile, states) = if is_key { (&self.values, &self.duals) } else { (&self.cotangents, &self.states) };
         let row = self.first_row(b);
         let gains = [0, COLUMNS].map(|by| {
-            let at = b.add(row, Operand::i32(by as i32));
+            let at = b.add(row, by);
             b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
         });
         let left = Factor::of(b, tile, &own.views.wide.left, none);
@@ -143,7 +145,7 @@ impl ChunkwiseBackwardKernel<'_> {
     fn own_powers(&self, b: &mut Builder, own: &Steps, block: u32, scale: Scale) -> [Operand; 4] {
         let (row, (_, channel)) = (self.first_row(b), self.channels_of(b, block));
         let [[x, y], [z, w]] = [0, COLUMNS].map(|by| {
-            let time = b.add(row, Operand::i32(by as i32));
+            let time = b.add(row, by);
             self.powers(b, own.arrays, time, channel, scale)
         });
         [x, y, z, w]
@@ -153,7 +155,7 @@ impl ChunkwiseBackwardKernel<'_> {
     fn block_at(&self, b: &mut Builder, block: u32) -> [Operand; 2] {
         let (row, (_, channel)) = (self.first_row(b), self.channels_of(b, block));
         [0, COLUMNS].map(|by| {
-            let row = b.add(row, Operand::i32(by as i32));
+            let row = b.add(row, by);
             self.channel_index(b, row, channel)
         })
     }
@@ -173,11 +175,11 @@ impl ChunkwiseBackwardKernel<'_> {
         if self.has_channels() {
             self.store_end_terms(b, own, &through, scale);
         }
-        let (row, piece) = left_rows(b, self.lane);
+        let (row, piece) = left_rows(b, self.thread.lane);
         let start = self.border(b, 0);
         let row = b.add(start, row);
         let right = own.views.deep.in_time(b, &self.queries, none);
-        let next = b.add(self.block, Operand::i32(1));
+        let next = b.add(self.block, 1);
         let last = Operand::i32(BLOCKS as i32);
         let found = self.through_blocks(b, through, next, last, |b, found, later| {
             let index = own.arrays.pairs.lanes_at(b, row, piece, later);
@@ -209,11 +211,11 @@ impl ChunkwiseBackwardKernel<'_> {
     ) {
         let none = Operand::i32(0);
         let through = self.through_states(b, own, Cotangent::Queries, given, none, own.start);
-        let (row, piece) = right_rows(b, self.lane);
+        let (row, piece) = right_rows(b, self.thread.lane);
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
         let right = own.views.deep.in_time(b, &self.keys, none);
         let found = self.through_blocks(b, through, none, self.block, |b, found, earlier| {
-            let rows = b.mul(earlier, Operand::i32((ROWS * TIMES) as i32));
+            let rows = b.mul(earlier, ROWS * TIMES);
             let index = b.add(lanes, rows);
             let left = load_four(b, &own.arrays.pairs, index, true);
             let scale = Scale { factor: ScaledFactor::Key, border: own.start };
@@ -233,7 +235,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let of_block: Vec<_> = (0..self.deep_blocks()).map(|block| self.block_at(b, block)).collect();
             self.store_product(b, &found, |b, block, r, found| {
                 let queries = self.own_block(b, &self.queries, none, block);
-                let at = b.add(of_block[block as usize][r / 2], Operand::i32((r % 2) as i32));
+                let at = b.add(of_block[block as usize][r / 2], r % 2);
                 let before = b.load1(Memory::Shared(self.key_sums), at);
                 b.fma(queries[r], found, before)
             });
@@ -270,8 +272,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes the sums over the warp's times of keys by the first term of key'.
     fn store_end_terms(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
-        let is_first = b.eq(self.group, Operand::i32(0));
-        let from = b.mul(self.block, Operand::i32(self.schedule.depth as i32));
+        let is_first = b.eq(self.fragment.group, 0);
+        let from = b.mul(self.block, self.schedule.depth);
         for (block, through) in (0..).zip(through) {
             let powers = self.own_powers(b, own, block, scale);
             let keys = self.own_block(b, &self.keys, Operand::i32(0), block);
@@ -281,7 +283,7 @@ impl ChunkwiseBackwardKernel<'_> {
             });
             let two = [0, 1].map(|c: usize| {
                 let both = b.add(terms[c], terms[2 + c]);
-                self.sum_lanes(b, both, &[4, 8, 16])
+                over_lanes(b, Binary::Add, both, &[4, 8, 16])
             });
             let (_, channel) = self.channels_of(b, block);
             let at = b.add(from, channel);

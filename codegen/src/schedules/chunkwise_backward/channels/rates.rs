@@ -11,7 +11,6 @@ use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS, TIMES}
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
 
 /// A decay that leaves nothing has a logarithm below this one: it is at least −160, less what sums of logarithms round.
 const NOTHING: f64 = -150.0;
@@ -23,14 +22,13 @@ impl ChunkwiseBackwardKernel<'_> {
             return;
         }
         for item in self.items(b) {
-            let first = b.mul(item.block, Operand::i32(ROWS as i32));
-            let [piece, within] =
-                [Binary::Div, Binary::Rem].map(|op| b.binary(op, item.channel, Operand::i32(COLUMNS as i32)));
+            let first = b.mul(item.block, ROWS);
+            let [piece, within] = b.div_rem(item.channel, COLUMNS);
             let sum = b.var(zero(Ty::F32));
             b.if_(item.exists, |b| {
                 let mut all = zero(Ty::F32);
                 for k in 0..ROWS {
-                    let place = b.add(first, Operand::i32(k as i32));
+                    let place = b.add(first, k);
                     let index = piece_index(b, &self.states, place, piece);
                     let index = b.add(index, within);
                     let [state, dual] =
@@ -39,16 +37,16 @@ impl ChunkwiseBackwardKernel<'_> {
                 }
                 b.assign(sum, all);
             });
-            let at = b.mul(item.block, Operand::i32(self.schedule.depth as i32));
+            let at = b.mul(item.block, self.schedule.depth);
             let at = b.add(at, item.channel);
             let energies = Memory::Shared(arrays.energies);
             let all = match part {
                 None => sum.into(),
                 Some(part) => {
-                    let has_before = b.ne(part, Operand::i32(0));
+                    let has_before = b.ne(part, 0);
                     let has_before = b.and(has_before, item.exists);
                     let before = b.load(energies, at, 1, Some(has_before), zero(Ty::F32))[0];
-                    b.add(before, sum.into())
+                    b.add(before, sum)
                 }
             };
             b.store(energies, at, &[all], Some(item.exists));
@@ -67,10 +65,10 @@ impl ChunkwiseBackwardKernel<'_> {
             let mut later = zero(Ty::F32);
             for (k, own) in (0..ROWS).zip(self.of_times(b, self.key_sums, from, apart)).rev() {
                 later = b.add(later, own);
-                let at = b.add(from, Operand::i32((k * apart) as i32));
+                let at = b.add(from, k * apart);
                 b.store(Memory::Shared(self.key_sums), at, &[later], None);
             }
-            let at = b.mul(self.block, Operand::i32(self.schedule.depth as i32));
+            let at = b.mul(self.block, self.schedule.depth);
             let at = b.add(at, channel);
             b.store(Memory::Shared(arrays.later), at, &[later], None);
         });
@@ -86,7 +84,7 @@ impl ChunkwiseBackwardKernel<'_> {
             self.own_channels(b, |b, channel| {
                 let [later, energies, end_terms] =
                     [arrays.later, arrays.energies, arrays.end_terms].map(Memory::Shared);
-                let blocks = self.total_of(b, later, channel, |b, other| b.lt(self.block, Operand::i32(other as i32)));
+                let blocks = self.total_of(b, later, channel, |b, other| b.lt(self.block, other));
                 let all = |_: &mut Builder, _| Operand::bool(true);
                 let energy = self.total_of(b, energies, channel, all);
                 let end_terms = self.total_of(b, end_terms, channel, all);
@@ -119,7 +117,7 @@ impl ChunkwiseBackwardKernel<'_> {
         values.set_inner(0, depth, place);
         let apart = row(self.schedule.depth);
         let mut before = b.load1(Memory::Shared(arrays.sums), from);
-        let after = b.add(from, Operand::i32(apart as i32));
+        let after = b.add(from, apart);
         let sums = self.of_times(b, arrays.sums, after, apart);
         let later = self.of_times(b, self.key_sums, from, apart);
         for (k, (sum, own)) in (0..).zip(sums.into_iter().zip(later)) {
@@ -127,7 +125,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let log = b.sub(sum, before);
             let is_nothing = b.lt(log, f32(NOTHING));
             before = sum;
-            let at = b.add(time, Operand::i32(k as i32));
+            let at = b.add(time, k);
             let place = self.index_along(b, at, self.form.states.time);
             values.set_row(k, place);
             let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };

@@ -7,7 +7,6 @@ use crate::schedules::chunkwise::decay::{f32, logarithm_at};
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
 
 /// A channel's times in a block: the work of one thread in a sum.
 pub(super) struct Item {
@@ -24,10 +23,9 @@ impl ChunkwiseBackwardKernel<'_> {
         let (depth, threads) = (self.schedule.depth, self.schedule.threads());
         let items = 0..(BLOCKS * depth).div_ceil(threads);
         let item = |n: u32| {
-            let number = b.add(self.thread, Operand::i32((n * threads) as i32));
-            let [block, channel] =
-                [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32(depth as i32)));
-            let exists = b.lt(block, Operand::i32(BLOCKS as i32));
+            let number = b.add(self.thread.number, n * threads);
+            let [block, channel] = b.div_rem(number, depth);
+            let exists = b.lt(block, BLOCKS);
             Item { block, channel, exists }
         };
         items.map(item).collect()
@@ -48,14 +46,14 @@ impl ChunkwiseBackwardKernel<'_> {
         for (item, sums) in items.iter().zip(&sums) {
             let before =
                 self.total_of(b, totals, item.channel, |b, other| b.lt(Operand::i32(other as i32), item.block));
-            let first = b.mul(item.block, Operand::i32(ROWS as i32));
+            let first = b.mul(item.block, ROWS);
             let index = self.channel_index(b, first, item.channel);
             for (k, sum) in (1..).zip(sums) {
                 let sum = b.add(before, *sum);
-                let at = b.add(index, Operand::i32((k * row(self.schedule.depth)) as i32));
+                let at = b.add(index, k * row(self.schedule.depth));
                 b.store(Memory::Shared(arrays.sums), at, &[sum], Some(item.exists));
             }
-            let is_first = b.eq(item.block, Operand::i32(0));
+            let is_first = b.eq(item.block, 0);
             b.store(Memory::Shared(arrays.sums), item.channel, &[zero(Ty::F32)], Some(is_first));
         }
     }
@@ -69,7 +67,7 @@ impl ChunkwiseBackwardKernel<'_> {
         counts: impl Fn(&mut Builder, u32) -> Operand,
     ) -> Operand {
         (0..BLOCKS).fold(f32(0.0), |sum, block| {
-            let at = b.add(channel, Operand::i32((block * self.schedule.depth) as i32));
+            let at = b.add(channel, block * self.schedule.depth);
             let own = b.load1(memory, at);
             let counts = counts(b, block);
             let own = b.select(counts, own, f32(0.0));
@@ -82,11 +80,11 @@ impl ChunkwiseBackwardKernel<'_> {
         let mut values = values.clone();
         let place = self.index_along(b, item.channel, self.form.states.depth);
         values.set_inner(0, self.form.states.depth, place);
-        let own = b.mul(item.block, Operand::i32(ROWS as i32));
+        let own = b.mul(item.block, ROWS);
         let time = b.add(first, own);
         let mut sums: Vec<Operand> = vec![];
         for k in 0..ROWS {
-            let at = b.add(time, Operand::i32(k as i32));
+            let at = b.add(time, k);
             let place = self.index_along(b, at, self.form.states.time);
             values.set_row(k, place);
             let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
@@ -98,7 +96,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The index of a channel in a row of numbers.
     pub(super) fn channel_index(&self, b: &mut Builder, of: Operand, channel: Operand) -> Operand {
-        let from = b.mul(of, Operand::i32(row(self.schedule.depth) as i32));
+        let from = b.mul(of, row(self.schedule.depth));
         b.add(from, channel)
     }
 

@@ -4,7 +4,7 @@
 //! registers, and in the shared memory that pairs of one block use later.
 
 use super::{Arrays, Steps};
-use crate::block::matmul::Blocks;
+use crate::block::matmul::{assign_blocks, block_values};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
@@ -33,8 +33,8 @@ impl ChunkwiseBackwardKernel<'_> {
         self.score_earlier(b, &own);
         self.score_own(b);
         let pairs: Vec<[Reg; 4]> = (0..TIMES / 2 / COLUMNS).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
-        b.for_(none, chunk.parts, Operand::i32(1), |b, part| self.part(b, arrays, chunk, head, &pairs, part));
-        let pairs: Blocks = pairs.iter().map(|block| block.map(Operand::Reg)).collect();
+        b.for_(none, chunk.parts, 1, |b, part| self.part(b, arrays, chunk, head, &pairs, part));
+        let pairs = block_values(&pairs);
         self.store_weighed(b, arrays, pairs);
         let [keys, queries] = [self.key_sums, arrays.own_queries].map(|array| self.kept(b, array, self.deep_blocks()));
         // M is complete, and no thread reads the sums any more.
@@ -64,11 +64,9 @@ impl ChunkwiseBackwardKernel<'_> {
         self.channel_energies(b, arrays, Some(part));
         let views = self.all_views(b);
         let own = self.steps(b, arrays, &views);
-        let mut products: Blocks = pairs.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut products = block_values(pairs);
         self.add_pairs(b, &own, &mut products);
-        for (reg, product) in pairs.iter().flatten().zip(products.iter().flatten()) {
-            b.assign(*reg, *product);
-        }
+        assign_blocks(b, pairs, &products);
         for (array, kind) in [(self.key_sums, Cotangent::Keys), (arrays.own_queries, Cotangent::Queries)] {
             self.add_to(b, &own, array, kind);
         }
@@ -76,11 +74,11 @@ impl ChunkwiseBackwardKernel<'_> {
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
         let found = self.channel_values(b, &own, &Head { views: &views, stage: none, decays: &decays, sums: &sums });
-        let first = b.mul(part, Operand::i32(TIMES as i32));
+        let first = b.mul(part, TIMES);
         self.store_values(b, &rows, none, Some(first), &found);
         // No thread reads the tiles of this part any more.
         b.barrier();
-        let next = b.add(part, Operand::i32(1));
+        let next = b.add(part, 1);
         self.fetch(b, chunk, next);
         self.store_steps(b, &steps, &decays, Some((part, chunk)));
     }

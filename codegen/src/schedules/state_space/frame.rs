@@ -1,0 +1,91 @@
+//! The frame of a block: its mbarriers and thread coordinates, the tiles of time, its rows and its segment.
+
+use super::StateSpace;
+use super::segments::Segment;
+use crate::block::args::Args;
+use crate::build::Builder;
+use crate::stage::Stage;
+use crate::tile::{Operand, SharedId, SharedKind, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+/// The parts of a kernel that do not depend on what it computes.
+pub(crate) struct Frame {
+    /// The mbarriers that say of each stage of the ring that it holds a tile, and that the tile has been walked.
+    pub full: SharedId,
+    pub done: SharedId,
+    pub warp: Operand,
+    pub lane: Operand,
+    /// Size of the scan axis, `i64`, and its tiles, `i32`.
+    pub len: Operand,
+    pub tile_count: Operand,
+    /// Size of the state axis, `i32`.
+    pub state_count: Operand,
+    pub block: Block,
+    pub segment: Option<Segment>,
+}
+
+/// The rows and outer indices of a block.
+pub(crate) struct Block {
+    /// The index along every outer axis but that of the rows.
+    pub outer: Vec<(Axis, Operand)>,
+    /// Its first row, `i64`.
+    pub first_row: Operand,
+    /// Its rows, `i32`.
+    pub rows: Operand,
+}
+
+/// The axes of a kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Axes {
+    pub time: Axis,
+    pub state: Axis,
+    /// The axis of the rows of a block.
+    pub row: Option<Axis>,
+}
+
+impl Frame {
+    /// The frame of a kernel whose blocks have so many rows.
+    pub(crate) fn declare(
+        b: &mut Builder,
+        args: &Args,
+        stage: &Stage,
+        axes: Axes,
+        schedule: &StateSpace,
+        rows: u32,
+    ) -> Frame {
+        let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
+        let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
+        let len = args.size(axes.time);
+        let tile_count = b.div_ceil(len, schedule.steps);
+        let tile_count = b.convert(Ty::I32, tile_count);
+        let state_count = b.convert(Ty::I32, args.size(axes.state));
+        let block = Block::find(b, args, stage, axes.row, rows);
+        let segment = Segment::find(b, args, tile_count);
+        Frame { full, done, warp, lane, len, tile_count, state_count, block, segment }
+    }
+}
+
+impl Block {
+    /// The block's rows and outer indices. Groups of rows are the fastest part of a block's number.
+    fn find(b: &mut Builder, args: &Args, stage: &Stage, row: Option<Axis>, rows: u32) -> Block {
+        let number = b.special(Special::Block);
+        let number = b.convert(Ty::I64, number);
+        let Some(axis) = row else {
+            return Block { outer: vec![], first_row: Operand::i64(0), rows: Operand::i32(1) };
+        };
+        let size = args.size(axis);
+        let groups = b.div_ceil(size, rows);
+        let others = stage.outer_axes().without(axis);
+        let (outer, group) = if others.is_empty() {
+            (vec![], number)
+        } else {
+            let point = b.binary(Binary::Div, number, groups);
+            (args.indices(b, point, others), b.binary(Binary::Rem, number, groups))
+        };
+        let first_row = b.mul(group, rows);
+        let left = b.sub(size, first_row);
+        let left = b.binary(Binary::Min, left, rows);
+        Block { outer, first_row, rows: b.convert(Ty::I32, left) }
+    }
+}
