@@ -16,8 +16,11 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
     let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
     let sweep = DeltaSweep::Gradients;
     let of = |depth: u32| {
-        let blocks = if depth > 64 { 1 } else { 2 };
-        kinds.map(|(padded, wide, vector)| ChunkDeltaBackward { sweep, depth, padded, wide, vector, blocks })
+        kinds.map(|(padded, wide, vector)| {
+            // The sums of all parts of a wide state stay in registers.
+            let blocks = if depth > 64 || wide { 1 } else { 2 };
+            ChunkDeltaBackward { sweep, depth, padded, wide, vector, blocks }
+        })
     };
     DEPTHS.into_iter().flat_map(of).collect()
 }

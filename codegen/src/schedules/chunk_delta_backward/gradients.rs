@@ -57,10 +57,9 @@ pub(super) struct Place {
 
 /// The sums over the parts of the width so far, at the warp's times.
 pub(super) struct Sums {
-    /// c·S, p·S and e·D, at the places of the depth of the warp's half.
-    pub queries: Blocks,
-    pub columns: Blocks,
-    pub keys: Blocks,
+    /// c·S, p·S and e·D, at the places of the depth of the warp's half. These products and those after of one part are computed when they
+    /// are needed.
+    pub deep: [Blocks; 3],
     /// c·e and p·e, at the other times of the warp's half.
     pub given: Blocks,
     pub moved: Blocks,
@@ -69,20 +68,21 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    fn zero(depth: u32) -> Sums {
-        let [deep, pairs] = [depth, TIMES].map(|n| vec![zeros(); (n / 2 / COLUMNS) as usize]);
-        let (queries, columns, keys) = (deep.clone(), deep.clone(), deep);
-        Sums { queries, columns, keys, given: pairs.clone(), moved: pairs, energy: zero(Ty::F32) }
+    fn zero(schedule: &ChunkDeltaBackward) -> Sums {
+        let lengths = if schedule.wide { [schedule.depth, TIMES] } else { [0; 2] };
+        let [deep, pairs] = lengths.map(|n| vec![zeros(); (n / 2 / COLUMNS) as usize]);
+        let deep = [deep.clone(), deep.clone(), deep];
+        Sums { deep, given: pairs.clone(), moved: pairs, energy: zero(Ty::F32) }
     }
 
     fn all(&self) -> impl Iterator<Item = &Operand> {
-        let blocks = [&self.queries, &self.columns, &self.keys, &self.given, &self.moved];
-        blocks.into_iter().flatten().flatten().chain([&self.energy])
+        let pairs = [&self.given, &self.moved];
+        self.deep.iter().chain(pairs).flatten().flatten().chain([&self.energy])
     }
 
     fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
-        let Sums { queries, columns, keys, given, moved, energy } = self;
-        [queries, columns, keys, given, moved].into_iter().flatten().flatten().chain([energy])
+        let Sums { deep, given, moved, energy } = self;
+        deep.iter_mut().chain([given, moved]).flatten().flatten().chain([energy])
     }
 }
 
@@ -128,8 +128,8 @@ impl<'s> Gradients<'s> {
         let axes = [self.form.states.time, self.form.states.width];
         let values = Values::new(self.stage, &self.args, axes, place.outer.clone());
         self.store_rates(b, &values, &place);
-        let sums = Sums::zero(self.schedule.depth);
-        let mut sums = if self.schedule.wide {
+        let sums = Sums::zero(self.schedule);
+        let sums = if self.schedule.wide {
             self.parts(b, &values, &place, sums)
         } else {
             let none = Operand::i32(0);
@@ -140,14 +140,10 @@ impl<'s> Gradients<'s> {
         self.wait_deep(b);
         // From here on all threads see the rates.
         b.barrier();
-        self.scale(b, &mut sums);
         self.share_energy(b, sums.energy);
-        let views = self.views(b, &self.tiles.keys);
-        self.share_first(b, &sums);
-        self.store_weights(b, &views, &sums);
+        self.store_weights(b, &sums);
         b.barrier();
-        self.add_pairs(b, &views, &mut sums);
-        self.store_deep(b, &values, &place, &sums);
+        self.deep(b, &values, &place, &sums);
         b.barrier();
         self.store_steps(b, &values, &place);
     }
@@ -159,7 +155,7 @@ impl<'s> Gradients<'s> {
         b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
             self.fetch_part(b, place, part);
             self.wait_part(b, part);
-            let mut own = Sums::zero(self.schedule.depth);
+            let mut own = Sums::zero(self.schedule);
             own.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
             let own = self.part(b, values, place, (part, own));
             own.all().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));

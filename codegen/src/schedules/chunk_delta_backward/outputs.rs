@@ -2,6 +2,7 @@
 
 use super::TIMES;
 use super::gradients::{Gradients, Place, Sums};
+use super::products::Sixteen;
 use super::rates::scaled;
 use super::steps::Share;
 use crate::block::layout::Tile;
@@ -12,7 +13,7 @@ use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
-use crate::tile::Operand;
+use crate::tile::{Operand, Stmt};
 use oplus_dsl::ir::{Axis, AxisSet};
 
 impl Gradients<'_> {
@@ -71,10 +72,12 @@ impl Gradients<'_> {
                 let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
                 values.set_column(c, self.index_along(b, at, width));
             }
-            let products = self.own_block(b, &self.tiles.products, block);
+            let [products, given] =
+                [&self.tiles.products, &self.tiles.cotangents].map(|tile| self.own_block(b, tile, block));
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
+                    values.set_param(self.tiles.cotangents.param, here, given[2 * h as usize + c]);
                     self.set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
                 }
                 for output in self.outputs(DeltaCotangent::OverWidth) {
@@ -85,31 +88,60 @@ impl Gradients<'_> {
     }
 
     /// Stores the maps of sums over the width, and writes the thread's shares of sums over the depth.
-    pub(super) fn store_deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
-        let (width, depth) = (self.form.states.width, self.form.states.depth);
+    pub(super) fn deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
         let mut values = values.clone();
         self.set_rows(b, &mut values, place);
+        let tiles = &self.tiles;
+        let [wide, deep] = [&tiles.errors, &tiles.states].map(|tile| self.views(b, tile));
+        let decays = self.decays(b);
+        let mut totals = vec![[f32(0.0); 2]; self.form.totals.len()];
+        let mut first = [[f32(0.0); 2]; 3];
+        for pair in 0..self.pairs() {
+            // The compiler keeps no left factors from before.
+            b.push(Stmt::SyncWarp);
+            let mut own = match self.schedule.wide {
+                true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
+                false => self.through_states(b, (&wide, &deep), pair),
+            };
+            if let Some(decays) = decays {
+                for (own, decays) in own.iter_mut().zip(decays) {
+                    *own = own.map(|block| [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays[r / 2])));
+                }
+            }
+            self.add_first(b, &mut first, pair, &own);
+            self.add_pairs(b, (&wide, &deep), pair, &mut own);
+            self.store_deep(b, &values, &mut totals, (pair, &own));
+        }
+        self.store_first(b, &first);
+        self.store_totals(b, &totals);
+    }
+
+    /// Stores the maps of sums over the width at 16 places of the depth of the warp's half, and adds to totals.
+    fn store_deep(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        totals: &mut [[Operand; 2]],
+        (pair, sums): (u32, &[Sixteen; 3]),
+    ) {
+        let (width, depth) = (self.form.states.width, self.form.states.depth);
         let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
         let column = b.add(half, column);
-        let mut shares = vec![[f32(0.0); 2]; self.form.totals.len()];
-        for block in 0..self.schedule.depth / 2 / COLUMNS {
+        for k in 0..2 {
             let mut values = values.clone();
             for c in 0..2 {
-                let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+                let at = b.add(column, Operand::i32(((2 * pair + k) * COLUMNS + c) as i32));
                 values.set_inner(c, depth, self.index_along(b, at, depth));
             }
-            let k = block as usize;
-            let all = [
-                (DeltaSum::Queries, &sums.queries[k]),
-                (DeltaSum::Columns, &sums.columns[k]),
-                (DeltaSum::Keys, &sums.keys[k]),
-            ];
+            let given = [&self.tiles.keys, &self.tiles.queries, self.tiles.columns()];
+            let given = given.map(|tile| (tile.param, self.own_block(b, tile, 2 * pair + k)));
             for (h, c) in ELEMENTS {
                 let here = Coordinates { row: Some(h as u32), column: None, inner: Some(c as u32) };
-                for (sum, own) in all {
-                    self.set_sum(b, &mut values, (sum, own[2 * h + c]), here);
+                given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));
+                for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(sums) {
+                    self.set_sum(b, &mut values, (sum, own[k as usize][2 * h + c]), here);
                 }
-                self.add_totals(b, &mut values, &mut shares, (here, h));
+                self.add_totals(b, &mut values, totals, (here, h));
             }
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
@@ -118,7 +150,6 @@ impl Gradients<'_> {
                 }
             }
         }
-        self.store_totals(b, &shares);
     }
 
     /// Stores the outputs at one of the lane's times.

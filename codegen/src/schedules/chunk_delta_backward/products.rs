@@ -4,12 +4,15 @@ use super::gradients::{Gradients, Place, Sums};
 use super::lanes::Views;
 use super::rates::{BEFORE, SUMS};
 use super::{BLOCKS, TIMES};
-use crate::block::layout::{Tile, right_rows};
-use crate::block::matmul::{Blocks, Factor, ROWS, load_four, multiply, multiply_in_time};
+use crate::block::layout::right_rows;
+use crate::block::matmul::{Factor, ROWS, load_four, mma_two, multiply, zeros};
 use crate::block::pair::Values;
 use crate::build::{Builder, zero};
-use crate::tile::{Expr, Memory, Operand};
+use crate::tile::{Expr, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
+
+/// The thread's numbers at two neighbouring blocks of columns.
+pub(super) type Sixteen = [[Operand; 4]; 2];
 
 impl Gradients<'_> {
     /// Adds the products of a part of the width, and stores what it has of outputs over the width.
@@ -21,25 +24,45 @@ impl Gradients<'_> {
         (part, mut sums): (Operand, Sums),
     ) -> Sums {
         let tiles = &self.tiles;
-        let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
-        let [given, moved, errors] = [&tiles.cotangents, &tiles.products, &tiles.errors].map(|tile| wide.left(tile));
-        let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(tile));
-        self.add_in_time(b, &mut sums.queries, given, states);
-        self.add_in_time(b, &mut sums.columns, moved, states);
-        self.add_in_time(b, &mut sums.keys, errors, duals);
-        multiply(b, &mut sums.given, given, wide.right(&tiles.errors));
-        multiply(b, &mut sums.moved, moved, wide.right(&tiles.errors));
+        if self.schedule.wide {
+            let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
+            for pair in 0..self.pairs() {
+                // The compiler keeps no left factors from before.
+                b.push(Stmt::SyncWarp);
+                let found = self.through_states(b, (&wide, &deep), pair);
+                for (sums, found) in sums.deep.iter_mut().zip(found) {
+                    let own = &mut sums[2 * pair as usize..][..2];
+                    own.iter_mut().flatten().zip(found.iter().flatten()).for_each(|(x, y)| *x = b.add(*x, *y));
+                }
+            }
+            let [given, moved] = [&tiles.cotangents, &tiles.products].map(|tile| wide.left(tile));
+            multiply(b, &mut sums.given, given, wide.right(&tiles.errors));
+            multiply(b, &mut sums.moved, moved, wide.right(&tiles.errors));
+        }
         sums.energy = self.add_energy(b, sums.energy);
         self.store_wide(b, values, place, part);
         sums
     }
 
-    /// Adds left·right over all rows of the right factor.
-    fn add_in_time(&self, b: &mut Builder, sums: &mut Blocks, left: Factor, right: Factor) {
-        for sixteen in 0..left.tile.depth / ROWS {
-            let left = left.four(b, 0, sixteen, false);
-            multiply_in_time(b, sums, (left, right), sixteen);
+    /// How many 16 places of the depth a half has.
+    pub(super) fn pairs(&self) -> u32 {
+        self.schedule.depth / 2 / ROWS
+    }
+
+    /// c·S, p·S and e·D at 16 places of the depth of the warp's half.
+    pub(super) fn through_states(&self, b: &mut Builder, (wide, deep): (&Views, &Views), pair: u32) -> [Sixteen; 3] {
+        let tiles = &self.tiles;
+        let [given, moved, errors] = [&tiles.cotangents, &tiles.products, &tiles.errors].map(|tile| wide.left(tile));
+        let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(tile));
+        let mut found = [[zeros(); 2]; 3];
+        for sixteen in 0..BLOCKS {
+            let [states, duals] = [states, duals].map(|right| right.four(b, sixteen * ROWS, pair, true));
+            for ((found, left), right) in found.iter_mut().zip([given, moved, errors]).zip([states, states, duals]) {
+                let left = left.four(b, 0, sixteen, false);
+                mma_two(b, tiles.keys.elem, found, left, right);
+            }
         }
+        found
     }
 
     /// Adds the thread's share of ⟨S, D⟩: both tiles have the same layout.
@@ -61,45 +84,44 @@ impl Gradients<'_> {
         sum
     }
 
-    /// Decays what states before the times and cotangents after them give.
-    pub(super) fn scale(&self, b: &mut Builder, sums: &mut Sums) {
-        if !self.form.states.decays() {
-            return;
-        }
-        let end = self.end(b);
-        let [from_start, before] = [SUMS, BEFORE].map(|kind| self.of_rows(b, kind));
-        let to_end = from_start.map(|sum| b.sub(end, sum));
-        for (blocks, logs) in [(&mut sums.queries, from_start), (&mut sums.columns, before), (&mut sums.keys, to_end)] {
-            let decays = logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log)));
-            for block in blocks {
-                let mut r = 0;
-                *block = block.map(|x| {
-                    r += 1;
-                    b.mul(x, decays[(r - 1) / 2])
-                });
-            }
-        }
+    /// Two to the power of logarithms for what states before the times and cotangents after them give, at the thread's two times.
+    pub(super) fn decays(&self, b: &mut Builder) -> Option<[[Operand; 2]; 3]> {
+        self.form.states.decays().then(|| {
+            let end = self.end(b);
+            let [from_start, before] = [SUMS, BEFORE].map(|kind| self.of_rows(b, kind));
+            let to_end = from_start.map(|sum| b.sub(end, sum));
+            [from_start, before, to_end].map(|logs| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
+        })
     }
 
-    /// Adds what pairs of times give.
-    pub(super) fn add_pairs(&self, b: &mut Builder, views: &Views, sums: &mut Sums) {
+    /// Adds what pairs of times give to the sums at 16 places of the depth of the warp's half.
+    pub(super) fn add_pairs(
+        &self,
+        b: &mut Builder,
+        (of_pairs, deep): (&Views, &Views),
+        pair: u32,
+        sums: &mut [Sixteen; 3],
+    ) {
         let tiles = &self.tiles;
         let [given_keys, given_queries, moved_keys, moved_columns] = &tiles.weights;
-        let of_pairs = self.views(b, given_keys);
-        self.add_in_time(b, &mut sums.queries, of_pairs.left(given_keys), views.in_time(&tiles.keys));
-        self.add_in_time(b, &mut sums.columns, of_pairs.left(moved_keys), views.in_time(&tiles.keys));
-        self.add_over_later(b, &mut sums.keys, given_queries, views.in_time(&tiles.queries));
-        self.add_over_later(b, &mut sums.keys, moved_columns, views.in_time(tiles.columns()));
-    }
-
-    /// Adds weightsᵀ·right over the later times, which rows of weights are of.
-    fn add_over_later(&self, b: &mut Builder, sums: &mut Blocks, weights: &Tile, right: Factor) {
+        let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(tile));
+        let [keys, queries, columns] = [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(tile));
         let (row, half) = right_rows(b, self.lane);
-        let lanes = weights.lanes_at(b, row, half, self.block);
+        let later = given_queries.lanes_at(b, row, half, self.block);
         for sixteen in 0..BLOCKS {
-            let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
-            let left = load_four(b, weights, index, true);
-            multiply_in_time(b, sums, (left, right), sixteen);
+            let right = |b: &mut Builder, factor: Factor| factor.four(b, sixteen * ROWS, pair, true);
+            let of_keys = right(b, keys);
+            for (sums, left) in sums.iter_mut().zip([given, moved]) {
+                let left = left.four(b, 0, sixteen, false);
+                mma_two(b, tiles.keys.elem, sums, left, of_keys);
+            }
+            // Rows of weights are later times.
+            let index = b.add(later, Operand::i32((sixteen * ROWS * TIMES) as i32));
+            for (weights, factor) in [(given_queries, queries), (moved_columns, columns)] {
+                let left = load_four(b, weights, index, true);
+                let right = right(b, factor);
+                mma_two(b, tiles.keys.elem, &mut sums[2], left, right);
+            }
         }
     }
 }

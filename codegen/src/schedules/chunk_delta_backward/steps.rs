@@ -1,6 +1,7 @@
 //! Sums over the depth at every time: those that outputs are maps of, and those that the energy of a step follows from.
 
-use super::gradients::{Gradients, Place, Sums};
+use super::gradients::{Gradients, Place};
+use super::products::Sixteen;
 use super::rates::{ADDED, EACH, GIVEN, READ};
 use super::{BLOCKS, TIMES, WARPS};
 use crate::block::matmul::COLUMNS;
@@ -81,26 +82,29 @@ impl Gradients<'_> {
         }
     }
 
-    /// Writes the products of queries, columns and keys with what the state before the times and the cotangent after them give.
-    pub(super) fn share_first(&self, b: &mut Builder, sums: &Sums) {
+    /// Adds the products of queries, columns and keys with what the state before the times and the cotangent after them give, at 16
+    /// places of the depth of the warp's half.
+    pub(super) fn add_first(&self, b: &mut Builder, shares: &mut [[Operand; 2]; 3], pair: u32, sums: &[Sixteen; 3]) {
         if !self.needs_energy() {
             return;
         }
-        let tiles = &self.tiles;
-        let all = [
-            (QUERIES, &tiles.queries, &sums.queries),
-            (COLUMNS_OF_STATES, tiles.columns(), &sums.columns),
-            (KEYS, &tiles.keys, &sums.keys),
-        ];
-        for (part, tile, sums) in all {
-            let mut share = [f32(0.0); 2];
-            for (block, sums) in (0..).zip(sums) {
+        let tiles = [&self.tiles.queries, self.tiles.columns(), &self.tiles.keys];
+        for ((share, tile), sums) in shares.iter_mut().zip(tiles).zip(sums) {
+            for (block, sums) in (2 * pair..).zip(sums) {
                 let own = self.own_block(b, tile, block);
                 for (h, c) in ELEMENTS {
                     share[h] = b.fma(own[2 * h + c], sums[2 * h + c], share[h]);
                 }
             }
-            self.store_rows(b, part, &share);
+        }
+    }
+
+    /// Writes these products.
+    pub(super) fn store_first(&self, b: &mut Builder, shares: &[[Operand; 2]; 3]) {
+        if self.needs_energy() {
+            for (part, share) in [QUERIES, COLUMNS_OF_STATES, KEYS].into_iter().zip(shares) {
+                self.store_rows(b, part, share);
+            }
         }
     }
 

@@ -2,61 +2,106 @@
 
 use super::TIMES;
 use super::gradients::{Gradients, Sums};
-use super::lanes::Views;
+use super::products::Sixteen;
 use super::rates::{ADDED, BEFORE, GIVEN, READ, SUMS};
 use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, COLUMNS, multiply, piece_index, zeros};
+use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, mma_two, piece_index, zeros};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::tile::{Expr, Memory, Operand};
+use crate::tile::{Expr, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
+/// The pairs of times that queries weigh, or the vectors that the state is read by.
+struct Kind<'a> {
+    /// Rows of later times, whose products with e the weights are.
+    rows: &'a Tile,
+    /// These products over the parts of a wide state.
+    sums: &'a Blocks,
+    /// The vectors whose products with keys the weights meet.
+    scored: &'a Tile,
+    /// The logarithms at the thread's two later times.
+    logs: [Operand; 2],
+    /// How an earlier time is told.
+    earlier: Binary,
+    /// The factors of the later times.
+    scales: [Operand; 2],
+    /// The weights of keys, and of those vectors.
+    weights: [&'a Tile; 2],
+}
+
 impl Gradients<'_> {
-    /// Writes the weights of the warp's times and the earlier times of its half.
-    pub(super) fn store_weights(&self, b: &mut Builder, views: &Views, sums: &Sums) {
+    /// Writes the weights of the warp's times and the earlier times of its half, 16 of these after the other.
+    pub(super) fn store_weights(&self, b: &mut Builder, sums: &Sums) {
         let [after, before, read, given] = [SUMS, BEFORE, READ, GIVEN].map(|kind| self.of_rows(b, kind));
         let [given_keys, given_queries, moved_keys, moved_columns] = &self.tiles.weights;
+        let tiles = &self.tiles;
+        let [wide, deep] = [&tiles.errors, &tiles.keys].map(|tile| self.views(b, tile));
+        let of_queries = Kind {
+            rows: &tiles.cotangents,
+            sums: &sums.given,
+            scored: &tiles.queries,
+            logs: after,
+            earlier: Binary::Le,
+            scales: given,
+            weights: [given_keys, given_queries],
+        };
+        let of_columns = Kind {
+            rows: &tiles.products,
+            sums: &sums.moved,
+            scored: tiles.columns(),
+            logs: before,
+            earlier: Binary::Lt,
+            scales: read,
+            weights: [moved_keys, moved_columns],
+        };
         let mut shares = self.no_pair_shares();
-        let scores = self.scores(b, views, &self.tiles.queries);
-        for (block, products) in (0..).zip(&sums.given) {
-            let added = self.of_columns(b, ADDED, block);
-            let decayed = self.decayed(b, products, after, (block, Binary::Le));
-            let of_keys = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], added[c]));
-            let of_queries = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], given[h]));
-            self.store_pairs(b, given_keys, block, of_keys);
-            self.store_pairs(b, given_queries, block, of_queries);
-            if let Some(scores) = &scores {
-                let weights = ELEMENTS.map(|(h, c)| b.mul(of_keys[2 * h + c], given[h]));
-                self.add_pair_shares(b, &mut shares, (0, block as usize), (weights, &scores[block as usize]));
+        for (number, kind) in [of_queries, of_columns].into_iter().enumerate() {
+            for pair in 0..TIMES / 2 / ROWS {
+                // The compiler keeps no factors from before.
+                b.push(Stmt::SyncWarp);
+                let products = match self.schedule.wide {
+                    true => [0, 1].map(|k| kind.sums[2 * pair as usize + k]),
+                    false => self.pair_products(b, wide.left(kind.rows), wide.right(&tiles.errors), pair),
+                };
+                let scores = self
+                    .needs_energy()
+                    .then(|| self.pair_products(b, deep.left(kind.scored), deep.right(&tiles.keys), pair));
+                for (k, products) in products.iter().enumerate() {
+                    let block = 2 * pair as usize + k;
+                    let weights = self.store_block(b, &kind, block as u32, products);
+                    if let Some(scores) = &scores {
+                        self.add_pair_shares(b, &mut shares, (number, block), (weights, &scores[k]));
+                    }
+                }
             }
         }
-        let scores = self.scores(b, views, self.tiles.columns());
-        for (block, products) in (0..).zip(&sums.moved) {
-            let added = self.of_columns(b, ADDED, block);
-            let decayed = self.decayed(b, products, before, (block, Binary::Lt));
-            let of_keys = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], added[c]));
-            let of_columns = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], read[h]));
-            self.store_pairs(b, moved_keys, block, of_keys);
-            self.store_pairs(b, moved_columns, block, of_columns);
-            if let Some(scores) = &scores {
-                let weights = ELEMENTS.map(|(h, c)| b.mul(of_keys[2 * h + c], read[h]));
-                self.add_pair_shares(b, &mut shares, (1, block as usize), (weights, &scores[block as usize]));
-            }
-        }
-        if scores.is_some() {
+        if self.needs_energy() {
             self.store_pair_shares(b, &shares);
         }
     }
 
-    /// The products of the warp's times of a tile with keys at the times of its half, where the energy needs them.
-    fn scores(&self, b: &mut Builder, views: &Views, tile: &Tile) -> Option<Blocks> {
-        self.needs_energy().then(|| {
-            let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
-            multiply(b, &mut scores, views.left(tile), views.right(&self.tiles.keys));
-            scores
-        })
+    /// The products of a left factor and 16 rows of the warp's half of a right one.
+    fn pair_products(&self, b: &mut Builder, left: Factor, right: Factor, pair: u32) -> Sixteen {
+        let mut sums = [zeros(); 2];
+        for sixteen in 0..left.tile.depth / ROWS {
+            let rows = left.four(b, 0, sixteen, false);
+            let columns = right.four(b, pair * ROWS, sixteen, false);
+            mma_two(b, left.tile.elem, &mut sums, rows, columns);
+        }
+        sums
+    }
+
+    /// Writes a block of weights; gives the weights with the factors of both times.
+    fn store_block(&self, b: &mut Builder, kind: &Kind<'_>, block: u32, products: &[Operand; 4]) -> [Operand; 4] {
+        let added = self.of_columns(b, ADDED, block);
+        let decayed = self.decayed(b, products, kind.logs, (block, kind.earlier));
+        let of_keys = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], added[c]));
+        let of_scored = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], kind.scales[h]));
+        self.store_pairs(b, kind.weights[0], block, of_keys);
+        self.store_pairs(b, kind.weights[1], block, of_scored);
+        ELEMENTS.map(|(h, c)| b.mul(of_keys[2 * h + c], kind.scales[h]))
     }
 
     /// A block of products times the decays from column to row; nothing of columns that are not `earlier`.
