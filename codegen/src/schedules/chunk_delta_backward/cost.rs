@@ -9,8 +9,8 @@ use crate::words::counted;
 
 /// The work of a walk on a tile, in those of the rule itself: more products, and what is saved.
 const WALK: f64 = 1.3;
-/// The work of the third sweep on a tile of 64 times and a part of the width.
-const GRADIENTS: f64 = 1.6;
+/// The work of the third sweep on a tile of 64 times and a part of the width, most of which is memory.
+const GRADIENTS: f64 = 4.0;
 
 /// Microseconds of all sweeps, and why.
 pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, memory: &Memory) -> Cost {

@@ -7,9 +7,11 @@ use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS, zeros};
 use crate::block::pair::{Index, Values};
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
+use crate::target::WARP;
 use crate::tile::{Operand, Reg, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -17,6 +19,7 @@ use oplus_dsl::{Elem, Ty};
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 ///
 /// Warps are four blocks of 16 times by two halves: of the depth, and of the pairs' other time.
+#[derive(Clone)]
 pub(super) struct Gradients<'s> {
     pub stage: &'s Stage,
     pub form: &'s DeltaRuleBackward,
@@ -29,6 +32,8 @@ pub(super) struct Gradients<'s> {
     pub parts: SharedId,
     /// The warps' shares of ⟨S, D⟩.
     pub energies: SharedId,
+    /// A rematerialised thread: places in tiles would take the registers of sums.
+    pub rematerialiser: Rematerialiser,
     pub thread: Operand,
     pub warp: Operand,
     pub lane: Operand,
@@ -99,6 +104,7 @@ impl<'s> Gradients<'s> {
         let rates = ["sums", "before", "read", "added", "given"].map(|name| array(name, TIMES));
         let parts = array("parts", steps::parts(form) * TIMES);
         let energies = array("energies", WARPS);
+        let rematerialiser = Rematerialiser::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
@@ -111,6 +117,7 @@ impl<'s> Gradients<'s> {
             rates,
             parts,
             energies,
+            rematerialiser,
             thread,
             warp,
             lane,
@@ -119,6 +126,15 @@ impl<'s> Gradients<'s> {
             group,
             member,
         }
+    }
+
+    /// The kernel with rematerialised coordinates of the thread.
+    pub(super) fn again(&self, b: &mut Builder) -> Gradients<'s> {
+        let thread = self.rematerialiser.of(b, self.thread);
+        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
+        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        Gradients { thread, warp, lane, half, block, group, member, ..self.clone() }
     }
 
     pub(super) fn body(&self, b: &mut Builder) {

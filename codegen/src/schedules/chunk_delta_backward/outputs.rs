@@ -13,7 +13,7 @@ use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
-use crate::tile::{Operand, Stmt};
+use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, AxisSet};
 
 impl Gradients<'_> {
@@ -89,41 +89,53 @@ impl Gradients<'_> {
 
     /// Stores the maps of sums over the width, and writes the thread's shares of sums over the depth.
     pub(super) fn deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
-        let mut values = values.clone();
-        self.set_rows(b, &mut values, place);
-        let tiles = &self.tiles;
-        let [wide, deep] = [&tiles.errors, &tiles.states].map(|tile| self.views(b, tile));
-        let decays = self.decays(b);
+        let decays = self.again(b).decays(b);
         let mut totals = vec![[f32(0.0); 2]; self.form.totals.len()];
         let mut first = [[f32(0.0); 2]; 3];
         for pair in 0..self.pairs() {
-            // The compiler keeps no left factors from before.
-            b.push(Stmt::SyncWarp);
-            let mut own = match self.schedule.wide {
-                true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
-                false => self.through_states(b, (&wide, &deep), pair),
-            };
-            if let Some(decays) = decays {
-                for (own, decays) in own.iter_mut().zip(decays) {
-                    *own = own.map(|block| [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays[r / 2])));
-                }
-            }
-            self.add_first(b, &mut first, pair, &own);
-            self.add_pairs(b, (&wide, &deep), pair, &mut own);
-            self.store_deep(b, &values, &mut totals, (pair, &own));
+            // The assembler reads no factors before it needs them.
+            b.barrier();
+            self.again(b).deep_pair(b, (values, place), (sums, decays), pair, (&mut totals, &mut first));
         }
-        self.store_first(b, &first);
-        self.store_totals(b, &totals);
+        let again = self.again(b);
+        again.store_first(b, &first);
+        again.store_totals(b, &totals);
+    }
+
+    /// Computes and stores 16 places of the depth of the warp's half.
+    fn deep_pair(
+        &self,
+        b: &mut Builder,
+        (values, place): (&Values, &Place),
+        (sums, decays): (&Sums, Option<[[Operand; 2]; 3]>),
+        pair: u32,
+        (totals, first): (&mut [[Operand; 2]], &mut [[Operand; 2]; 3]),
+    ) {
+        let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
+        let mut own = match self.schedule.wide {
+            true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
+            false => self.through_states(b, (&wide, &deep), pair),
+        };
+        if let Some(decays) = decays {
+            for (own, decays) in own.iter_mut().zip(decays) {
+                *own = own.map(|block| [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays[r / 2])));
+            }
+        }
+        self.add_first(b, first, pair, &own);
+        self.add_pairs(b, (&wide, &deep), pair, &mut own);
+        self.store_deep(b, (values, place), totals, (pair, &own));
     }
 
     /// Stores the maps of sums over the width at 16 places of the depth of the warp's half, and adds to totals.
     fn store_deep(
         &self,
         b: &mut Builder,
-        values: &Values,
+        (values, place): (&Values, &Place),
         totals: &mut [[Operand; 2]],
         (pair, sums): (u32, &[Sixteen; 3]),
     ) {
+        let mut values = values.clone();
+        self.set_rows(b, &mut values, place);
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
         let column = b.add(half, column);

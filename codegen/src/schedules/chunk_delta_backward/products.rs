@@ -8,7 +8,7 @@ use crate::block::layout::right_rows;
 use crate::block::matmul::{Factor, ROWS, load_four, mma_two, multiply, zeros};
 use crate::block::pair::Values;
 use crate::build::{Builder, zero};
-use crate::tile::{Expr, Memory, Operand, Stmt};
+use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 
 /// The thread's numbers at two neighbouring blocks of columns.
@@ -27,8 +27,8 @@ impl Gradients<'_> {
         if self.schedule.wide {
             let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
             for pair in 0..self.pairs() {
-                // The compiler keeps no left factors from before.
-                b.push(Stmt::SyncWarp);
+                // The assembler reads no factors before it needs them.
+                b.barrier();
                 let found = self.through_states(b, (&wide, &deep), pair);
                 for (sums, found) in sums.deep.iter_mut().zip(found) {
                     let own = &mut sums[2 * pair as usize..][..2];

@@ -13,6 +13,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
 /// The tiles of 64 times.
+#[derive(Clone)]
 pub(super) struct Tiles {
     /// Keys, queries, and the vectors that the state is read by, where they are not the keys: of the whole depth.
     pub keys: Tile,
@@ -75,10 +76,11 @@ impl Tiles {
 }
 
 impl Gradients<'_> {
-    /// Initialises the mbarriers, by one thread.
+    /// Initialises the mbarriers and the rematerialised number, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
+            self.rematerialiser.store(b, &[]);
             for tile in self.tiles.deep().chain(self.tiles.of_part()) {
                 b.init_mbarriers(tile.full, 1, self.schedule.threads());
             }

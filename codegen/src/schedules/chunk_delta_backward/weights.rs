@@ -4,12 +4,13 @@ use super::TIMES;
 use super::gradients::{Gradients, Sums};
 use super::products::Sixteen;
 use super::rates::{ADDED, BEFORE, GIVEN, READ, SUMS};
+use super::steps::PairShares;
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, mma_two, piece_index, zeros};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::tile::{Expr, Memory, Operand, Stmt};
+use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -34,51 +35,58 @@ struct Kind<'a> {
 impl Gradients<'_> {
     /// Writes the weights of the warp's times and the earlier times of its half, 16 of these after the other.
     pub(super) fn store_weights(&self, b: &mut Builder, sums: &Sums) {
-        let [after, before, read, given] = [SUMS, BEFORE, READ, GIVEN].map(|kind| self.of_rows(b, kind));
-        let [given_keys, given_queries, moved_keys, moved_columns] = &self.tiles.weights;
-        let tiles = &self.tiles;
-        let [wide, deep] = [&tiles.errors, &tiles.keys].map(|tile| self.views(b, tile));
-        let of_queries = Kind {
-            rows: &tiles.cotangents,
-            sums: &sums.given,
-            scored: &tiles.queries,
-            logs: after,
-            earlier: Binary::Le,
-            scales: given,
-            weights: [given_keys, given_queries],
-        };
-        let of_columns = Kind {
-            rows: &tiles.products,
-            sums: &sums.moved,
-            scored: tiles.columns(),
-            logs: before,
-            earlier: Binary::Lt,
-            scales: read,
-            weights: [moved_keys, moved_columns],
-        };
         let mut shares = self.no_pair_shares();
-        for (number, kind) in [of_queries, of_columns].into_iter().enumerate() {
+        for number in 0..2 {
             for pair in 0..TIMES / 2 / ROWS {
-                // The compiler keeps no factors from before.
-                b.push(Stmt::SyncWarp);
-                let products = match self.schedule.wide {
-                    true => [0, 1].map(|k| kind.sums[2 * pair as usize + k]),
-                    false => self.pair_products(b, wide.left(kind.rows), wide.right(&tiles.errors), pair),
-                };
-                let scores = self
-                    .needs_energy()
-                    .then(|| self.pair_products(b, deep.left(kind.scored), deep.right(&tiles.keys), pair));
-                for (k, products) in products.iter().enumerate() {
-                    let block = 2 * pair as usize + k;
-                    let weights = self.store_block(b, &kind, block as u32, products);
-                    if let Some(scores) = &scores {
-                        self.add_pair_shares(b, &mut shares, (number, block), (weights, &scores[k]));
-                    }
-                }
+                // The assembler reads no factors before it needs them.
+                b.barrier();
+                self.again(b).store_pair(b, sums, (number, pair), &mut shares);
             }
         }
         if self.needs_energy() {
-            self.store_pair_shares(b, &shares);
+            self.again(b).store_pair_shares(b, &shares);
+        }
+    }
+
+    /// The pairs that queries weigh, or columns do (`number` 0 or 1).
+    fn kind<'a>(&'a self, b: &mut Builder, sums: &'a Sums, number: usize) -> Kind<'a> {
+        let tiles = &self.tiles;
+        let [given_keys, given_queries, moved_keys, moved_columns] = &tiles.weights;
+        if number == 0 {
+            let [logs, scales] = [SUMS, GIVEN].map(|kind| self.of_rows(b, kind));
+            let (rows, scored, sums) = (&tiles.cotangents, &tiles.queries, &sums.given);
+            return Kind {
+                rows,
+                sums,
+                scored,
+                logs,
+                earlier: Binary::Le,
+                scales,
+                weights: [given_keys, given_queries],
+            };
+        }
+        let [logs, scales] = [BEFORE, READ].map(|kind| self.of_rows(b, kind));
+        let (rows, scored, sums) = (&tiles.products, tiles.columns(), &sums.moved);
+        Kind { rows, sums, scored, logs, earlier: Binary::Lt, scales, weights: [moved_keys, moved_columns] }
+    }
+
+    /// Writes the weights of 16 earlier times, and adds to sums of pairs.
+    fn store_pair(&self, b: &mut Builder, sums: &Sums, (number, pair): (usize, u32), shares: &mut PairShares) {
+        let tiles = &self.tiles;
+        let kind = self.kind(b, sums, number);
+        let [wide, deep] = [&tiles.errors, &tiles.keys].map(|tile| self.views(b, tile));
+        let products = match self.schedule.wide {
+            true => [0, 1].map(|k| kind.sums[2 * pair as usize + k]),
+            false => self.pair_products(b, wide.left(kind.rows), wide.right(&tiles.errors), pair),
+        };
+        let needs_energy = self.needs_energy();
+        let scores = needs_energy.then(|| self.pair_products(b, deep.left(kind.scored), deep.right(&tiles.keys), pair));
+        for (k, products) in products.iter().enumerate() {
+            let block = 2 * pair as usize + k;
+            let weights = self.store_block(b, &kind, block as u32, products);
+            if let Some(scores) = &scores {
+                self.add_pair_shares(b, shares, (number, block), (weights, &scores[k]));
+            }
         }
     }
 
