@@ -89,13 +89,12 @@ impl Gradients<'_> {
 
     /// Stores the maps of sums over the width, and writes the thread's shares of sums over the depth.
     pub(super) fn deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
-        let decays = self.again(b).decays(b);
         let mut totals = vec![[f32(0.0); 2]; self.form.totals.len()];
         let mut first = [[f32(0.0); 2]; 3];
         for pair in 0..self.pairs() {
             // The assembler reads no factors before it needs them.
             b.barrier();
-            self.again(b).deep_pair(b, (values, place), (sums, decays), pair, (&mut totals, &mut first));
+            self.again(b).deep_pair(b, (values, place), sums, pair, (&mut totals, &mut first));
         }
         let again = self.again(b);
         again.store_first(b, &first);
@@ -107,7 +106,7 @@ impl Gradients<'_> {
         &self,
         b: &mut Builder,
         (values, place): (&Values, &Place),
-        (sums, decays): (&Sums, Option<[[Operand; 2]; 3]>),
+        sums: &Sums,
         pair: u32,
         (totals, first): (&mut [[Operand; 2]], &mut [[Operand; 2]; 3]),
     ) {
@@ -116,7 +115,7 @@ impl Gradients<'_> {
             true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
             false => self.through_states(b, (&wide, &deep), pair),
         };
-        if let Some(decays) = decays {
+        if let Some(decays) = self.decays(b) {
             for (own, decays) in own.iter_mut().zip(decays) {
                 *own = own.map(|block| [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays[r / 2])));
             }
