@@ -21,6 +21,7 @@ mod text;
 mod list;
 
 pub mod chunk_delta;
+pub mod chunk_delta_backward;
 pub mod chunkwise;
 pub mod chunkwise_backward;
 pub mod columns;
@@ -46,6 +47,7 @@ pub(crate) mod strategy;
 mod tests;
 mod unit;
 
+pub use chunk_delta_backward::DeltaSweep;
 pub use chunkwise_backward::Sweep;
 pub use columns::Form;
 pub use constants::{Constants, ConstantsError};
@@ -88,4 +90,6 @@ schedules! {
     recurrence::Recurrence,
     /// A delta rule in chunks, by matrix products.
     chunk_delta::ChunkDelta,
+    /// The gradient of a delta rule in chunks, by matrix products.
+    chunk_delta_backward::ChunkDeltaBackward,
 }

@@ -13,7 +13,7 @@ use super::error::CutError;
 use super::group::group;
 use super::limits;
 use super::partial_sums::{ProgramInParts, in_parts};
-use super::recurrences::cut_recurrences;
+use super::recurrences::{cut_opposite, cut_recurrences};
 use crate::passes;
 
 /// Cuts a verified, instantiated program into stages without contractions: see the [module documentation](super).
@@ -50,6 +50,11 @@ pub(super) fn cut_narrow(program: &Program) -> Result<Option<Cut>, CutError> {
     let mut cutter = Cutter::new(program, BTreeSet::new(), None, Storing::Narrow { is_narrower: false });
     cutter.resolve_all();
     if cutter.storing == (Storing::Narrow { is_narrower: false }) { Ok(None) } else { assembled(cutter).map(Some) }
+}
+
+/// A cut of the gradient of a recurrence of matrices with one stage for states and cotangents; `None` if the program is none.
+pub(super) fn matrices_back(program: &Program) -> Result<Option<Cut>, CutError> {
+    cut_opposite(program, |part| cut_with(part, BTreeSet::new(), None))
 }
 
 /// [`cut_plain`] with sums over a state axis kept with their scans, if there are such.

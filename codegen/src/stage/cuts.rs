@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Op, Program};
 use thiserror::Error;
 
 use super::backward_scan::{Sums, first_taken};
-use super::cut::{contracted, cut_narrow, cut_plain, partial_sums, prepare};
+use super::cut::{contracted, cut_narrow, cut_plain, matrices_back, partial_sums, prepare};
 use super::finals::final_states;
 use super::pairwise::Outward;
 use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
@@ -100,6 +100,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let taken = |how: CutKind| -> Result<Option<Result<Cut, CutRefusal>>, CutError> {
         let cut = match how {
             CutKind::Plain => Some(cut_plain(&program)?),
+            CutKind::MatrixBackward if program.has_matrix_scans() => matrices_back(&program)?,
             _ if program.has_matrix_scans() => return Ok(Some(Err(CutRefusal::Matrices))),
             CutKind::Narrow => cut_narrow(&program)?,
             CutKind::Contracted => contracted(&program)?,
@@ -160,6 +161,9 @@ impl CutKind {
             CutKind::BackwardScan if stage.opposite_scans().is_some() => kind.walk_back().err().into_iter().collect(),
             CutKind::MatrixBackward if stage.opposite_scans().is_some() => {
                 kind.matrices_back().err().into_iter().collect()
+            }
+            CutKind::MatrixBackward if stage.opposite_recurrences().is_some() => {
+                kind.delta_back().err().into_iter().collect()
             }
             CutKind::BackwardScan => vec![],
             CutKind::MatrixBackward => of_contracted(stage),

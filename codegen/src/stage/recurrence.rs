@@ -16,11 +16,24 @@ pub struct Recurrence<'a> {
 }
 
 impl Stage {
-    /// The recurrence of matrices, if the stage has one.
+    /// The recurrence of matrices, if the stage has one; of two in opposite directions the one from the first index to the last.
     pub fn recurrence(&self) -> Option<Recurrence<'_>> {
+        self.recurrence_of(false).or_else(|| self.recurrence_of(true))
+    }
+
+    /// Two recurrences of matrices in opposite directions, if the stage has such: of the states, and of their cotangents.
+    pub fn opposite_recurrences(&self) -> Option<[Recurrence<'_>; 2]> {
+        Some([self.recurrence_of(false)?, self.recurrence_of(true)?])
+    }
+
+    /// The recurrence of a direction.
+    fn recurrence_of(&self, reverse: bool) -> Option<Recurrence<'_>> {
         let mut found: Option<Recurrence<'_>> = None;
         for (k, node) in self.program.nodes.iter().enumerate() {
             let Op::MatrixScan(scan) = &node.op else { continue };
+            if scan.reverse != reverse {
+                continue;
+            }
             let own = found.get_or_insert(Recurrence { scan, inclusive: None, exclusive: None });
             let states = if scan.exclusive { &mut own.exclusive } else { &mut own.inclusive };
             *states = Some(Value(k as u32));

@@ -23,6 +23,12 @@ pub enum Refusal {
     /// The two parts that a step adds, of what it reads of the state and of the input, are not along one vector.
     #[error("what a step reads of the state and what it adds are no numbers times one parameter along time")]
     TwoKeys,
+    /// A step of the rule does not add its key times a number times the difference of a value and what it reads of the state.
+    #[error("a step does not move what it reads of the state towards a value by one number")]
+    NotMoved,
+    /// The recurrence of the cotangents is not that of the states, transposed.
+    #[error("the two recurrences are not those of states and of their cotangents")]
+    NotTransposed,
     /// All states are asked for.
     #[error("all states are written")]
     AllStates,

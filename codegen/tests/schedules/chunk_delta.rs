@@ -16,12 +16,12 @@ use crate::oracle::rounded;
 /// The root mean square of an error may be so much of that of what is exact.
 const RULE: f64 = 0.005;
 
-fn model(name: &str) -> Program {
+pub(crate) fn model(name: &str) -> Program {
     let all = oplus_front::model_programs();
     all.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16)
 }
 
-fn sizes(program: &Program, [b, h, t, k, v]: [usize; 5]) -> Vec<usize> {
+pub(crate) fn sizes(program: &Program, [b, h, t, k, v]: [usize; 5]) -> Vec<usize> {
     let size = |axis: &String| match axis.as_str() {
         "B" => b,
         "H" => h,
@@ -61,10 +61,16 @@ fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
 }
 
 /// The fastest plan in chunks.
-fn chunked(program: &Program, sizes: &[usize], placement: Placement, target: &Target) -> Plan {
+fn chunked(
+    program: &Program,
+    sizes: &[usize],
+    placement: Placement,
+    target: &Target,
+    is_chunked: impl Fn(&Schedule) -> bool,
+) -> Plan {
     let planner = Planner::new(program, target).expect("cuts");
     let call = call(program, sizes, placement);
-    let chunks = |plan: &Plan| plan.steps.iter().any(|step| matches!(step.schedule, Schedule::ChunkDelta(_)));
+    let chunks = |plan: &Plan| plan.steps.iter().any(|step| is_chunked(&step.schedule));
     (0..8).filter_map(|rank| planner.plan_ranked(&call, rank).ok()).find(chunks).expect("takes chunks")
 }
 
@@ -89,16 +95,27 @@ const WRITTEN: [&str; 3] = [
     }",
 ];
 
-fn written(text: &str) -> Program {
+pub(crate) fn written(text: &str) -> Program {
     let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     programs[0].instantiate(Elem::Bf16)
 }
 
-fn check(program: &Program, lengths: [usize; 5], (placement, order): (Placement, Order)) {
+fn check(program: &Program, lengths: [usize; 5], how: (Placement, Order)) {
+    compare(program, lengths, how, |schedule| matches!(schedule, Schedule::ChunkDelta(_)));
+}
+
+/// Compares the fastest plan with a schedule of chunks with the interpreter.
+pub(crate) fn compare(
+    program: &Program,
+    lengths: [usize; 5],
+    (placement, order): (Placement, Order),
+    is_chunked: impl Fn(&Schedule) -> bool,
+) {
     let name = &program.name;
     let sizes = sizes(program, lengths);
     let given = inputs(program, &sizes);
-    let Plan { steps: launches, buffers, message_words, .. } = chunked(program, &sizes, placement, &Target::H200);
+    let Plan { steps: launches, buffers, message_words, .. } =
+        chunked(program, &sizes, placement, &Target::H200, is_chunked);
     let work = Work { launches, buffers, message_words };
     let found = run(program, &work, &given, &sizes, (placement, order, Isa::Sm90a));
     let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();

@@ -5,6 +5,7 @@ mod operators;
 
 mod borders;
 mod chunk_delta;
+mod chunk_delta_backward;
 mod chunkwise_backward;
 mod device;
 mod elements;

@@ -10,16 +10,23 @@ use crate::build::Builder;
 use crate::tile::Operand;
 
 /// The factors of a tile, in shared memory.
-struct Factors<'a> {
+pub(in crate::schedules) struct Factors<'a> {
     /// Keys, vectors that the state is read by, and queries, as right factors over the depth.
-    keys: Factor<'a>,
-    columns: Factor<'a>,
-    queries: Option<Factor<'a>>,
+    pub(in crate::schedules) keys: Factor<'a>,
+    pub(in crate::schedules) columns: Factor<'a>,
+    pub(in crate::schedules) queries: Option<Factor<'a>>,
 }
 
 impl DeltaKernel<'_> {
     /// Computes a tile, and the rates of the next one.
-    pub(super) fn tile(&self, b: &mut Builder, values: &Values, state: &State, lanes: &AllLanes, tile: Operand) {
+    pub(in crate::schedules) fn tile(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        state: &State,
+        lanes: &AllLanes,
+        tile: Operand,
+    ) {
         let at = Ring::of(self.schedule.stages).at(b, tile);
         self.tiles().for_each(|tile| b.wait(tile.full, at));
         let factors = self.factors(b, lanes, at.index);
@@ -35,7 +42,12 @@ impl DeltaKernel<'_> {
         b.barrier();
     }
 
-    fn factors<'a>(&'a self, b: &mut Builder, lanes: &'a AllLanes, stage: Operand) -> Factors<'a> {
+    pub(in crate::schedules) fn factors<'a>(
+        &'a self,
+        b: &mut Builder,
+        lanes: &'a AllLanes,
+        stage: Operand,
+    ) -> Factors<'a> {
         let keys = Factor::of(b, &self.keys, &lanes.right, stage);
         let columns = self.columns.as_ref().map_or(keys, |tile| Factor::of(b, tile, &lanes.right, stage));
         let queries = self.queries.as_ref().map(|tile| Factor::of(b, tile, &lanes.right, stage));
@@ -43,7 +55,7 @@ impl DeltaKernel<'_> {
     }
 
     /// The products over pairs of times of the warp's chunk.
-    fn pairs(&self, b: &mut Builder, factors: &Factors<'_>, lanes: &AllLanes, from: Operand) {
+    pub(in crate::schedules) fn pairs(&self, b: &mut Builder, factors: &Factors<'_>, lanes: &AllLanes, from: Operand) {
         let keys = self.own_chunk(b, factors.keys);
         let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
         let products = self.products(b, columns, keys);

@@ -47,10 +47,16 @@ use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use staged::Staged;
 
+pub(in crate::schedules) use chunk::Factors;
+pub(in crate::schedules) use rates::{ADDED, BEFORE, NOTHING, READ, SUMS};
+pub(in crate::schedules) use state::State;
+pub(in crate::schedules) use strategy::fit;
+pub(in crate::schedules) use walk::AllLanes;
+
 /// Warps of a block.
-const WARPS: u32 = 4;
+pub(in crate::schedules) const WARPS: u32 = 4;
 /// Times of a tile, four chunks, and places of a block's part of the width.
-const TIMES: u32 = WARPS * ROWS;
+pub(in crate::schedules) const TIMES: u32 = WARPS * ROWS;
 /// Elements from one row of a system to the next.
 const PITCH: u32 = ROWS + 4;
 
@@ -79,40 +85,53 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDelta) -> u32 {
 }
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
-struct DeltaKernel<'s> {
-    stage: &'s Stage,
-    form: &'s DeltaRule,
-    schedule: &'s ChunkDelta,
-    args: Args,
+pub(in crate::schedules) struct DeltaKernel<'s> {
+    pub(in crate::schedules) stage: &'s Stage,
+    pub(in crate::schedules) form: &'s DeltaRule,
+    pub(in crate::schedules) schedule: &'s ChunkDelta,
+    pub(in crate::schedules) args: Args,
     /// Keys, and values of the block's part of the width, of the tiles in flight.
-    keys: Tile,
-    values: Tile,
+    pub(in crate::schedules) keys: Tile,
+    pub(in crate::schedules) values: Tile,
     /// The vectors that the state is read by, where they are not the keys; queries, where there are any.
-    columns: Option<Tile>,
-    queries: Option<Tile>,
+    pub(in crate::schedules) columns: Option<Tile>,
+    pub(in crate::schedules) queries: Option<Tile>,
     /// Of each chunk the inverse of its system, and weights of keys for queries.
-    inverses: Tile,
-    weights: Tile,
+    pub(in crate::schedules) inverses: Tile,
+    pub(in crate::schedules) weights: Tile,
     /// The systems, in `f32`.
-    systems: SharedId,
+    pub(in crate::schedules) systems: SharedId,
     /// Of the times of two tiles the running sums of logarithms, those before each step, and the factors of what is read and added.
-    rates: [SharedId; 4],
-    thread: Operand,
-    warp: Operand,
-    lane: Operand,
+    pub(in crate::schedules) rates: [SharedId; 4],
+    pub(in crate::schedules) thread: Operand,
+    pub(in crate::schedules) warp: Operand,
+    pub(in crate::schedules) lane: Operand,
     /// lane / 4 and lane mod 4.
-    group: Operand,
-    member: Operand,
+    pub(in crate::schedules) group: Operand,
+    pub(in crate::schedules) member: Operand,
     /// The index along every outer axis but the width.
-    outer: Vec<(Axis, Operand)>,
+    pub(in crate::schedules) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`.
-    part: Operand,
+    pub(in crate::schedules) part: Operand,
     /// The output that goes through shared memory.
-    staged: Option<Staged>,
+    pub(in crate::schedules) staged: Option<Staged>,
 }
 
 impl<'s> DeltaKernel<'s> {
     fn declare(
+        b: &mut Builder,
+        stage: &'s Stage,
+        form: &'s DeltaRule,
+        schedule: &'s ChunkDelta,
+        args: Args,
+    ) -> DeltaKernel<'s> {
+        let mut kernel = DeltaKernel::walking(b, stage, form, schedule, args);
+        kernel.staged = Staged::declare(b, &kernel);
+        kernel
+    }
+
+    /// A kernel that walks the chunks of a rule, and writes no outputs at its times.
+    pub(in crate::schedules) fn walking(
         b: &mut Builder,
         stage: &'s Stage,
         form: &'s DeltaRule,
@@ -139,7 +158,7 @@ impl<'s> DeltaKernel<'s> {
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let (outer, part) = place(b, &args, form);
-        let mut kernel = DeltaKernel {
+        DeltaKernel {
             stage,
             form,
             schedule,
@@ -160,18 +179,16 @@ impl<'s> DeltaKernel<'s> {
             outer,
             part,
             staged: None,
-        };
-        kernel.staged = Staged::declare(b, &kernel);
-        kernel
+        }
     }
 
     /// The tiles that are copied.
-    fn tiles(&self) -> impl Iterator<Item = &Tile> {
+    pub(in crate::schedules) fn tiles(&self) -> impl Iterator<Item = &Tile> {
         [&self.keys, &self.values].into_iter().chain(&self.columns).chain(&self.queries)
     }
 
     /// The source of what all threads copy.
-    fn source(&self) -> Source<'_> {
+    pub(in crate::schedules) fn source(&self) -> Source<'_> {
         Source {
             args: &self.args,
             outer: &self.outer,
@@ -185,7 +202,7 @@ impl<'s> DeltaKernel<'s> {
     }
 
     /// The offset at which a tile's tensor begins for the block, at its part of the width.
-    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
+    pub(in crate::schedules) fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
         let origin = tile.origin(b, source);
         if tile.inner != self.form.width {
             return origin;
@@ -196,7 +213,7 @@ impl<'s> DeltaKernel<'s> {
     }
 
     /// The index along an axis, from one of 32 bits; along the width, from one of the block's part.
-    fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+    pub(in crate::schedules) fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
         let at = if axis == self.form.width { b.add(self.part, at) } else { at };
         let at = b.convert(Ty::I64, at);
         let exists = b.lt(at, self.args.size(axis));
@@ -204,13 +221,13 @@ impl<'s> DeltaKernel<'s> {
     }
 
     /// The thread's first row of the 16 of its warp.
-    fn first_row(&self, b: &mut Builder) -> Operand {
+    pub(in crate::schedules) fn first_row(&self, b: &mut Builder) -> Operand {
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
         b.add(of_warp, self.group)
     }
 
     /// The thread's first column of a block of eight.
-    fn first_column(&self, b: &mut Builder) -> Operand {
+    pub(in crate::schedules) fn first_column(&self, b: &mut Builder) -> Operand {
         b.mul(self.member, Operand::i32(2))
     }
 
@@ -221,7 +238,7 @@ impl<'s> DeltaKernel<'s> {
     }
 
     /// The index of a tile's rates.
-    fn rates_from(&self, b: &mut Builder, chunk: Operand) -> Operand {
+    pub(in crate::schedules) fn rates_from(&self, b: &mut Builder, chunk: Operand) -> Operand {
         let odd = b.binary(Binary::And, chunk, Operand::i32(1));
         b.mul(odd, Operand::i32(TIMES as i32))
     }
@@ -240,4 +257,4 @@ fn place(b: &mut Builder, args: &Args, form: &DeltaRule) -> (Vec<(Axis, Operand)
 }
 
 /// Columns of a block that a thread has, in its two rows: number r of four is in row r / 2 and column r mod 2.
-const ELEMENTS: [(usize, usize); 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];
+pub(in crate::schedules) const ELEMENTS: [(usize, usize); 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];

@@ -13,7 +13,7 @@ use crate::tile::{Memory, Operand};
 
 impl DeltaKernel<'_> {
     /// Stores the outputs of a chunk, of what queries read.
-    pub(super) fn store_outputs(&self, b: &mut Builder, values: &Values, reads: &Blocks, first: Operand) {
+    pub(in crate::schedules) fn store_outputs(&self, b: &mut Builder, values: &Values, reads: &Blocks, first: Operand) {
         let Some(readout) = &self.form.readout else { return };
         let mut values = values.clone();
         self.set_width(b, &mut values);
@@ -56,7 +56,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Stores the outputs that are written once, at the end.
-    pub(super) fn finals(&self, b: &mut Builder, values: &Values, state: &State) {
+    pub(in crate::schedules) fn finals(&self, b: &mut Builder, values: &Values, state: &State) {
         let outputs = 0..self.stage.program.outputs.len();
         let finals: Vec<usize> = outputs.filter(|output| self.stage.is_final(*output)).collect();
         let lasts: Vec<Value> =
@@ -83,7 +83,13 @@ impl DeltaKernel<'_> {
     }
 
     /// Stores an output at two places, neighbours along the depth.
-    fn store_final(&self, b: &mut Builder, values: &mut Values, output: usize, two: [Coordinates; 2]) {
+    pub(in crate::schedules) fn store_final(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        output: usize,
+        two: [Coordinates; 2],
+    ) {
         let (unit, other) = (self.form.depth, AxisSet::of(self.form.width));
         let vector = self.schedule.vector;
         let stored = StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector };

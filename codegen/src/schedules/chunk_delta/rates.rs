@@ -14,10 +14,10 @@ use crate::tile::{Memory, Operand, Shuffle};
 /// Times of a lane.
 const EACH: u32 = TIMES / WARP;
 /// The logarithm of a decay that leaves nothing of an `f32`.
-const NOTHING: f64 = -160.0;
+pub(in crate::schedules) const NOTHING: f64 = -160.0;
 
 /// The rates at a lane's times of a tile.
-pub(super) struct Rates {
+pub(in crate::schedules) struct Rates {
     logs: Vec<Operand>,
     /// Whether the state is forgotten before a step, where that may be.
     resets: Vec<Option<Operand>>,
@@ -27,7 +27,7 @@ pub(super) struct Rates {
 
 impl DeltaKernel<'_> {
     /// Reads what the lane's times of a tile depend on.
-    pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
+    pub(in crate::schedules) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
         let mut values = values.clone();
         let own = b.mul(self.lane, Operand::i32(EACH as i32));
         let own = b.add(first, own);
@@ -55,13 +55,19 @@ impl DeltaKernel<'_> {
     }
 
     /// The numbers that a parameter is multiplied by.
-    pub(super) fn number(&self, b: &mut Builder, values: &mut Values, of: &Factored, here: Coordinates) -> Operand {
+    pub(in crate::schedules) fn number(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        of: &Factored,
+        here: Coordinates,
+    ) -> Operand {
         let number = product(b, values, &of.factors, here);
         if of.negative { b.unary(Unary::Neg, number) } else { number }
     }
 
     /// Writes the rates of a tile, by the first warp.
-    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, chunk: Operand) {
+    pub(in crate::schedules) fn store_rates(&self, b: &mut Builder, rates: &Rates, chunk: Operand) {
         let is_first = b.eq(self.warp, Operand::i32(0));
         let mut sums: Vec<Operand> = vec![];
         for log in &rates.logs {
@@ -101,7 +107,13 @@ impl DeltaKernel<'_> {
     }
 
     /// Two neighbouring rates of a kind: those at the thread's columns of a block.
-    pub(super) fn two_rates(&self, b: &mut Builder, kind: usize, from: Operand, block: u32) -> [Operand; 2] {
+    pub(in crate::schedules) fn two_rates(
+        &self,
+        b: &mut Builder,
+        kind: usize,
+        from: Operand,
+        block: u32,
+    ) -> [Operand; 2] {
         let column = self.first_column(b);
         let at = b.add(from, column);
         let at = b.add(at, Operand::i32((block * super::COLUMNS) as i32));
@@ -116,17 +128,17 @@ impl DeltaKernel<'_> {
     }
 
     /// A rate of a kind at a time of the tile.
-    pub(super) fn rate(&self, b: &mut Builder, kind: usize, from: Operand, time: Operand) -> Operand {
+    pub(in crate::schedules) fn rate(&self, b: &mut Builder, kind: usize, from: Operand, time: Operand) -> Operand {
         let at = b.add(from, time);
         b.load1(Memory::Shared(self.rates[kind]), at)
     }
 }
 
 /// The kinds of rates.
-pub(super) const SUMS: usize = 0;
-pub(super) const BEFORE: usize = 1;
-pub(super) const READ: usize = 2;
-pub(super) const ADDED: usize = 3;
+pub(in crate::schedules) const SUMS: usize = 0;
+pub(in crate::schedules) const BEFORE: usize = 1;
+pub(in crate::schedules) const READ: usize = 2;
+pub(in crate::schedules) const ADDED: usize = 3;
 
 /// The product of values, 1 of none.
 fn product(b: &mut Builder, values: &mut Values, factors: &[Value], here: Coordinates) -> Operand {

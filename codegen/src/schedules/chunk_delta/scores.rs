@@ -1,8 +1,8 @@
 //! Products over pairs of times of a chunk: its triangular system, and the weights of keys for queries. Every warp has a chunk.
 
-use oplus_dsl::ir::Binary;
+use oplus_dsl::ir::{Binary, Unary};
 
-use super::rates::{BEFORE, READ, SUMS};
+use super::rates::{ADDED, BEFORE, READ, SUMS};
 use super::{COLUMNS, DeltaKernel, ELEMENTS, PITCH, ROWS};
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, Factor, mma_two, zeros};
@@ -13,13 +13,13 @@ use oplus_dsl::Ty;
 
 impl DeltaKernel<'_> {
     /// The factor from the first row of the warp's chunk on.
-    pub(super) fn own_chunk<'a>(&self, b: &mut Builder, factor: Factor<'a>) -> Factor<'a> {
+    pub(in crate::schedules) fn own_chunk<'a>(&self, b: &mut Builder, factor: Factor<'a>) -> Factor<'a> {
         let rows = b.mul(self.warp, Operand::i32((ROWS * factor.tile.panel()) as i32));
         Factor { start: b.add(factor.start, rows), ..factor }
     }
 
     /// The products of a left factor and all keys of a chunk.
-    pub(super) fn products(&self, b: &mut Builder, left: Factor, keys: Factor) -> Blocks {
+    pub(in crate::schedules) fn products(&self, b: &mut Builder, left: Factor, keys: Factor) -> Blocks {
         let mut sums: Blocks = vec![zeros(); 2];
         for sixteen in 0..self.schedule.depth / ROWS {
             let rows = left.four(b, 0, sixteen, false);
@@ -30,24 +30,52 @@ impl DeltaKernel<'_> {
     }
 
     /// Writes the system of the warp's chunk.
-    pub(super) fn store_system(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+    pub(in crate::schedules) fn store_system(&self, b: &mut Builder, products: &Blocks, from: Operand) {
         let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
         let (row, column) = (self.first_row(b), self.first_column(b));
         for (block, products) in (0..).zip(products) {
             let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
             let scaled = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], read[h]));
-            for h in 0..2 {
-                let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-                let index = b.mul(row, Operand::i32(PITCH as i32));
-                let index = b.add(index, column);
-                let index = b.add(index, Operand::i32((block * COLUMNS) as i32));
-                b.store(Memory::Shared(self.systems), index, &scaled[2 * h..2 * h + 2], None);
-            }
+            self.store_system_block(b, block, scaled, (row, column));
+        }
+    }
+
+    /// Writes the system of the warp's chunk whose solution is x less what each step reads of the state: what has been added is scaled at
+    /// its own time.
+    pub(in crate::schedules) fn store_error_system(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+        let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let own = b.add(from, of_warp);
+        for (block, products) in (0..).zip(products) {
+            let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
+            let added = self.two_rates(b, ADDED, own, block).map(|added| b.unary(Unary::Neg, added));
+            let scaled = ELEMENTS.map(|(h, c)| {
+                let scale = b.mul(read[h], added[c]);
+                b.mul(decayed[2 * h + c], scale)
+            });
+            self.store_system_block(b, block, scaled, (row, column));
+        }
+    }
+
+    fn store_system_block(
+        &self,
+        b: &mut Builder,
+        block: u32,
+        elements: [Operand; 4],
+        (row, column): (Operand, Operand),
+    ) {
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let index = b.mul(row, Operand::i32(PITCH as i32));
+            let index = b.add(index, column);
+            let index = b.add(index, Operand::i32((block * COLUMNS) as i32));
+            b.store(Memory::Shared(self.systems), index, &elements[2 * h..2 * h + 2], None);
         }
     }
 
     /// Writes the weights of the warp's chunk.
-    pub(super) fn store_weights(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+    pub(in crate::schedules) fn store_weights(&self, b: &mut Builder, products: &Blocks, from: Operand) {
         let sums = self.of_rows(b, SUMS, from);
         for (block, products) in (0..).zip(products) {
             let decayed = self.decayed(b, products, sums, (block, from), Binary::Le);

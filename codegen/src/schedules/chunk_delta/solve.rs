@@ -13,7 +13,13 @@ const CHAINS: usize = 2;
 
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
-    pub(super) fn read(&self, b: &mut Builder, state: &[[Operand; 4]], right: Factor, chunk: u32) -> Blocks {
+    pub(in crate::schedules) fn read(
+        &self,
+        b: &mut Builder,
+        state: &[[Operand; 4]],
+        right: Factor,
+        chunk: u32,
+    ) -> Blocks {
         let chains = CHAINS.min(state.len());
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
         for (sixteen, left) in (0..).zip(state) {
@@ -28,7 +34,7 @@ impl DeltaKernel<'_> {
     }
 
     /// The rows that a chunk's steps add, as a left factor: the solution of its system for what is read of the state, and the values.
-    pub(super) fn solve(
+    pub(in crate::schedules) fn solve(
         &self,
         b: &mut Builder,
         read: &Blocks,
@@ -58,12 +64,12 @@ impl DeltaKernel<'_> {
     }
 
     /// Two to the power of logarithms, where there are decays.
-    fn powers(&self, b: &mut Builder, logs: [Operand; 2]) -> Option<[Operand; 2]> {
+    pub(in crate::schedules) fn powers(&self, b: &mut Builder, logs: [Operand; 2]) -> Option<[Operand; 2]> {
         self.form.decays().then(|| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
     }
 
     /// The outputs of each step of a chunk: queries times the state before the chunk, and times what its steps so far have added.
-    pub(super) fn reads(
+    pub(in crate::schedules) fn reads(
         &self,
         b: &mut Builder,
         mut sums: Blocks,

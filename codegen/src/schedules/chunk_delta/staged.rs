@@ -16,7 +16,7 @@ const PITCH: u32 = TIMES + ACCESS;
 
 /// An output that goes through shared memory.
 #[derive(Clone, Copy)]
-pub(super) struct Staged {
+pub(in crate::schedules) struct Staged {
     /// The number of the output.
     pub output: usize,
     /// An element for a chunk's times and all places of the width.

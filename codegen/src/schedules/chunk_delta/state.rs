@@ -9,14 +9,14 @@ use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
 
 /// The blocks of the thread's warp, in the order of the depth.
-pub(super) type State = Vec<[Reg; 4]>;
+pub(in crate::schedules) type State = Vec<[Reg; 4]>;
 
 /// The numbers of a thread's two places of the width among [`Values`]' columns.
-pub(super) const PLACES: [u32; 2] = [0, 1];
+pub(in crate::schedules) const PLACES: [u32; 2] = [0, 1];
 
 impl DeltaKernel<'_> {
     /// Makes the thread's places of the width columns of [`Values`].
-    pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values) {
+    pub(in crate::schedules) fn set_width(&self, b: &mut Builder, values: &mut Values) {
         let row = self.first_row(b);
         for (h, number) in (0..).zip(PLACES) {
             let at = b.add(row, Operand::i32(h * COLUMNS as i32));
@@ -25,7 +25,12 @@ impl DeltaKernel<'_> {
     }
 
     /// The coordinates of the thread's four elements of a block of the state.
-    pub(super) fn coordinates(&self, b: &mut Builder, values: &mut Values, block: u32) -> [Coordinates; 4] {
+    pub(in crate::schedules) fn coordinates(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        block: u32,
+    ) -> [Coordinates; 4] {
         let column = self.first_column(b);
         for c in 0..2 {
             let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
@@ -35,7 +40,7 @@ impl DeltaKernel<'_> {
     }
 
     /// The state before the first time.
-    pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
+    pub(in crate::schedules) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
         let mut values = values.clone();
         self.set_width(b, &mut values);
         let block = |block: u32| {
@@ -52,13 +57,13 @@ impl DeltaKernel<'_> {
     }
 
     /// The state as left factors.
-    pub(super) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<[Operand; 4]> {
+    pub(in crate::schedules) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<[Operand; 4]> {
         let blocks: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
         blocks.chunks(2).map(|two| pack(b, self.keys.elem, two)).collect()
     }
 
     /// S_next = decay·S + Σ decayed row⊗key, over a chunk.
-    pub(super) fn advance(
+    pub(in crate::schedules) fn advance(
         &self,
         b: &mut Builder,
         state: &State,

@@ -10,6 +10,7 @@ use crate::schedules::misfit::{Misfit, Wanted};
 use crate::schedules::picture::{Carry, Picture};
 use crate::schedules::problem::Problem;
 use crate::schedules::strategy::{Access, Strategy};
+use crate::stage::kind::DeltaRule;
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::{Isa, WARP};
 use crate::tile::Kernel;
@@ -60,20 +61,8 @@ impl Strategy for ChunkDelta {
     }
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
-        let (form, vector) = (problem.stage.kind().delta()?, i64::from(self.vector));
-        for (axis, places) in [(form.depth, self.depth), (form.width, TIMES)] {
-            let (size, places) = (problem.size(axis), i64::from(places));
-            let several = self.wide && axis == form.width;
-            let wanted = match self.padded {
-                true if axis == form.depth && size < LEAST => Wanted::AtLeast(LEAST),
-                true if size > places => Wanted::AtMost(places),
-                false if several && (size <= places || size % places != 0) => Wanted::SeveralTimes(places),
-                false if !several && size != places => Wanted::Exactly(places),
-                _ if size % vector != 0 => Wanted::MultipleOf(vector),
-                _ => continue,
-            };
-            return Err(Misfit::Size { axis: problem.stage.program.axis_name(axis).to_owned(), size, wanted });
-        }
+        let form = problem.stage.kind().delta()?;
+        fit(problem, form, self.depth, (self.padded, self.wide), self.vector)?;
         counted(problem.size(form.time), TIMES * self.stages)
     }
 
@@ -102,4 +91,28 @@ impl Strategy for ChunkDelta {
         let within = stage.kind().delta().map_or(vec![], |form| vec![form.width, form.depth]);
         Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry: Carry::Kept }
     }
+}
+
+/// Whether depth and width of a rule fit tiles of this depth.
+pub(in crate::schedules) fn fit(
+    problem: &Problem<'_>,
+    form: &DeltaRule,
+    depth: u32,
+    (padded, wide): (bool, bool),
+    vector: u32,
+) -> Result<(), Misfit> {
+    for (axis, places) in [(form.depth, depth), (form.width, TIMES)] {
+        let (size, places) = (problem.size(axis), i64::from(places));
+        let several = wide && axis == form.width;
+        let wanted = match padded {
+            true if axis == form.depth && size < LEAST => Wanted::AtLeast(LEAST),
+            true if size > places => Wanted::AtMost(places),
+            false if several && (size <= places || size % places != 0) => Wanted::SeveralTimes(places),
+            false if !several && size != places => Wanted::Exactly(places),
+            _ if size % i64::from(vector) != 0 => Wanted::MultipleOf(i64::from(vector)),
+            _ => continue,
+        };
+        return Err(Misfit::Size { axis: problem.stage.program.axis_name(axis).to_owned(), size, wanted });
+    }
+    Ok(())
 }

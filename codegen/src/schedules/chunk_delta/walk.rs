@@ -10,7 +10,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
 /// The lanes by which tiles are read.
-pub(super) struct AllLanes {
+pub(in crate::schedules) struct AllLanes {
     /// Tiles over the depth as left factors, from the first row on.
     pub left: Lanes,
     /// Tiles over the depth as right factors.
@@ -24,7 +24,7 @@ pub(super) struct AllLanes {
 }
 
 impl DeltaKernel<'_> {
-    pub(super) fn body(&self, b: &mut Builder) {
+    pub(in crate::schedules) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = self.source();
         let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
@@ -50,7 +50,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Initialises the mbarriers, by one thread.
-    fn start(&self, b: &mut Builder) {
+    pub(in crate::schedules) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
             self.tiles().for_each(|tile| b.init_mbarriers(tile.full, self.schedule.stages, self.schedule.threads()));
@@ -61,9 +61,21 @@ impl DeltaKernel<'_> {
 
     /// Starts the copies of a tile of times, if there is one.
     fn fetch(&self, b: &mut Builder, origins: &[Operand], number: Operand, tiles: Operand) {
+        self.fetch_from(b, origins, (number, tiles), |_| number);
+    }
+
+    /// Starts the copies of the tile that is taken as this one of all, if there is one; `place` gives its place in time.
+    pub(in crate::schedules) fn fetch_from(
+        &self,
+        b: &mut Builder,
+        origins: &[Operand],
+        (number, tiles): (Operand, Operand),
+        place: impl FnOnce(&mut Builder) -> Operand,
+    ) {
         let exists = b.lt(number, tiles);
         b.if_(exists, |b| {
-            let first = b.mul(number, Operand::i32(TIMES as i32));
+            let place = place(b);
+            let first = b.mul(place, Operand::i32(TIMES as i32));
             let stage = b.binary(Binary::Rem, number, Operand::i32(self.schedule.stages as i32));
             let source = self.source();
             for (tile, origin) in self.tiles().zip(origins) {
@@ -72,7 +84,7 @@ impl DeltaKernel<'_> {
         });
     }
 
-    fn lanes(&self, b: &mut Builder) -> AllLanes {
+    pub(in crate::schedules) fn lanes(&self, b: &mut Builder) -> AllLanes {
         let (row, half) = left_rows(b, self.lane);
         let left = self.keys.lanes(b, row, half);
         let in_time = left.clone();

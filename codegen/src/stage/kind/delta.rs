@@ -60,13 +60,21 @@ pub struct DeltaReadout {
 impl DeltaRule {
     /// The form of a recurrence, or what it lacks.
     pub(super) fn of(stage: &Stage, recurrence: Recurrence<'_>) -> Result<DeltaRule, Refusal> {
-        let (program, scan) = (&stage.program, recurrence.scan);
-        if scan.reverse {
+        if recurrence.scan.reverse {
             return Err(Refusal::Reverse);
         }
         if recurrence.exclusive.is_some() {
             return Err(Refusal::Exclusive);
         }
+        let mut form = DeltaRule::steps(&stage.program, recurrence, stage.outer_axes())?;
+        form.readout = form.find(&stage.program).readout(stage, recurrence.inclusive)?;
+        form.check(stage)?;
+        Ok(form)
+    }
+
+    /// The form of the steps of a recurrence over these axes, without reads of its states, or what it lacks.
+    pub(super) fn steps(program: &Program, recurrence: Recurrence<'_>, axes: AxisSet) -> Result<DeltaRule, Refusal> {
+        let scan = recurrence.scan;
         let [Term::Pair { column, row }] = scan.terms[..] else { return Err(Refusal::Terms) };
         let find = Find { program, depth: scan.along, time: scan.axis };
         let not_outer = || Refusal::NotOuter {
@@ -80,14 +88,12 @@ impl DeltaRule {
         if key != row.param {
             return Err(Refusal::TwoKeys);
         }
-        let width = stage.outer_axes().iter().filter(|axis| find.is_width(&added, *axis, (column.param, key)));
+        let width = axes.iter().filter(|axis| find.is_width(&added, *axis, (column.param, key)));
         let width = width.last().ok_or_else(not_outer)?;
         let value = find.take(&mut added, width).ok_or_else(not_outer)?;
-        let outer = stage.outer_axes().without(width);
+        let outer = axes.without(width);
         let value = find.factored(value, added)?;
-        let states = recurrence.inclusive;
-        let readout = find.readout(stage, states)?;
-        let form = DeltaRule {
+        Ok(DeltaRule {
             time: scan.axis,
             depth: scan.along,
             width,
@@ -98,10 +104,13 @@ impl DeltaRule {
             row,
             value,
             init: scan.init,
-            readout,
-        };
-        form.check(stage)?;
-        Ok(form)
+            readout: None,
+        })
+    }
+
+    /// What finds factors along the axes of the form.
+    pub(super) fn find<'p>(&self, program: &'p Program) -> Find<'p> {
+        Find { program, depth: self.depth, time: self.time }
     }
 
     /// The parameters that are multiplied as matrices.
@@ -116,6 +125,17 @@ impl DeltaRule {
         self.decay.is_some() || self.reset.is_some()
     }
 
+    /// Whether the decay is one number for all of a state.
+    pub(super) fn check_decay(&self, program: &Program) -> Result<(), Refusal> {
+        let of_decay = self.decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
+        let of_reset = self.reset.map_or(AxisSet::EMPTY, |reset| program.node(reset).axes);
+        let varies = |axis: &Axis| of_decay.union(of_reset).contains(*axis);
+        match [self.width, self.depth].into_iter().find(varies) {
+            Some(axis) => Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     fn check(&self, stage: &Stage) -> Result<(), Refusal> {
         let program = &stage.program;
         let first = program.params[self.row.param as usize].elem;
@@ -127,12 +147,7 @@ impl DeltaRule {
         if !numbers.into_iter().all(|factored| lacks_width(&factored.factors)) {
             return Err(Refusal::TwoKeys);
         }
-        let of_decay = self.decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
-        let of_reset = self.reset.map_or(AxisSet::EMPTY, |reset| program.node(reset).axes);
-        let varies = |axis: &Axis| of_decay.union(of_reset).contains(*axis);
-        if let Some(axis) = [self.width, self.depth].into_iter().find(varies) {
-            return Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() });
-        }
+        self.check_decay(program)?;
         if program.outputs.iter().any(|o| o.axes.contains(&self.time) && o.axes.contains(&self.depth)) {
             return Err(Refusal::AllStates);
         }
@@ -142,7 +157,7 @@ impl DeltaRule {
 }
 
 /// The program in which factors are found, and the axes that they may have.
-struct Find<'p> {
+pub(super) struct Find<'p> {
     program: &'p Program,
     depth: Axis,
     time: Axis,
@@ -150,7 +165,7 @@ struct Find<'p> {
 
 impl Find<'_> {
     /// The factors of a value; −1 for a negation.
-    fn factors(&self, value: Value) -> Factors {
+    pub(super) fn factors(&self, value: Value) -> Factors {
         let (mut factors, mut open) = (Factors::default(), vec![value]);
         while let Some(value) = open.pop() {
             match self.program.node(value).op {
@@ -168,7 +183,7 @@ impl Find<'_> {
     }
 
     /// Takes out the one factor with an axis, if it is a parameter.
-    fn take(&self, factors: &mut Factors, axis: Axis) -> Option<u32> {
+    pub(super) fn take(&self, factors: &mut Factors, axis: Axis) -> Option<u32> {
         let mut with: Vec<Value> =
             factors.values.extract_if(.., |v| self.program.node(*v).axes.contains(axis)).collect();
         let param = with.pop().filter(|_| with.is_empty()).map(|v| &self.program.node(v).op);
@@ -182,7 +197,7 @@ impl Find<'_> {
         self.factored(param, factors)
     }
 
-    fn factored(&self, param: u32, factors: Factors) -> Result<Factored, Refusal> {
+    pub(super) fn factored(&self, param: u32, factors: Factors) -> Result<Factored, Refusal> {
         let has_time = self.program.params[param as usize].axes.contains(&self.time);
         let is_free = factors.values.iter().all(|v| !self.program.node(*v).axes.contains(self.depth));
         if !has_time || !is_free {
@@ -233,7 +248,7 @@ impl Find<'_> {
 
 /// The factors of a product.
 #[derive(Default)]
-struct Factors {
-    values: Vec<Value>,
-    negative: bool,
+pub(super) struct Factors {
+    pub values: Vec<Value>,
+    pub negative: bool,
 }

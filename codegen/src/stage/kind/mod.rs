@@ -3,6 +3,7 @@
 mod backward;
 mod contracted;
 mod delta;
+mod delta_backward;
 mod gauge;
 mod hoist;
 mod matrix;
@@ -19,6 +20,7 @@ pub use backward::{BackwardScan, Given, Sum};
 pub use contracted::Walk;
 pub(crate) use contracted::is_point;
 pub use delta::{DeltaReadout, DeltaRule, Factored};
+pub use delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
 pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
@@ -49,6 +51,8 @@ pub enum Kind {
     Pairwise(Result<Pairwise, Refusal>),
     /// A recurrence whose state is multiplied by a matrix at every step.
     Recurrence(Box<Recurrence>),
+    /// The gradient of such a recurrence, or what it lacks to be computed in chunks.
+    RecurrenceBackward(Result<Box<DeltaRuleBackward>, Refusal>),
 }
 
 /// The ways in which a scan whose states are summed away can be computed.
@@ -72,6 +76,9 @@ pub struct Backward {
 impl Kind {
     /// The kind of a stage, from its program, views and part axis.
     pub(super) fn of(stage: &Stage) -> Kind {
+        if stage.opposite_recurrences().is_some() {
+            return Kind::RecurrenceBackward(DeltaRuleBackward::of(stage).map(Box::new));
+        }
         if let Some(recurrence) = Recurrence::of(stage) {
             return Kind::Recurrence(Box::new(recurrence));
         }
@@ -165,6 +172,17 @@ impl Kind {
     /// [`Refusal`] says what the stage lacks.
     pub fn delta(&self) -> Result<&DeltaRule, Refusal> {
         self.recurrence()?.delta.as_ref().map_err(Refusal::clone)
+    }
+
+    /// The gradient of a recurrence whose step moves what the state gives for a vector.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what the stage lacks.
+    pub fn delta_back(&self) -> Result<&DeltaRuleBackward, Refusal> {
+        match self {
+            Kind::RecurrenceBackward(form) => form.as_ref().map(|form| &**form).map_err(Refusal::clone),
+            _ => Err(Refusal::OneDirection),
+        }
     }
 
     /// The sums over pairs that a stage is.

@@ -7,14 +7,16 @@ use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
 use oplus_dsl::typing::TypeError;
 
 use super::Parts;
-use super::group::Group;
 use super::points::Points;
 use crate::stage::{NormalForm, Sink, Source, Stage};
 
-/// The stage of a group that writes these values there. All that it reads is in memory.
-pub(super) fn assemble(parts: &Parts<'_>, group: &Group, writes: &[(Value, Sink)]) -> Result<Stage, TypeError> {
-    let points = group.points(parts);
-    let mut assembly = Assembly::new(parts, group, &points)?;
+/// The stage over these axes that writes values there. All that it reads is in memory.
+pub(super) fn assemble(
+    parts: &Parts<'_>,
+    (axes, points): (AxisSet, &Points),
+    writes: &[(Value, Sink)],
+) -> Result<Stage, TypeError> {
+    let mut assembly = Assembly::new(parts, axes, points)?;
     let all = points.inside.union(&points.held).copied();
     for value in all {
         let place = if points.held.contains(&value) { assembly.held(value)? } else { assembly.node(value)? };
@@ -46,9 +48,9 @@ struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    fn new(parts: &'a Parts<'a>, group: &Group, points: &Points) -> Result<Assembly<'a>, TypeError> {
+    fn new(parts: &'a Parts<'a>, axes: AxisSet, points: &Points) -> Result<Assembly<'a>, TypeError> {
         let program = parts.program;
-        let mut own = group.axes(program);
+        let mut own = axes;
         for value in points.inside.union(&points.held) {
             own = own.union(program.node(*value).axes);
             if let Op::Size(axis) = program.node(*value).op {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Value};
 use oplus_dsl::transition::is_sum;
 
-use super::Parts;
 use super::points::{Points, is_map};
+use super::{Parts, waits};
 
 /// A recurrence with what its stage reads and writes.
 pub(super) struct Group {
@@ -164,15 +164,4 @@ impl Reach {
             && self.reached[elements[0].0 as usize]
             && program.node(elements[0]).axes == self.axes(program)
     }
-}
-
-/// For every value, whether it depends on a recurrence without a stage, other than through what is in memory.
-fn waits(parts: &Parts<'_>) -> Vec<bool> {
-    let mut waits: Vec<bool> = vec![];
-    for (k, node) in parts.program.nodes.iter().enumerate() {
-        let value = Value(k as u32);
-        let own = matches!(node.op, Op::MatrixScan(_)) || node.op.operands().iter().any(|v| waits[v.0 as usize]);
-        waits.push(own && !parts.held.contains_key(&value));
-    }
-    waits
 }

@@ -6,6 +6,7 @@
 
 mod assemble;
 mod group;
+mod opposite;
 mod points;
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,6 +21,7 @@ use super::error::CutError;
 use super::{Cut, Sink, Source, Stage, Temporary};
 use assemble::assemble;
 use group::Group;
+pub(super) use opposite::cut_opposite;
 
 /// Cuts a program into stages of one recurrence each, and stages of all else, into which `plain` cuts programs without recurrences.
 pub(super) fn cut_recurrences(
@@ -31,9 +33,7 @@ pub(super) fn cut_recurrences(
         parts.store(&group.imports, &plain)?;
         parts.run(&group)?;
     }
-    let rest: Vec<usize> = (0..program.outputs.len()).filter(|k| !parts.written.contains(k)).collect();
-    let outputs: Vec<Output> = rest.iter().map(|k| program.outputs[*k].clone()).collect();
-    parts.part(outputs, rest.iter().map(|k| Sink::Output(*k as u32)).collect(), &plain)?;
+    parts.rest(&plain)?;
     Ok(parts.finish())
 }
 
@@ -146,6 +146,14 @@ impl<'p> Parts<'p> {
         Ok(())
     }
 
+    /// Adds the stages that write the outputs that are left.
+    fn rest(&mut self, plain: impl Fn(&Program) -> Result<Cut, CutError>) -> Result<(), CutError> {
+        let program = self.program;
+        let rest: Vec<usize> = (0..program.outputs.len()).filter(|k| !self.written.contains(k)).collect();
+        let outputs: Vec<Output> = rest.iter().map(|k| program.outputs[*k].clone()).collect();
+        self.part(outputs, rest.iter().map(|k| Sink::Output(*k as u32)).collect(), plain)
+    }
+
     /// The program of some outputs that reads what is in memory, and where its parameters come from.
     fn derived(&self, outputs: Vec<Output>) -> (Program, Vec<Source>) {
         let mut program = Program { outputs, ..self.program.clone() };
@@ -196,7 +204,7 @@ impl<'p> Parts<'p> {
         let known: HashMap<Value, Source> =
             self.held.iter().filter(|(value, _)| !own.contains(value)).map(|(v, s)| (*v, *s)).collect();
         let all = std::mem::replace(&mut self.held, known);
-        let stage = assemble(self, group, &writes)?;
+        let stage = assemble(self, (group.axes(self.program), &group.points(self)), &writes)?;
         self.held = all;
         self.held.extend(stored.iter().map(|(value, sink)| (*value, of_sink(*sink))));
         self.stages.push(stage);
@@ -230,4 +238,15 @@ fn of_sink(sink: Sink) -> Source {
         Sink::Output(k) => Source::Output(k),
         Sink::Buffer(k) => Source::Buffer(k),
     }
+}
+
+/// For every value, whether it depends on a recurrence without a stage, other than through what is in memory.
+fn waits(parts: &Parts<'_>) -> Vec<bool> {
+    let mut waits: Vec<bool> = vec![];
+    for (k, node) in parts.program.nodes.iter().enumerate() {
+        let value = Value(k as u32);
+        let own = matches!(node.op, Op::MatrixScan(_)) || node.op.operands().iter().any(|v| waits[v.0 as usize]);
+        waits.push(own && !parts.held.contains_key(&value));
+    }
+    waits
 }

@@ -79,7 +79,7 @@ fn is_point(program: &Program, value: Value, time: Axis) -> bool {
 }
 
 /// Whether an operation takes many instructions.
-fn is_dear(op: &Op) -> bool {
+pub(super) fn is_dear(op: &Op) -> bool {
     match op {
         Op::Unary(unary, _) => !matches!(
             unary,

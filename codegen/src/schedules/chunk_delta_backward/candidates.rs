@@ -1,0 +1,26 @@
+//! The parameters that a plan may choose.
+
+use super::{ChunkDeltaBackward, DeltaSweep};
+use crate::stage::Stage;
+use oplus_dsl::Elem;
+
+/// Lengths of the axis that the matrices act on.
+const DEPTHS: [u32; 3] = [32, 64, 128];
+
+/// The schedules of the gradient of a delta rule: products are of `bf16`, which has the range of the states.
+pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
+    let Ok(form) = stage.kind().delta_back() else { return vec![] };
+    if stage.program.params[form.states.row.param as usize].elem != Elem::Bf16 {
+        return vec![];
+    }
+    let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
+    let sweep = DeltaSweep::Gradients;
+    let of = |depth: u32| {
+        kinds.map(|(padded, wide, vector)| {
+            // The sums of all parts of a wide state stay in registers.
+            let blocks = if depth > 64 || wide { 1 } else { 2 };
+            ChunkDeltaBackward { sweep, depth, padded, wide, vector, blocks }
+        })
+    };
+    DEPTHS.into_iter().flat_map(of).collect()
+}

@@ -1,0 +1,141 @@
+//! The gradient of delta rules in chunks of times.
+//!
+//! A stage in this [form](DeltaRuleBackward) has the states S of a rule and their cotangents Λ,
+//!
+//! ```text
+//! S[t] = w[t]·S[t−1] + y[t]·e[t]⊗k[t],  e[t] = x[t] − S[t−1]·z[t]
+//! Λ[t] = w[t+1]·Λ[t+1] − y[t+1]·p[t+1]⊗z[t+1] + g[t]·c[t]⊗q[t],  p[t] = Λ[t]·k[t]
+//! ```
+//!
+//! With s the running sum of the logarithms of w from a chunk's start, s′ the same before a step, D the cotangent that reaches the state
+//! after the chunk, and d\[i, j\] = 2^(s\[i\] − s\[j\]), d′\[i, j\] = 2^(s′\[i\] − s\[j\]), the rows e and p of a chunk solve triangular systems:
+//!
+//! ```text
+//! e[i] + Σ_{j < i} d′[i, j]·(z[i]·k[j])·y[j]·e[j] = x[i] − 2^s′[i]·S·z[i]
+//! p[j] + Σ_{i > j} y[i]·d′[i, j]·(z[i]·k[j])·p[i] = 2^(s[end] − s[j])·D·k[j] + Σ_{i ≥ j} d[i, j]·g[i]·(q[i]·k[j])·c[i]
+//! D_before = 2^s[end]·D + Σ_i 2^s[i]·g[i]·c[i]⊗q[i] − Σ_i 2^s′[i]·y[i]·p[i]⊗z[i]
+//! ```
+//!
+//! With e and p known, the sums of which gradients are maps need no further system:
+//!
+//! ```text
+//! Σ c·S[i]   = 2^s[i]·c[i]·S  + Σ_{j ≤ i} d[i, j]·(c[i]·e[j])·y[j]·k[j]
+//! Σ p·S[i−1] = 2^s′[i]·p[i]·S + Σ_{j < i} d′[i, j]·(p[i]·e[j])·y[j]·k[j]
+//! Σ e·Λ[j]   = 2^(s[end] − s[j])·e[j]·D + Σ_{i ≥ j} d[i, j]·(c[i]·e[j])·g[i]·q[i] − Σ_{i > j} d′[i, j]·(p[i]·e[j])·y[i]·z[i]
+//! ```
+//!
+//! and w\[t\]·⟨S\[t−1\], Λ\[t\]⟩ follows from ⟨S, D⟩ at the end of a chunk and the products of these sums with q, z and k at later times.
+//!
+//! Three kernels, of the [`DeltaSweep`]s: two walk the recurrences in chunks of 16 times as [`chunk_delta`](super::chunk_delta) does, one
+//! each way, and write e and S, or p and D, to memory, the states once for 64 times; the third has a block for every 64 times of a
+//! recurrence. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.
+
+mod candidates;
+mod cost;
+mod gradients;
+mod lanes;
+mod outputs;
+mod parameters;
+mod products;
+mod rates;
+mod rows;
+mod saved;
+mod steps;
+mod strategy;
+mod tiles;
+mod walk;
+mod weights;
+
+pub use parameters::{ChunkDeltaBackward, DeltaSweep};
+
+use super::chunk_delta::TIMES;
+use super::{ChunkDelta, LowerError};
+use crate::block::args::Args;
+use crate::build::Builder;
+use crate::stage::Stage;
+use crate::stage::kind::DeltaRuleBackward;
+use crate::target::WARP;
+use crate::tile::Kernel;
+use gradients::Gradients;
+use oplus_dsl::ir::Axis;
+use walk::Walk;
+
+/// How many blocks of 16 times the times of a block of the third sweep have.
+const BLOCKS: u32 = TIMES / crate::block::matmul::ROWS;
+/// Warps of a block of the third sweep.
+const WARPS: u32 = 2 * BLOCKS;
+/// The longest axis that matrices act on.
+const MOST_DEPTH: u32 = 128;
+/// Tiles of times in flight in walks.
+const STAGES: u32 = 2;
+/// Blocks of walks that share a multiprocessor.
+const BLOCKS_OF_WALKS: u32 = 2;
+
+/// The tile kernel of a stage under one sweep of the schedule.
+fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<Kernel, LowerError> {
+    let ChunkDeltaBackward { depth, padded, wide, vector, blocks, .. } = *schedule;
+    let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && blocks > 0 && !(padded && wide);
+    if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) {
+        return Err(LowerError::parameters(schedule));
+    }
+    let form = stage
+        .kind()
+        .delta_back()
+        .map_err(|refusal| LowerError::Kind { schedule: ChunkDeltaBackward::NAME, refusal })?;
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    with_kernel(&mut b, stage, form, schedule, |b, kernel| match kernel {
+        Either::Walk(kernel) => kernel.body(b),
+        Either::Gradients(kernel) => kernel.body(b),
+    });
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+fn shared_bytes(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
+    let Ok(form) = stage.kind().delta_back() else { return 0 };
+    let mut b = Builder::new("", WARP);
+    with_kernel(&mut b, stage, form, schedule, |_, _| ());
+    b.finish().shared_layout().1
+}
+
+/// The kernels of a schedule, in order.
+fn sweeps(schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
+    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: BLOCKS_OF_WALKS, ..*schedule };
+    vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
+}
+
+/// The numbers of what the walks store: states of every 64 times, cotangents of states, and rows of each time of both; `None` when 63
+/// bits cannot count them.
+fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<[u64; 4]> {
+    let states = &form.states;
+    let count = |n: i64| n.checked_add(i64::from(TIMES) - 1).map(|n| n / i64::from(TIMES));
+    let rows = states.outer.iter().try_fold(count(size(states.width))?, |n, axis| n.checked_mul(size(axis)))?;
+    let tiles = rows.checked_mul(count(size(states.time))?)?;
+    let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
+    Some([state?, state?, row?, row?])
+}
+
+/// A kernel of one of the two kinds.
+enum Either<'k, 's> {
+    Walk(&'k Walk<'s>),
+    Gradients(&'k Gradients<'s>),
+}
+
+fn with_kernel(
+    b: &mut Builder,
+    stage: &Stage,
+    form: &DeltaRuleBackward,
+    schedule: &ChunkDeltaBackward,
+    then: impl FnOnce(&mut Builder, Either<'_, '_>),
+) {
+    let args = Args::declare(b, stage, super::Strategy::abi(schedule, stage));
+    let ChunkDeltaBackward { sweep, depth, padded, wide, vector, blocks } = *schedule;
+    if sweep == DeltaSweep::Gradients {
+        let kernel = Gradients::declare(b, stage, form, schedule, args);
+        return then(b, Either::Gradients(&kernel));
+    }
+    let walked = ChunkDelta { depth, padded, wide, stages: STAGES, vector, blocks };
+    let kernel = Walk::declare(b, stage, form, (sweep, &walked), args);
+    then(b, Either::Walk(&kernel));
+}

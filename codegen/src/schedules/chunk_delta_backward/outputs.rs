@@ -1,0 +1,188 @@
+//! The outputs over the width and over the depth.
+
+use super::TIMES;
+use super::gradients::{Gradients, Place, Sums};
+use super::products::Sixteen;
+use super::rates::scaled;
+use super::steps::Share;
+use crate::block::layout::Tile;
+use crate::block::matmul::{COLUMNS, block_of};
+use crate::block::pair::{Coordinates, Values};
+use crate::build::Builder;
+use crate::schedules::chunk_delta::ELEMENTS;
+use crate::schedules::chunkwise::decay::f32;
+use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
+use crate::stage::kind::{DeltaCotangent, DeltaSum};
+use crate::tile::Operand;
+use oplus_dsl::ir::{Axis, AxisSet};
+
+impl Gradients<'_> {
+    fn outputs(&self, kind: DeltaCotangent) -> impl Iterator<Item = usize> + '_ {
+        let outputs = self.form.outputs.iter().enumerate();
+        outputs.filter(move |(_, own)| **own == kind).map(|(output, _)| output)
+    }
+
+    /// An output that is stored two by two along an axis.
+    fn stored(&self, output: usize, unit: Axis, other: Axis) -> StoredOutput<'_> {
+        let (vector, other) = (self.schedule.vector, AxisSet::of(other));
+        StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector }
+    }
+
+    /// Sets the thread's two times as rows.
+    fn set_rows(&self, b: &mut Builder, values: &mut Values, place: &Place) {
+        let row = self.first_row(b);
+        let row = b.add(place.first, row);
+        for h in 0..2 {
+            let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            values.set_row(h, self.index_along(b, at, self.form.states.time));
+        }
+    }
+
+    /// Sets the value of the nodes that are a sum.
+    fn set_sum(&self, b: &mut Builder, values: &mut Values, (sum, raw): (DeltaSum, Operand), here: Coordinates) {
+        for (node, _, factors) in self.form.sums.iter().filter(|(_, own, _)| *own == sum) {
+            let value = scaled(b, values, raw, factors, here);
+            values.set(*node, here, value);
+        }
+    }
+
+    /// The elements of a tile at the warp's times, in a block of the columns of its half.
+    pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, block: u32) -> [Operand; 4] {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let half = self.half_of(b, tile.depth / COLUMNS);
+        let piece = b.add(half, Operand::i32(block as i32));
+        block_of(b, tile, Operand::i32(0), row, piece, column)
+    }
+
+    /// Stores the maps of p at a part of the width.
+    pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, place: &Place, part: Operand) {
+        let (width, depth) = (self.form.states.width, self.form.states.depth);
+        if self.outputs(DeltaCotangent::OverWidth).next().is_none() {
+            return;
+        }
+        let mut values = values.clone();
+        self.set_rows(b, &mut values, place);
+        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let column = b.add(half, column);
+        let first = b.mul(part, Operand::i32(TIMES as i32));
+        let column = b.add(first, column);
+        for block in 0..TIMES / 2 / COLUMNS {
+            let mut values = values.clone();
+            for c in 0..2 {
+                let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+                values.set_column(c, self.index_along(b, at, width));
+            }
+            let [products, given] =
+                [&self.tiles.products, &self.tiles.cotangents].map(|tile| self.own_block(b, tile, block));
+            for h in 0..2 {
+                let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
+                for (c, here) in two.into_iter().enumerate() {
+                    values.set_param(self.tiles.cotangents.param, here, given[2 * h as usize + c]);
+                    self.set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
+                }
+                for output in self.outputs(DeltaCotangent::OverWidth) {
+                    store_two(b, &mut values, &self.stored(output, width, depth), two);
+                }
+            }
+        }
+    }
+
+    /// Stores the maps of sums over the width, and writes the thread's shares of sums over the depth.
+    pub(super) fn deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
+        let mut totals = vec![[f32(0.0); 2]; self.form.totals.len()];
+        let mut first = [[f32(0.0); 2]; 3];
+        for pair in 0..self.pairs() {
+            // The assembler reads no factors before it needs them.
+            b.barrier();
+            self.again(b).deep_pair(b, (values, place), sums, pair, (&mut totals, &mut first));
+        }
+        let again = self.again(b);
+        again.store_first(b, &first);
+        again.store_totals(b, &totals);
+    }
+
+    /// Computes and stores 16 places of the depth of the warp's half.
+    fn deep_pair(
+        &self,
+        b: &mut Builder,
+        (values, place): (&Values, &Place),
+        sums: &Sums,
+        pair: u32,
+        (totals, first): (&mut [[Operand; 2]], &mut [[Operand; 2]; 3]),
+    ) {
+        let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
+        let mut own = match self.schedule.wide {
+            true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
+            false => self.through_states(b, (&wide, &deep), pair),
+        };
+        if let Some(decays) = self.decays(b) {
+            for (own, decays) in own.iter_mut().zip(decays) {
+                *own = own.map(|block| [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays[r / 2])));
+            }
+        }
+        self.add_first(b, first, pair, &own);
+        self.add_pairs(b, (&wide, &deep), pair, &mut own);
+        self.store_deep(b, (values, place), totals, (pair, &own));
+    }
+
+    /// Stores the maps of sums over the width at 16 places of the depth of the warp's half, and adds to totals.
+    fn store_deep(
+        &self,
+        b: &mut Builder,
+        (values, place): (&Values, &Place),
+        totals: &mut [[Operand; 2]],
+        (pair, sums): (u32, &[Sixteen; 3]),
+    ) {
+        let mut values = values.clone();
+        self.set_rows(b, &mut values, place);
+        let (width, depth) = (self.form.states.width, self.form.states.depth);
+        let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
+        let column = b.add(half, column);
+        for k in 0..2 {
+            let mut values = values.clone();
+            for c in 0..2 {
+                let at = b.add(column, Operand::i32(((2 * pair + k) * COLUMNS + c) as i32));
+                values.set_inner(c, depth, self.index_along(b, at, depth));
+            }
+            let given = [&self.tiles.keys, &self.tiles.queries, self.tiles.columns()];
+            let given = given.map(|tile| (tile.param, self.own_block(b, tile, 2 * pair + k)));
+            for (h, c) in ELEMENTS {
+                let here = Coordinates { row: Some(h as u32), column: None, inner: Some(c as u32) };
+                given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));
+                for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(sums) {
+                    self.set_sum(b, &mut values, (sum, own[k as usize][2 * h + c]), here);
+                }
+                self.add_totals(b, &mut values, totals, (here, h));
+            }
+            for h in 0..2 {
+                let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
+                for output in self.outputs(DeltaCotangent::OverDepth) {
+                    store_two(b, &mut values, &self.stored(output, depth, width), two);
+                }
+            }
+        }
+    }
+
+    /// Stores the outputs at one of the lane's times.
+    pub(super) fn store_at(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        here: Coordinates,
+        shares: &[(Share, Operand)],
+    ) {
+        for (share, value) in shares {
+            match share {
+                Share::Total(node) => values.set(*node, here, *value),
+                Share::Energy => self.set_sum(b, values, (DeltaSum::Energy, *value), here),
+            }
+        }
+        for output in self.outputs(DeltaCotangent::OverTime) {
+            let tensor = crate::abi::Tensor::Output(output as u32);
+            let (indices, exists) = values.indices(b, here);
+            let value = values.value(b, self.stage.program.outputs[output].value, here);
+            let offset = self.args.offset(b, tensor, &indices);
+            b.store(crate::tile::Memory::Global(self.args.pointer(tensor)), offset, &[value], Some(exists));
+        }
+    }
+}

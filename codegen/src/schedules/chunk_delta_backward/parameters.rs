@@ -1,0 +1,44 @@
+//! The parameters of the sweeps of a gradient of a delta rule in chunks.
+
+use super::super::chunk_delta;
+use crate::target::WARP;
+
+schedule! {
+    /// The gradient of a delta rule by products of matrices. Its sweeps are kernels of their own, see [the module](super).
+    ChunkDeltaBackward, "chunk_delta_backward" {
+        /// Which of the kernels.
+        sweep: DeltaSweep,
+        /// Places along the axis that the matrices act on: 32, 64 or 128.
+        depth: u32,
+        /// Whether depth and width may be shorter; else they are exactly that long.
+        padded: bool,
+        /// Whether the width is several times as long: blocks of walks have parts of it, and those of gradients go through them.
+        wide: bool,
+        /// Consecutive elements per access.
+        vector: u32,
+        /// Blocks that share a multiprocessor.
+        blocks: u32,
+    }
+}
+
+word! {
+    /// The kernels of the gradient of a delta rule, in order.
+    DeltaSweep {
+        /// Walks the chunks of a recurrence; saves the state before every 64 times and what each step moves the state by.
+        States = "states",
+        /// Walks the chunks from the last to the first; saves the cotangent of the state after every 64 times, and its products with keys.
+        Cotangents = "cotangents",
+        /// Computes the gradients of 64 times from both.
+        Gradients = "gradients",
+    }
+}
+
+impl ChunkDeltaBackward {
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        match self.sweep {
+            DeltaSweep::Gradients => super::WARPS * WARP,
+            _ => chunk_delta::WARPS * WARP,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The products with a part of the width, and with pairs of times.
+
+use super::gradients::{Gradients, Place, Sums};
+use super::lanes::Views;
+use super::rates::{BEFORE, SUMS};
+use super::{BLOCKS, TIMES};
+use crate::block::layout::right_rows;
+use crate::block::matmul::{Factor, ROWS, load_four, mma_two, multiply, zeros};
+use crate::block::pair::Values;
+use crate::build::{Builder, zero};
+use crate::tile::{Expr, Memory, Operand};
+use oplus_dsl::Ty;
+
+/// The thread's numbers at two neighbouring blocks of columns.
+pub(super) type Sixteen = [[Operand; 4]; 2];
+
+impl Gradients<'_> {
+    /// Adds the products of a part of the width, and stores what it has of outputs over the width.
+    pub(super) fn part(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        place: &Place,
+        (part, mut sums): (Operand, Sums),
+    ) -> Sums {
+        let tiles = &self.tiles;
+        if self.schedule.wide {
+            let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
+            for pair in 0..self.pairs() {
+                // The assembler reads no factors before it needs them.
+                b.barrier();
+                let found = self.through_states(b, (&wide, &deep), pair);
+                for (sums, found) in sums.deep.iter_mut().zip(found) {
+                    let own = &mut sums[2 * pair as usize..][..2];
+                    own.iter_mut().flatten().zip(found.iter().flatten()).for_each(|(x, y)| *x = b.add(*x, *y));
+                }
+            }
+            let [given, moved] = [&tiles.cotangents, &tiles.products].map(|tile| wide.left(tile));
+            multiply(b, &mut sums.given, given, wide.right(&tiles.errors));
+            multiply(b, &mut sums.moved, moved, wide.right(&tiles.errors));
+        }
+        sums.energy = self.add_energy(b, sums.energy);
+        self.store_wide(b, values, place, part);
+        sums
+    }
+
+    /// How many 16 places of the depth a half has.
+    pub(super) fn pairs(&self) -> u32 {
+        self.schedule.depth / 2 / ROWS
+    }
+
+    /// c·S, p·S and e·D at 16 places of the depth of the warp's half.
+    pub(super) fn through_states(&self, b: &mut Builder, (wide, deep): (&Views, &Views), pair: u32) -> [Sixteen; 3] {
+        let tiles = &self.tiles;
+        let [given, moved, errors] = [&tiles.cotangents, &tiles.products, &tiles.errors].map(|tile| wide.left(tile));
+        let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(tile));
+        let mut found = [[zeros(); 2]; 3];
+        for sixteen in 0..BLOCKS {
+            let [states, duals] = [states, duals].map(|right| right.four(b, sixteen * ROWS, pair, true));
+            for ((found, left), right) in found.iter_mut().zip([given, moved, errors]).zip([states, states, duals]) {
+                let left = left.four(b, 0, sixteen, false);
+                mma_two(b, tiles.keys.elem, found, left, right);
+            }
+        }
+        found
+    }
+
+    /// Adds the thread's share of ⟨S, D⟩: both tiles have the same layout.
+    fn add_energy(&self, b: &mut Builder, mut sum: Operand) -> Operand {
+        if !self.needs_energy() {
+            return sum;
+        }
+        let tile = &self.tiles.states;
+        let piece = tile.piece();
+        let own = b.mul(self.thread, Operand::i32(piece as i32));
+        for by in (0..tile.len()).step_by((self.schedule.threads() * piece) as usize) {
+            let at = b.add(own, Operand::i32(by as i32));
+            let [states, duals] = [tile, &self.tiles.duals]
+                .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
+            for (x, y) in states.into_iter().zip(duals) {
+                sum = b.fma(x, y, sum);
+            }
+        }
+        sum
+    }
+
+    /// Two to the power of logarithms for what states before the times and cotangents after them give, at the thread's two times.
+    pub(super) fn decays(&self, b: &mut Builder) -> Option<[[Operand; 2]; 3]> {
+        self.form.states.decays().then(|| {
+            let end = self.end(b);
+            let [from_start, before] = [SUMS, BEFORE].map(|kind| self.of_rows(b, kind));
+            let to_end = from_start.map(|sum| b.sub(end, sum));
+            [from_start, before, to_end].map(|logs| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
+        })
+    }
+
+    /// Adds what pairs of times give to the sums at 16 places of the depth of the warp's half.
+    pub(super) fn add_pairs(
+        &self,
+        b: &mut Builder,
+        (of_pairs, deep): (&Views, &Views),
+        pair: u32,
+        sums: &mut [Sixteen; 3],
+    ) {
+        let tiles = &self.tiles;
+        let [given_keys, given_queries, moved_keys, moved_columns] = &tiles.weights;
+        let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(tile));
+        let [keys, queries, columns] = [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(tile));
+        let (row, half) = right_rows(b, self.lane);
+        let later = given_queries.lanes_at(b, row, half, self.block);
+        for sixteen in 0..BLOCKS {
+            let right = |b: &mut Builder, factor: Factor| factor.four(b, sixteen * ROWS, pair, true);
+            let of_keys = right(b, keys);
+            for (sums, left) in sums.iter_mut().zip([given, moved]) {
+                let left = left.four(b, 0, sixteen, false);
+                mma_two(b, tiles.keys.elem, sums, left, of_keys);
+            }
+            // Rows of weights are later times.
+            let index = b.add(later, Operand::i32((sixteen * ROWS * TIMES) as i32));
+            for (weights, factor) in [(given_queries, queries), (moved_columns, columns)] {
+                let left = load_four(b, weights, index, true);
+                let right = right(b, factor);
+                mma_two(b, tiles.keys.elem, &mut sums[2], left, right);
+            }
+        }
+    }
+}

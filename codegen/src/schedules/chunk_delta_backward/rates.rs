@@ -1,0 +1,143 @@
+//! The numbers of 64 times: running sums of logarithms of decays, and factors of what is read, added and given.
+
+use super::TIMES;
+use super::gradients::{Gradients, Place};
+use crate::block::matmul::COLUMNS;
+use crate::block::pair::{Coordinates, Values};
+use crate::build::Builder;
+use crate::schedules::chunk_delta::NOTHING;
+use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::stage::kind::Factored;
+use crate::target::WARP;
+use crate::tile::{Memory, Operand, Shuffle};
+use oplus_dsl::ir::Unary;
+
+/// Times of a lane.
+pub(super) const EACH: u32 = TIMES / WARP;
+
+/// The kinds of rates: running sums of logarithms, those before each step, −y with the factors of z, y, and g.
+pub(super) const SUMS: usize = 0;
+pub(super) const BEFORE: usize = 1;
+pub(super) const READ: usize = 2;
+pub(super) const ADDED: usize = 3;
+pub(super) const GIVEN: usize = 4;
+/// How many kinds there are.
+pub(super) const KINDS: usize = 5;
+
+impl Gradients<'_> {
+    /// Sets the lane's times as rows.
+    pub(super) fn set_times(&self, b: &mut Builder, values: &mut Values, place: &Place) {
+        let own = b.mul(self.lane, Operand::i32(EACH as i32));
+        let own = b.add(place.first, own);
+        for k in 0..EACH {
+            let at = b.add(own, Operand::i32(k as i32));
+            values.set_row(k, self.index_along(b, at, self.form.states.time));
+        }
+    }
+
+    /// Computes the rates of all times and writes them, by the first warp.
+    pub(super) fn store_rates(&self, b: &mut Builder, values: &Values, place: &Place) {
+        let is_first = b.eq(self.warp, Operand::i32(0));
+        b.if_(is_first, |b| {
+            let mut values = values.clone();
+            self.set_times(b, &mut values, place);
+            let mut rates: [Vec<Operand>; KINDS] = Default::default();
+            let mut resets = vec![];
+            for k in 0..EACH {
+                let here = Coordinates { row: Some(k), ..Coordinates::default() };
+                let exists = values.row(k).exists;
+                let rule = &self.form.states;
+                let log = logarithm_at(b, &mut values, rule.decay, here);
+                let reset = rule.reset.map(|reset| {
+                    let reset = values.value(b, reset, here);
+                    b.and(exists, reset)
+                });
+                let log = reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log));
+                let sum = rates[SUMS].last().map_or(log, |sum| b.add(*sum, log));
+                rates[SUMS].push(sum);
+                resets.push(reset);
+                let [column, row] = [&rule.column, &rule.row].map(|of| number(b, &mut values, of, here));
+                let read = b.mul(column, row);
+                let added = number(b, &mut values, &rule.value, here);
+                let given = number(b, &mut values, &self.form.cotangents.value, here);
+                for (kind, number) in [(READ, read), (ADDED, added), (GIVEN, given)] {
+                    rates[kind].push(b.select(exists, number, f32(0.0)));
+                }
+            }
+            let earlier = self.sum_before(b, rates[SUMS][EACH as usize - 1]);
+            for (k, reset) in resets.into_iter().enumerate() {
+                let before = if k == 0 { earlier } else { b.add(earlier, rates[SUMS][k - 1]) };
+                rates[BEFORE].push(reset.map_or(before, |reset| {
+                    let forgotten = b.add(before, f32(NOTHING));
+                    b.select(reset, forgotten, before)
+                }));
+            }
+            rates[SUMS].iter_mut().for_each(|sum| *sum = b.add(earlier, *sum));
+            let at = b.mul(self.lane, Operand::i32(EACH as i32));
+            for (array, own) in self.rates.iter().zip(&rates) {
+                b.store(Memory::Shared(*array), at, own, None);
+            }
+        });
+    }
+
+    /// The sum of the lanes before.
+    fn sum_before(&self, b: &mut Builder, own: Operand) -> Operand {
+        let mut sum = own;
+        for by in [1, 2, 4, 8, 16] {
+            let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
+            let inside = b.ge(self.lane, Operand::i32(by));
+            let both = b.add(sum, other);
+            sum = b.select(inside, both, sum);
+        }
+        let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
+        let is_first = b.eq(self.lane, Operand::i32(0));
+        b.select(is_first, f32(0.0), before)
+    }
+
+    /// The rates of a kind at the thread's two rows.
+    pub(super) fn of_rows(&self, b: &mut Builder, kind: usize) -> [Operand; 2] {
+        let row = self.first_row(b);
+        [0, COLUMNS].map(|by| {
+            let row = b.add(row, Operand::i32(by as i32));
+            b.load1(Memory::Shared(self.rates[kind]), row)
+        })
+    }
+
+    /// The rates of a kind at the thread's two columns of a block of its half.
+    pub(super) fn of_columns(&self, b: &mut Builder, kind: usize, block: u32) -> [Operand; 2] {
+        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let at = b.add(half, column);
+        let at = b.add(at, Operand::i32((block * COLUMNS) as i32));
+        let two = b.load(Memory::Shared(self.rates[kind]), at, 2, None, f32(0.0));
+        [two[0], two[1]]
+    }
+
+    /// The rates of a kind at the lane's times.
+    pub(super) fn of_times(&self, b: &mut Builder, kind: usize) -> [Operand; 2] {
+        let at = b.mul(self.lane, Operand::i32(EACH as i32));
+        let two = b.load(Memory::Shared(self.rates[kind]), at, EACH, None, f32(0.0));
+        [two[0], two[1]]
+    }
+
+    /// The sum of all logarithms.
+    pub(super) fn end(&self, b: &mut Builder) -> Operand {
+        b.load1(Memory::Shared(self.rates[SUMS]), Operand::i32(TIMES as i32 - 1))
+    }
+}
+
+/// The numbers that a parameter is multiplied by.
+pub(super) fn number(b: &mut Builder, values: &mut Values, of: &Factored, here: Coordinates) -> Operand {
+    scaled(b, values, f32(1.0), of, here)
+}
+
+/// A number times those that a parameter is multiplied by.
+pub(super) fn scaled(
+    b: &mut Builder,
+    values: &mut Values,
+    start: Operand,
+    of: &Factored,
+    here: Coordinates,
+) -> Operand {
+    let number = values.product(b, Some(start), &of.factors, here).unwrap_or(start);
+    if of.negative { b.unary(Unary::Neg, number) } else { number }
+}

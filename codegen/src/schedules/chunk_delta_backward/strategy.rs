@@ -1,0 +1,122 @@
+//! The schedule of gradients of delta rules in chunks, as the rest of the compiler knows it.
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, AxisSet};
+
+use super::{ChunkDeltaBackward, DeltaSweep, STAGES, TIMES, candidates, cost, scratch, sweeps};
+use crate::schedules::chunk_delta::fit;
+use crate::schedules::chunkwise::fits::counted;
+use crate::schedules::cost::{Cost, Memory};
+use crate::schedules::error::LowerError;
+use crate::schedules::misfit::Misfit;
+use crate::schedules::picture::{Carry, Picture};
+use crate::schedules::pieces::Piece;
+use crate::schedules::problem::Problem;
+use crate::schedules::strategy::{Access, Strategy};
+use crate::stage::{Kind, Refusal, Stage};
+use crate::target::Isa;
+use crate::tile::Kernel;
+
+impl Strategy for ChunkDeltaBackward {
+    fn takes(kind: &Kind) -> Result<(), Refusal> {
+        kind.delta_back().map(|_| ())
+    }
+
+    fn candidates(stage: &Stage, _isa: Isa, access: Access) -> Vec<ChunkDeltaBackward> {
+        // Among them are those that copy single elements.
+        if access == Access::Vectors { vec![] } else { candidates::of(stage) }
+    }
+
+    fn kernels(&self, _stage: &Stage, _isa: Isa) -> Vec<ChunkDeltaBackward> {
+        sweeps(self)
+    }
+
+    fn name(&self) -> &'static str {
+        ChunkDeltaBackward::NAME
+    }
+
+    fn vector(&self) -> u32 {
+        self.vector
+    }
+
+    fn isa(&self, _isa: Isa) -> Isa {
+        Isa::Sm80
+    }
+
+    fn vector_axes(&self, stage: &Stage) -> AxisSet {
+        let form = stage.kind().delta_back().map(|form| &form.states);
+        form.map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
+    }
+
+    fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {
+        ["saved_states", "saved_cotangents", "saved_errors", "saved_products"].map(|name| (name, Elem::Bf16)).to_vec()
+    }
+
+    fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
+        super::lower(stage, self, symbol)
+    }
+
+    fn shared_bytes(&self, stage: &Stage, _isa: Isa) -> u32 {
+        super::shared_bytes(stage, self)
+    }
+
+    fn threads(&self) -> u32 {
+        ChunkDeltaBackward::threads(self)
+    }
+
+    fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
+        let form = problem.stage.kind().delta_back()?;
+        let ChunkDeltaBackward { depth, padded, wide, vector, .. } = *self;
+        fit(problem, &form.states, depth, (padded, wide), vector)?;
+        problem.is_without_empty_axes()?;
+        if scratch(form, self, |axis| problem.size(axis)).is_none() {
+            return Err(Misfit::TooManyStates);
+        }
+        let blocks = ChunkDeltaBackward { sweep: DeltaSweep::Gradients, ..*self }.blocks(problem);
+        Misfit::count(blocks, "tiles")?;
+        counted(problem.size(form.states.time), TIMES * STAGES)
+    }
+
+    fn blocks(&self, problem: &Problem<'_>) -> u64 {
+        let Ok(form) = problem.stage.kind().delta_back() else { return 0 };
+        let points = problem.bound.count(form.states.outer.iter());
+        let along = match self.sweep {
+            DeltaSweep::Gradients => form.states.time,
+            _ => form.states.width,
+        };
+        points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(TIMES)))
+    }
+
+    fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
+        let form = problem.stage.kind().delta_back().ok()?;
+        scratch(form, self, |axis| problem.size(axis)).map(|lens| lens.to_vec())
+    }
+
+    fn lane_axis(&self, stage: &Stage) -> Option<Axis> {
+        stage.state_axis()
+    }
+
+    fn cost(&self, problem: &Problem<'_>, memory: &Memory) -> Cost {
+        cost::estimate(self, problem, memory)
+    }
+
+    fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
+        let words = match self.sweep {
+            DeltaSweep::States => {
+                "a block per 64 places of the width of a recurrence; the state before every 64 times saved, and what each step moves it by"
+            }
+            DeltaSweep::Cotangents => {
+                "a block per 64 places of the width of a recurrence, backwards; the state's cotangent after every 64 times saved, and its products with keys"
+            }
+            DeltaSweep::Gradients => "a block per 64 times of a recurrence",
+        };
+        words.to_owned()
+    }
+
+    fn picture(&self, stage: &Stage) -> Picture {
+        let form = stage.kind().delta_back().map(|form| &form.states);
+        let within = form.map_or(vec![], |form| vec![form.width, form.depth]);
+        let carry = if self.sweep == DeltaSweep::Gradients { Carry::None } else { Carry::Kept };
+        Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry }
+    }
+}

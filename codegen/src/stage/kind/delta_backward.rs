@@ -1,0 +1,416 @@
+//! Gradients of the delta rules: a recurrence and that of the cotangents of its states, with the sums of both.
+
+use std::collections::BTreeSet;
+
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Term, Value};
+use oplus_dsl::walk::{all, follow};
+
+use super::delta::{DeltaReadout, DeltaRule, Factored, Find};
+use super::product::is;
+use crate::stage::{Recurrence, Refusal, Stage};
+
+/// A stage as the gradient of a delta rule: states S, which each step moves by what it reads of them, and their cotangents Λ,
+///
+/// ```text
+/// S[t] = w[t]·S[t−1] + y[t]·e[t]⊗k[t],  e[t] = x[t] − S[t−1]·z[t]        the rule
+/// Λ[t] = w[t+1]·Λ[t+1] − y[t+1]·p[t+1]⊗z[t+1] + g[t]·c[t]⊗q[t],  p[t] = Λ[t]·k[t]
+/// ```
+///
+/// and the [sums](DeltaSum) of both of which its outputs are maps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaRuleBackward {
+    /// The rule, without reads of its states.
+    pub states: DeltaRule,
+    /// The rule whose key has no number, for e: what a step reads of the state is no more scaled than what it is taken from.
+    pub errors: DeltaRule,
+    /// The recurrence of the cotangents in the same form: its value is c, and its readout names the query q. Decay, column and row are those
+    /// of the rule, of the step after.
+    pub cotangents: DeltaRule,
+    /// The query.
+    pub query: Factored,
+    /// The nodes that are sums, each with the factors that it has beside the sum.
+    pub sums: Vec<(Value, DeltaSum, Factored)>,
+    /// The sums over the depth of maps of vectors along it: the node, and what is summed.
+    pub totals: Vec<(Value, Value)>,
+    /// The gradient that each output of the stage is.
+    pub outputs: Vec<DeltaCotangent>,
+}
+
+/// The sums of a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeltaSum {
+    /// Σ over the width of c\[t\]·S\[t\].
+    Queries,
+    /// Σ over the width of p\[t\]·S\[t−1\].
+    Columns,
+    /// Σ over the width of e\[t\]·Λ\[t\].
+    Keys,
+    /// p, the sum over the depth of k\[t\]·Λ\[t\].
+    Rows,
+    /// Σ over both of S\[t−1\]·Λ\[t\].
+    Energy,
+    /// The cotangent of the state before the first step.
+    Initial,
+}
+
+/// The gradients that an output can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeltaCotangent {
+    /// A map of sums over the width, over time and depth.
+    OverDepth,
+    /// A map of p, over time and width.
+    OverWidth,
+    /// A map of totals and of the energy, over time.
+    OverTime,
+    /// The cotangent of the state before the first step.
+    Initial,
+}
+
+impl DeltaRuleBackward {
+    /// The form of a stage with recurrences in opposite directions, or what it lacks.
+    pub(super) fn of(stage: &Stage) -> Result<DeltaRuleBackward, Refusal> {
+        let program = &stage.program;
+        let [forward, back] = stage.opposite_recurrences().ok_or(Refusal::OneDirection)?;
+        let any = forward.inclusive.or(forward.exclusive).ok_or(Refusal::NoReadout)?;
+        let axes = program.node(any).axes.without(forward.scan.axis).without(forward.scan.along);
+        let states = DeltaRule::steps(program, forward, axes)?;
+        states.check_decay(program)?;
+        if states.row.factors != states.value.factors || states.row.negative == states.value.negative {
+            return Err(Refusal::NotMoved);
+        }
+        let (cotangents, query) = cotangents(program, &states, forward, back)?;
+        let elem = program.params[states.row.param as usize].elem;
+        let params = [states.column.param, states.value.param, cotangents.value.param, query.param];
+        if params.iter().any(|param| program.params[*param as usize].elem != elem) {
+            return Err(Refusal::Type);
+        }
+        let (sums, totals, outputs) = (vec![], vec![], vec![]);
+        let row = Factored { factors: vec![], negative: false, ..states.row.clone() };
+        let errors = DeltaRule { row, ..states.clone() };
+        let mut form = DeltaRuleBackward { states, errors, cotangents, query, sums, totals, outputs };
+        Sums { program, form: &mut form, forward, back }.find()?;
+        form.outputs = program.outputs.iter().map(|output| form.kind(program, output)).collect::<Result<_, _>>()?;
+        Ok(form)
+    }
+
+    /// Whether an output needs a sum.
+    pub fn needs(&self, sum: DeltaSum) -> bool {
+        self.sums.iter().any(|(_, own, _)| *own == sum)
+    }
+
+    /// What an output is.
+    fn kind(&self, program: &Program, output: &oplus_dsl::ir::Output) -> Result<DeltaCotangent, Refusal> {
+        let axes: AxisSet = output.axes.iter().copied().collect();
+        let DeltaRule { time, depth, width, outer, .. } = self.states;
+        let refusal = || Refusal::Output { output: output.name.clone() };
+        let own = |sums: &[DeltaSum]| self.is_map(program, output.value, sums);
+        if !axes.contains(time) {
+            let is_initial =
+                |(value, sum, _): &(Value, DeltaSum, Factored)| (*value, *sum) == (output.value, DeltaSum::Initial);
+            return if self.sums.iter().any(is_initial) { Ok(DeltaCotangent::Initial) } else { Err(refusal()) };
+        }
+        let over = axes.without(time).minus(outer);
+        let (kind, is_own) = match () {
+            () if over == AxisSet::of(depth) => (DeltaCotangent::OverDepth, own(OVER_DEPTH)),
+            () if over == AxisSet::of(width) => (DeltaCotangent::OverWidth, own(&[DeltaSum::Rows])),
+            () if over == AxisSet::EMPTY => (DeltaCotangent::OverTime, own(&[DeltaSum::Energy])),
+            () => return Err(refusal()),
+        };
+        if is_own && axes.contains_all(outer) { Ok(kind) } else { Err(refusal()) }
+    }
+
+    /// Whether a value is a map of these sums, of totals where it lacks the depth, and of point values.
+    fn is_map(&self, program: &Program, value: Value, sums: &[DeltaSum]) -> bool {
+        let is_deep = program.node(value).axes.contains(self.states.depth);
+        all(program, value, |v| {
+            if let Some((_, sum, _)) = self.sums.iter().find(|(own, ..)| *own == v) {
+                return Some(sums.contains(sum));
+            }
+            if self.totals.iter().any(|(own, _)| *own == v) {
+                return Some(!is_deep && !sums.contains(&DeltaSum::Rows));
+            }
+            is_point(program, v)
+        })
+    }
+}
+
+/// The sums that are vectors along the depth.
+const OVER_DEPTH: &[DeltaSum] = &[DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys];
+
+/// Whether a value is a point value; `None` if all its operands are to be.
+fn is_point(program: &Program, value: Value) -> Option<bool> {
+    match &program.node(value).op {
+        Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Some(true),
+        op if op.is_map() => None,
+        _ => Some(false),
+    }
+}
+
+/// A value before it was displaced by one step, where `fill` is this number at the end.
+fn before_shift(program: &Program, value: Value, time: Axis, number: f64) -> Option<Value> {
+    let value = narrow(program, value);
+    match program.node(value).op {
+        Op::Shift { axis, by: -1, value, fill } if axis == time => {
+            let is_false = matches!(program.node(fill).op, Op::Const(Literal::Bool(false)));
+            (is(program, fill, number) || is_false).then_some(value)
+        }
+        _ => is(program, value, number).then_some(value),
+    }
+}
+
+/// A value before it was broadcast.
+fn narrow(program: &Program, value: Value) -> Value {
+    follow(value, |v| if let Op::Broadcast(x) = program.node(v).op { Some(x) } else { None })
+}
+
+/// The recurrence of the cotangents of the states of a rule.
+fn cotangents(
+    program: &Program,
+    states: &DeltaRule,
+    forward: Recurrence<'_>,
+    back: Recurrence<'_>,
+) -> Result<(DeltaRule, Factored), Refusal> {
+    let (time, own, scan) = (states.time, forward.scan, back.scan);
+    let ([Term::Pair { column, row }], [Term::Pair { column: read, row: key }]) = (&scan.terms[..], &own.terms[..])
+    else {
+        return Err(Refusal::Terms);
+    };
+    let same = |value: Value, of: Value, fill: f64| {
+        let found = before_shift(program, value, time, fill);
+        found.is_some_and(|found| narrow(program, found) == narrow(program, of))
+    };
+    let resets = match (scan.reset, own.reset) {
+        (None, None) => true,
+        (Some(back), Some(own)) => same(back, own, f64::NAN),
+        _ => false,
+    };
+    let is_transposed = same(scan.decay, own.decay, 1.0) && same(*column, *key, 0.0) && same(*row, *read, 0.0);
+    if !is_transposed || !resets || back.exclusive.is_some() {
+        return Err(Refusal::NotTransposed);
+    }
+    let find = states.find(program);
+    let not_outer = || Refusal::NotOuter {
+        depth: program.axis_name(states.depth).to_owned(),
+        width: program.axis_name(states.width).to_owned(),
+    };
+    let mut added = find.factors(scan.input);
+    let query = find.take(&mut added, states.depth).ok_or_else(not_outer)?;
+    let value = find.take(&mut added, states.width).ok_or_else(not_outer)?;
+    let value = find.factored(value, added)?;
+    let query = Factored { param: query, factors: vec![], negative: false };
+    let has_time = program.params[query.param as usize].axes.contains(&time);
+    if !has_time || value.factors.iter().any(|v| program.node(*v).axes.contains(states.width)) {
+        return Err(Refusal::TwoKeys);
+    }
+    // The sum of the readout is none of the stage's: the form only says which tiles there are.
+    let readout = Some(DeltaReadout { value: scan.input, query: query.clone() });
+    Ok((DeltaRule { value, init: scan.init, readout, ..states.clone() }, query))
+}
+
+/// The sums of a stage, as they are found.
+struct Sums<'s> {
+    program: &'s Program,
+    form: &'s mut DeltaRuleBackward,
+    forward: Recurrence<'s>,
+    back: Recurrence<'s>,
+}
+
+/// The states in a product.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    After,
+    Before,
+    Cotangent,
+}
+
+impl Sums<'_> {
+    /// Finds the sums of the stage.
+    fn find(&mut self) -> Result<(), Refusal> {
+        let program = self.program;
+        // What each step reads of the state, and its sums with cotangents and those of values: parts of differences.
+        let (mut reads, mut parts) = (BTreeSet::new(), vec![]);
+        // The sums over one axis of the energy.
+        let mut halves: Vec<(Value, Axis)> = vec![];
+        for (value, node) in (0..).map(Value).zip(&program.nodes) {
+            if let Op::Binary(Binary::Sub, x, y) = node.op
+                && let [Some(x), Some(y)] = [x, y].map(|v| parts.iter().find(|(own, _)| *own == narrow(program, v)))
+                && (x.1, y.1) == (Part::Values, Part::Reads)
+            {
+                self.add(value, DeltaSum::Keys, (vec![], false));
+            }
+            if let Some(initial) = self.initial(value) {
+                self.form.sums.push(initial);
+            }
+            let Op::Field(tuple, 0) = node.op else { continue };
+            let Op::Reduce { axis, elements, .. } = &program.node(tuple).op else { continue };
+            let (axis, element) = (*axis, elements[0]);
+            if !program.node(element).axes.contains(self.form.states.time) {
+                // A part of the cotangent of the state before the first step.
+                continue;
+            }
+            if let Some((_, other)) = halves.iter().find(|(own, _)| *own == narrow(program, element))
+                && *other != axis
+            {
+                self.add(value, DeltaSum::Energy, (vec![], false));
+                continue;
+            }
+            if !program.node(element).axes.contains(self.form.states.width) && axis == self.form.states.depth {
+                self.total(value, element)?;
+                continue;
+            }
+            let find = self.form.states.find(program);
+            let found = self.product(&find, element, axis, &reads);
+            match found.ok_or_else(|| self.not_query(axis))? {
+                Found::Sum(sum, factors) => self.add(value, sum, factors),
+                Found::Read => _ = reads.insert(value),
+                Found::Part(part) => parts.push((value, part)),
+                Found::Energy => halves.push((value, axis)),
+            }
+        }
+        Ok(())
+    }
+
+    fn not_query(&self, axis: Axis) -> Refusal {
+        Refusal::NotQuery { axis: self.program.axis_name(axis).to_owned() }
+    }
+
+    fn add(&mut self, value: Value, sum: DeltaSum, (factors, negative): (Vec<Value>, bool)) {
+        self.form.sums.push((value, sum, Factored { param: 0, factors, negative }));
+    }
+
+    /// The states that a factor is, if it is some.
+    fn states(&self, value: Value) -> Option<Of> {
+        let value = narrow(self.program, value);
+        if Some(value) == self.back.inclusive {
+            return Some(Of::Cotangent);
+        }
+        if Some(value) == self.forward.inclusive {
+            return Some(Of::After);
+        }
+        let before = self.forward.exclusive?;
+        let is_before = match (&self.program.node(value).op, self.form.states.reset) {
+            (Op::Select(condition, zero, own), Some(reset)) => {
+                let [condition, reset, own] = [*condition, reset, *own].map(|v| narrow(self.program, v));
+                condition == reset && is(self.program, *zero, 0.0) && own == before
+            }
+            (_, None) => value == before,
+            _ => false,
+        };
+        is_before.then_some(Of::Before)
+    }
+
+    /// What the sum of a product over an axis is.
+    fn product(&self, find: &Find<'_>, element: Value, axis: Axis, reads: &BTreeSet<Value>) -> Option<Found> {
+        let form = &*self.form;
+        let DeltaRule { depth, width, .. } = form.states;
+        let mut factors = find.factors(element);
+        let mut states: Vec<Of> = vec![];
+        factors.values.retain(|v| {
+            self.states(*v).is_none_or(|of| {
+                states.push(of);
+                false
+            })
+        });
+        states.sort_by_key(|of| *of == Of::Cotangent);
+        if states == [Of::Before, Of::Cotangent] {
+            return (factors.values.is_empty() && !factors.negative).then_some(Found::Energy);
+        }
+        let [of] = states[..] else { return None };
+        let lacks = |all: &[Value]| {
+            all.iter().all(|v| [depth, width].iter().all(|axis| !self.program.node(*v).axes.contains(*axis)))
+        };
+        if axis == depth {
+            let param = find.take(&mut factors, depth)?;
+            let is_alone = factors.values.iter().all(|v| !self.program.node(*v).axes.contains(depth));
+            let sorted = |all: &[Value]| {
+                let mut all = all.to_vec();
+                all.sort();
+                all
+            };
+            let column = &form.states.column;
+            let is_column = param == column.param && factors.negative == column.negative;
+            return match of {
+                Of::Before if is_column && sorted(&factors.values) == sorted(&column.factors) => Some(Found::Read),
+                Of::Cotangent if is_alone && param == form.states.row.param && lacks(&factors.values) => {
+                    Some(Found::Sum(DeltaSum::Rows, (factors.values, factors.negative)))
+                }
+                _ => None,
+            };
+        }
+        // Over the width.
+        let place = factors.values.iter().position(|v| self.program.node(*v).axes.contains(width))?;
+        let along = narrow(self.program, factors.values.remove(place));
+        let none = factors.values.is_empty() && !factors.negative;
+        let is_lacking = lacks(&factors.values);
+        let is_param = |param: u32| self.program.node(along).op == Op::Param(param);
+        let rows = form.sums.iter().find(|(value, sum, _)| (*value, *sum) == (along, DeltaSum::Rows));
+        match of {
+            Of::After if is_lacking && is_param(form.cotangents.value.param) => {
+                Some(Found::Sum(DeltaSum::Queries, (factors.values, factors.negative)))
+            }
+            Of::Before if is_lacking => {
+                let (_, _, own) = rows?;
+                factors.values.extend(&own.factors);
+                Some(Found::Sum(DeltaSum::Columns, (factors.values, factors.negative != own.negative)))
+            }
+            Of::Cotangent if none && is_param(form.states.value.param) => Some(Found::Part(Part::Values)),
+            Of::Cotangent if none && reads.contains(&along) => Some(Found::Part(Part::Reads)),
+            _ => None,
+        }
+    }
+
+    /// A sum over the depth of a map of vectors along it.
+    fn total(&mut self, value: Value, element: Value) -> Result<(), Refusal> {
+        if !self.form.is_map(self.program, element, OVER_DEPTH) {
+            return Err(self.not_query(self.form.states.depth));
+        }
+        self.form.totals.push((value, element));
+        Ok(())
+    }
+
+    /// Whether a value is the cotangent of the state before the first step: Λ\[0\] times the matrix of the first step.
+    fn initial(&self, value: Value) -> Option<(Value, DeltaSum, Factored)> {
+        let program = self.program;
+        let Op::Binary(Binary::Add, x, y) = program.node(value).op else { return None };
+        let own = self.forward.scan;
+        let [Term::Pair { column, row }] = own.terms[..] else { return None };
+        let first = |v: Value, of: Value| matches!(program.node(narrow(program, v)).op, Op::First { value, .. } if narrow(program, value) == narrow(program, of));
+        let dual = self.back.inclusive?;
+        let product = |v: Value| match program.node(narrow(program, v)).op {
+            Op::Binary(Binary::Mul, x, y) => Some([x, y]),
+            _ => None,
+        };
+        let either = |[x, y]: [Value; 2], is: &dyn Fn(Value, Value) -> bool| is(x, y) || is(y, x);
+        let is_decayed = |v: Value| {
+            (is(program, own.decay, 1.0) && first(v, dual))
+                || product(v).is_some_and(|two| either(two, &|x, y| first(x, dual) && first(y, own.decay)))
+        };
+        let is_read = |v: Value| {
+            let Op::Field(tuple, 0) = program.node(narrow(program, v)).op else { return false };
+            let Op::Reduce { axis, elements, .. } = &program.node(tuple).op else { return false };
+            *axis == own.along
+                && product(elements[0]).is_some_and(|two| either(two, &|x, y| first(x, dual) && first(y, row)))
+        };
+        let is_moved = |v: Value| product(v).is_some_and(|two| either(two, &|x, y| is_read(x) && first(y, column)));
+        let is_initial = own.reset.is_none() && either([x, y], &|x, y| is_decayed(x) && is_moved(y));
+        is_initial.then(|| (value, DeltaSum::Initial, Factored { param: 0, factors: vec![], negative: false }))
+    }
+}
+
+/// What a sum of a product is.
+enum Found {
+    Sum(DeltaSum, (Vec<Value>, bool)),
+    /// S\[t−1\]·z\[t\].
+    Read,
+    /// A part of a difference that is a sum.
+    Part(Part),
+    /// The energy's sum over one of its axes.
+    Energy,
+}
+
+/// The parts of Σ over the width of e·Λ = x·Λ − (S·z)·Λ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Values,
+    Reads,
+}

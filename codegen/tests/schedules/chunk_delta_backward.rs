@@ -1,0 +1,146 @@
+//! Gradients of delta rules in chunks: fla's rule of errors against the interpreter.
+
+use oplus_codegen::plan::{Call, Planner};
+use oplus_codegen::schedules::{Access, Schedule};
+use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::{CutKind, cuts};
+use oplus_codegen::target::Target;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+
+use crate::chunk_delta::{compare, model, sizes, written};
+use crate::device::{Placement, call};
+
+fn is_chunked(schedule: &Schedule) -> bool {
+    matches!(schedule, Schedule::ChunkDeltaBackward(_))
+}
+
+fn gradient(program: &Program) -> Program {
+    adjoint(program).expect("differentiable")
+}
+
+fn check(program: &Program, lengths: [usize; 5], how: (Placement, Order)) {
+    compare(program, lengths, how, is_chunked);
+}
+
+#[test]
+fn gradients_in_chunks_are_those_of_the_rule() {
+    for name in ["delta_rule", "gated_delta_rule"] {
+        let program = &gradient(&model(name));
+        check(program, [1, 1, 64, 64, 64], (Placement::Contiguous, Order::Ascending));
+        check(program, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
+        check(program, [2, 1, 65, 128, 64], (Placement::Contiguous, Order::Descending));
+        check(program, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
+        check(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(4)));
+        check(program, [1, 1, 63, 33, 17], (Placement::Misaligned, Order::Random(5)));
+    }
+}
+
+#[test]
+fn gradients_in_chunks_of_any_number_of_times() {
+    let program = &gradient(&model("gated_delta_rule"));
+    for (k, times) in [1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 131].into_iter().enumerate() {
+        check(program, [2, 4, times, 32, 64], (Placement::Contiguous, Order::Random(k as u64)));
+    }
+}
+
+/// Rules as users write them: packed sequences, and a scale with decays that are computed.
+const WRITTEN: [&str; 3] = [
+    "fn packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: [B, H, T], cu: i32[S]) -> (o: [B, H, T, V]) {
+        o = sum(K, q * scan(T, segmented(DeltaRule)(beta, k, v), offsets = cu));
+    }",
+    "fn gated_packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: [B, H, T], beta: [B, H, T], cu: i32[S]) -> (o: [B, H, T, V]) {
+        o = sum(K, q * scan(T, segmented(GatedDeltaRule)(g, beta, k, v), offsets = cu));
+    }",
+    "fn scaled(q: [B, T, H, K], k: [B, T, H, K], v: [B, T, H, V], beta: [B, T, H], a: f32[H]) -> (o: [B, T, H, V]) {
+        let s = scan(T, GatedDeltaRule(-exp(a) * beta, sigmoid(beta), k, v));
+        o = 0.125 * sum(K, s * q);
+    }",
+];
+
+#[test]
+fn gradients_in_chunks_of_rules_as_users_write_them() {
+    for text in WRITTEN {
+        let program = &gradient(&written(text));
+        check(program, [1, 2, 150, 64, 64], (Placement::Contiguous, Order::Random(1)));
+        check(program, [2, 1, 70, 32, 128], (Placement::Contiguous, Order::Descending));
+        check(program, [1, 1, 33, 20, 20], (Placement::Strided, Order::Random(2)));
+    }
+}
+
+/// The sizes of a call: batches, heads, times, keys and values.
+fn planner_and_call(program: &Program, lengths: [usize; 5]) -> (Planner, Call) {
+    let planner = Planner::new(program, &Target::H200).expect("cuts");
+    (planner, call(program, &sizes(program, lengths), Placement::Contiguous))
+}
+
+#[test]
+fn the_planner_takes_chunks_and_stores_no_states_of_all_times() {
+    for name in ["delta_rule", "gated_delta_rule"] {
+        let program = &gradient(&model(name));
+        for size in [64, 128] {
+            let (planner, call) = planner_and_call(program, [8, 16, 4096, size, size]);
+            let plan = planner.plan(&call).expect("plans");
+            assert!(plan.steps.iter().all(|step| is_chunked(&step.schedule)), "{name} {size}");
+            let stored: u64 =
+                plan.buffers.iter().map(|buffer| buffer.len * buffer.elem.bytes().unwrap_or(8) as u64).sum();
+            let given = (8 * 16 * 4096 * size * 2) as u64;
+            // e, p and two states for every 64 times, in the type of the inputs.
+            assert!(stored <= given * (2 + 2 * size as u64 / 64) + (1 << 20), "{name} {size}: {stored} bytes");
+        }
+    }
+}
+
+/// The reason why a gradient has no stage of both recurrences.
+fn refusal(program: &Program) -> String {
+    let all = cuts(program).expect("cuts").0;
+    let (_, cut) = all.into_iter().find(|(how, _)| *how == CutKind::MatrixBackward).expect("the cut");
+    cut.expect_err("no chunks").to_string()
+}
+
+#[test]
+fn other_gradients_go_state_by_state_and_the_reason_is_told() {
+    for name in ["kda", "rwkv7"] {
+        let found = refusal(&gradient(&model(name)));
+        assert!(found.contains("differs along K"), "{name}: {found}");
+    }
+    let gated = "fn gated(q: [T, K], k: [T, K], v: [T, V], z: [T, V], beta: [T]) -> (o: [T, V]) {
+        o = silu(z) * sum(K, q * scan(T, DeltaRule(beta, k, v)));
+    }";
+    let last =
+        "fn last_only(k: [T, K], v: [T, V], beta: [T]) -> (s: [V, K]) { s = last(T, scan(T, DeltaRule(beta, k, v))); }";
+    for text in [gated, last] {
+        let found = refusal(&gradient(&written(text)));
+        assert!(found.contains("no outer product") || found.contains("no product"), "{found}");
+    }
+    let two = "op Two(z: [K], y: [K], a: [], v: [V]) -> (s: [V, K]) {
+        combine(l, r) (l.s + r.a * r.y * (r.v + sum(K, l.s * r.z)));
+    }
+    fn towards(q: [T, K], z: [T, K], y: [T, K], a: [T], v: [T, V]) -> (o: [T, V]) {
+        o = sum(K, q * scan(T, Two(z, y, a, v)));
+    }";
+    let found = refusal(&gradient(&written(two)));
+    assert!(found.contains("does not move"), "{found}");
+}
+
+#[test]
+fn an_empty_time_and_a_short_depth_go_state_by_state() {
+    let program = &gradient(&model("delta_rule"));
+    for lengths in [[1, 1, 0, 64, 64], [1, 1, 64, 8, 8]] {
+        let (planner, call) = planner_and_call(program, lengths);
+        let plan = planner.plan(&call).expect("plans");
+        assert!(!plan.steps.iter().any(|step| is_chunked(&step.schedule)), "{lengths:?}");
+    }
+}
+
+#[test]
+fn schedules_of_gradients_print_and_parse() {
+    let program = gradient(&model("gated_delta_rule"));
+    let planner = Planner::new(&program, &Target::H200).expect("cuts");
+    let stage = &planner.cut(CutKind::MatrixBackward).expect("a cut").stages[0];
+    let all = Schedule::candidates(stage, Target::H200.isa, Access::Singles);
+    assert!(all.iter().any(is_chunked));
+    for schedule in all.iter().flat_map(|schedule| schedule.kernels(stage, Target::H200.isa)) {
+        assert_eq!(schedule.to_string().parse(), Ok(schedule));
+    }
+}
