@@ -16,9 +16,9 @@ const MOST: i64 = 64;
 /// A value whose last elements a step is given.
 pub(super) struct Delay {
     /// The value.
-    value: Value,
+    pub(super) value: Value,
     /// Each element before the first.
-    fill: Literal,
+    pub(super) fill: Literal,
     /// How many elements are kept.
     pub(super) count: usize,
     /// What the names of its parameters and outputs begin with.
@@ -40,16 +40,6 @@ pub(super) enum Read {
 }
 
 impl Delay {
-    /// The value whose elements it keeps.
-    pub(super) fn value(&self) -> Value {
-        self.value
-    }
-
-    /// The value of the elements before the first.
-    pub(super) fn fill(&self) -> Literal {
-        self.fill
-    }
-
     /// The parameter and the output of the element `k` times before, k = 1, 2, …
     pub(super) fn state(&self, k: usize) -> State {
         State { param: format!("{}_before_{k}", self.name), output: format!("{}_last_{k}", self.name) }

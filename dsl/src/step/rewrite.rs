@@ -73,14 +73,14 @@ impl Rewrite<'_> {
     /// Declares the elements of a delay, from 1 time before on.
     fn elements(&mut self, delay: &Delay) -> Result<Vec<Value>, TypeError> {
         let axes = self.axes(&delay.axes);
-        let element = |k| self.into.param(&delay.state(k).param, &axes, delay.elem, Some(delay.fill()));
+        let element = |k| self.into.param(&delay.state(k).param, &axes, delay.elem, Some(delay.fill));
         (1..=delay.count).map(element).collect()
     }
 
     /// Gives out the elements that the next step is given: the new one, and all but the oldest.
     fn hand_on(&mut self, images: &[Image]) -> Result<(), TypeError> {
         for (delay, before) in self.delays.iter().zip(self.before.clone()) {
-            let (axes, new) = (self.axes(&delay.axes), images[delay.value().0 as usize].value());
+            let (axes, new) = (self.axes(&delay.axes), images[delay.value.0 as usize].value());
             for (k, value) in (1..=delay.count).zip([new].into_iter().chain(before)) {
                 self.into.output(&delay.state(k).output, &axes, delay.elem, value)?;
             }
