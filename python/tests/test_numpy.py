@@ -120,6 +120,23 @@ def test_steps_are_the_whole(rnn):
     assert (state == whole.h_last).all()
 
 
+def test_steps_of_a_convolution_keep_what_its_shifts_read():
+    text = """
+        pub fn smooth(x: [B, T], h0: state[B] = 0) -> (h: [B, T], h_last: state[B]) {
+            h = scan(T, Affine(0.5, x + shift(T, x, 2)), init = h0).b;
+            h_last = last(T, h);
+        }
+    """
+    smooth = oplus.scan(text).smooth
+    x = np.random.default_rng(1).normal(size=(3, 11))
+    with oplus.ordered():
+        whole, state = smooth(x), {}
+        for t in range(11):
+            one = smooth.step(x[:, t], **state)
+            assert (one.h == whole.h[:, t]).all()
+            state = {"h0": one.h_last, "x_before_1": one.x_last_1, "x_before_2": one.x_last_2}
+
+
 def test_the_gradient_is_a_kernel(rnn):
     a, x = np.full((1, 4), 0.5), np.ones((1, 4))
     h = rnn.affine(a, x).h

@@ -32,6 +32,7 @@
 
 use oplus_dsl::Elem;
 
+use crate::dist::Group;
 use crate::{Call, Error, Kernel, Tensor};
 
 /// Calls in the order in which they were made.
@@ -98,6 +99,49 @@ impl<'k> Tape<'k> {
         let tensors: Vec<Option<&Tensor>> = inputs.iter().map(|var| var.map(|var| &self.values[var.0])).collect();
         let (outputs, call) = kernel.call(&tensors)?;
         Ok(self.push(inputs.to_vec(), outputs, Back::Kernel(kernel, Box::new(call))))
+    }
+
+    /// Calls a kernel on this rank's part of the inputs: see [`Kernel::call_sharded`]. All ranks of the group make the same calls, and go
+    /// back together.
+    ///
+    /// # Errors
+    /// The errors of [`Kernel::call_sharded`].
+    pub fn call_sharded(
+        &mut self,
+        kernel: &'k Kernel,
+        group: &Group,
+        axis: &str,
+        inputs: &[Option<Var>],
+    ) -> Result<Vec<Var>, Error> {
+        let tensors: Vec<Option<&Tensor>> = inputs.iter().map(|var| var.map(|var| &self.values[var.0])).collect();
+        let (outputs, call) = kernel.call_sharded(group, axis, &tensors)?;
+        Ok(self.push(inputs.to_vec(), outputs, Back::Kernel(kernel, Box::new(call))))
+    }
+
+    /// A value with its axes in another order, as a view: see [`Tensor::permute`].
+    ///
+    /// # Errors
+    /// The errors of [`Tensor::permute`].
+    pub fn permute(&mut self, x: Var, order: &[usize]) -> Result<Var, Error> {
+        let y = self.value(x).permute(order)?;
+        let mut inverse = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(k, axis)| inverse[*axis] = k);
+        Ok(self.record_view(x, y, move |bar| bar.permute(&inverse)))
+    }
+
+    /// A value's elements, in row-major order, under another shape; a view where the value is contiguous, else a copy.
+    ///
+    /// # Errors
+    /// The errors of [`Tensor::contiguous`] and [`Tensor::reshape`].
+    pub fn reshape(&mut self, x: Var, shape: &[usize]) -> Result<Var, Error> {
+        let before = self.value(x).shape().to_vec();
+        let y = self.value(x).contiguous()?.reshape(shape)?;
+        Ok(self.record_view(x, y, move |bar| bar.contiguous()?.reshape(&before)))
+    }
+
+    /// Records a view of a value; `back` gives the same view of a cotangent the other way round.
+    fn record_view(&mut self, x: Var, y: Tensor, back: impl Fn(&Tensor) -> Result<Tensor, Error> + 'k) -> Var {
+        self.record(&[x], vec![y], move |bars| Ok(vec![bars[0].as_ref().map(&back).transpose()?]))[0]
     }
 
     /// Records something that was computed otherwise. `back` takes the cotangents of the outputs, `None` for zero, and gives

@@ -5,10 +5,12 @@ use crate::ir::{Axis, AxisSet, Binary, MatrixScan, Node, Op, OperatorId, Program
 use crate::typing::TypeError;
 
 use super::StepError;
+use super::delays::{Delay, Read, read};
 
 /// Rewrites a program for calls in which an axis has the size 1; the axis does not appear in the result.
-pub(super) fn one_index(program: &Program, axis: Axis) -> Result<Program, StepError> {
-    let mut rewrite = Rewrite { from: program, axis, into: Builder::new(&format!("{}_step", program.name)) };
+pub(super) fn one_index(program: &Program, axis: Axis, delays: &[Delay]) -> Result<Program, StepError> {
+    let into = Builder::new(&format!("{}_step", program.name));
+    let mut rewrite = Rewrite { from: program, axis, delays, before: vec![], into };
     let mut images: Vec<Image> = vec![];
     let params = rewrite.signature()?;
     for node in &program.nodes {
@@ -19,6 +21,7 @@ pub(super) fn one_index(program: &Program, axis: Axis) -> Result<Program, StepEr
         let (axes, value) = (rewrite.axes(&output.axes), images[output.value.0 as usize].value());
         rewrite.into.output(&output.name, &axes, output.elem, value)?;
     }
+    rewrite.hand_on(&images)?;
     Ok(rewrite.into.finish())
 }
 
@@ -42,6 +45,9 @@ impl Image {
 struct Rewrite<'a> {
     from: &'a Program,
     axis: Axis,
+    delays: &'a [Delay],
+    /// Of each delay the elements 1, 2, … times before.
+    before: Vec<Vec<Value>>,
     into: Builder,
 }
 
@@ -53,8 +59,33 @@ impl Rewrite<'_> {
                 self.into.axis(name)?;
             }
         }
-        let params = &self.from.params;
-        params.iter().map(|p| self.into.param(&p.name, &self.axes(&p.axes), p.elem, p.default)).collect()
+        let mut params = vec![];
+        for param in &self.from.params {
+            params.push(self.into.param(&param.name, &self.axes(&param.axes), param.elem, param.default)?);
+            if let Some(other) = param.or {
+                self.into.or(other);
+            }
+        }
+        self.before = self.delays.iter().map(|delay| self.elements(delay)).collect::<Result<_, _>>()?;
+        Ok(params)
+    }
+
+    /// Declares the elements of a delay, from 1 time before on.
+    fn elements(&mut self, delay: &Delay) -> Result<Vec<Value>, TypeError> {
+        let axes = self.axes(&delay.axes);
+        let element = |k| self.into.param(&delay.state(k).param, &axes, delay.elem, Some(delay.fill));
+        (1..=delay.count).map(element).collect()
+    }
+
+    /// Gives out the elements that the next step is given: the new one, and all but the oldest.
+    fn hand_on(&mut self, images: &[Image]) -> Result<(), TypeError> {
+        for (delay, before) in self.delays.iter().zip(self.before.clone()) {
+            let (axes, new) = (self.axes(&delay.axes), images[delay.value.0 as usize].value());
+            for (k, value) in (1..=delay.count).zip([new].into_iter().chain(before)) {
+                self.into.output(&delay.state(k).output, &axes, delay.elem, value)?;
+            }
+        }
+        Ok(())
     }
 
     /// The axis of the same name.
@@ -89,6 +120,12 @@ impl Rewrite<'_> {
                 Image::Value(value) => *value,
             },
             Op::Last { axis, value, .. } | Op::First { axis, value, .. } if *axis == self.axis => image(value),
+            Op::Shift { axis, by, value, fill } if *axis == self.axis => {
+                match read(self.from, self.delays, (*by, *value, *fill)) {
+                    Read::Now(value) | Read::Given(value) => image(&value),
+                    Read::Before(delay, by) => self.before[delay][by - 1],
+                }
+            }
             op => self.into.append(self.renamed(op).map_operands(|v| image(&v)), node.ty, axes)?,
         };
         // A combination may lack axes that the scan's state has, say of an init that it ignores.
@@ -132,7 +169,6 @@ impl Rewrite<'_> {
             Op::Index(axis) => ("`index`", axis),
             Op::Size(axis) => ("`size`", axis),
             Op::Reduce { axis, .. } => ("a reduction", axis),
-            Op::Shift { axis, .. } => ("`shift`", axis),
             Op::Starts { list, .. } if *list == self.axis => ("a list of offsets", list),
             Op::Starts { axis, .. } => ("a list of offsets", axis),
             Op::Gather { to, .. } if *to == self.axis => ("a list of offsets", to),

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::ir::{Axis, MatrixScan, Op, Operator, Param, Program, Value};
 use crate::uses::fields_read;
 
+use super::delays::{is_given, unbroadcast};
 use super::{State, StepError};
 
 /// The tensors that one step must hand to the next, by the parameters and outputs of the program.
@@ -13,6 +14,12 @@ pub(super) fn states(program: &Program, axis: Axis) -> Result<Vec<State>, StepEr
     for (i, node) in program.nodes.iter().enumerate() {
         if let Op::MatrixScan(scan) = &node.op {
             add(&mut states, matrix_state(program, scan)?)?;
+        }
+        if let Op::Shift { axis: along, by, value, fill } = node.op
+            && along == axis
+            && is_given(program, by, fill)
+        {
+            add(&mut states, shifted_state(program, axis, value, fill)?)?;
         }
         let Op::Scan { operator, init, .. } = &node.op else { continue };
         let (scan, operator) = (Value(i as u32), program.operator(*operator));
@@ -61,6 +68,20 @@ fn matrix_state(program: &Program, scan: &MatrixScan) -> Result<State, StepError
     }
 }
 
+/// The state of a shift by 1 whose first value is a parameter: the last element.
+fn shifted_state(program: &Program, axis: Axis, value: Value, fill: Value) -> Result<State, StepError> {
+    let missing = StepError::NoElementOut { axis: program.axis_name(axis).to_owned() };
+    let Some(param) = param(program, fill) else { return Err(missing) };
+    let is_last = |value_out: Value| match program.node(stripped(program, value_out)).op {
+        Op::Last { axis: along, value: last, .. } => {
+            along == axis && unbroadcast(program, last) == unbroadcast(program, value)
+        }
+        _ => false,
+    };
+    let found = program.outputs.iter().find(|output| output.elem == param.elem && is_last(output.value));
+    found.map(|output| State { param: param.name.clone(), output: output.name.clone() }).ok_or(missing)
+}
+
 /// The fields of a scan's state that later states need: what the fields that are read depend on, left of `combine`.
 fn carried(read: &HashSet<(Value, u32)>, scan: Value, operator: &Operator) -> Vec<usize> {
     let (n, dependencies) = (operator.fields.len(), operator.dependencies());
@@ -74,7 +95,7 @@ fn carried(read: &HashSet<(Value, u32)>, scan: Value, operator: &Operator) -> Ve
 }
 
 /// The value that is converted and broadcast to this one.
-fn stripped(program: &Program, mut value: Value) -> Value {
+pub(super) fn stripped(program: &Program, mut value: Value) -> Value {
     while let Op::Convert(_, from) | Op::Broadcast(from) = program.node(value).op {
         value = from;
     }
@@ -82,7 +103,7 @@ fn stripped(program: &Program, mut value: Value) -> Value {
 }
 
 /// The parameter that a value is.
-fn param(program: &Program, value: Value) -> Option<&Param> {
+pub(super) fn param(program: &Program, value: Value) -> Option<&Param> {
     match program.node(stripped(program, value)).op {
         Op::Param(k) => program.params.get(k as usize),
         _ => None,
@@ -119,6 +140,7 @@ fn is_read_elsewhere(program: &Program, param: &str) -> bool {
         Op::MatrixScan(scan) => MatrixScan { init: scan.input, ..*scan.clone() }.operands().into_iter().any(is_it),
         Op::Scan { elements, .. } => elements.iter().any(|value| is_it(*value)),
         Op::Last { value, .. } | Op::First { value, .. } => is_it(*value),
+        Op::Shift { by, value, fill, .. } if is_given(program, *by, *fill) => is_it(*value),
         Op::Convert(..) | Op::Broadcast(_) => false,
         op => op.operands().into_iter().any(is_it),
     });

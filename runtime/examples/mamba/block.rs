@@ -1,54 +1,37 @@
 //! A Mamba block: norm, projections, short convolution, selective scan with gate, and back onto the residual stream
 //! (Gu and Dao, "Mamba", 2023, figure 3).
 
-use oplus::models::{Mamba, MambaCotangents, MambaOutput, mamba};
-use oplus::{Device, Error, Tensor};
+use oplus::dist::Group;
+use oplus::models::mamba;
+use oplus::tape::{Tape, Var};
+use oplus::{Device, Error, Kernel, Tensor};
 
-use crate::kernels::{
-    DecayRates, DecayRatesCotangents, DecayRatesOutput, Norm, NormCotangents, NormOutput, ShortConv,
-    ShortConvCotangents, ShortConvOutput, decay_rates, norm, short_conv,
-};
+use crate::kernels::{DecayRates, Norm, decay_rates, norm, plus, short_conv};
 use crate::ranks::Ranks;
-use crate::tensors::{Linear, add, channels, linear, rows};
+use crate::tensors::{add, channels, linear, linear_on, rows};
 use crate::weights::Init;
 
-/// The weights of a block, or their gradients.
-pub(crate) struct Block {
-    norm: Tensor,
-    in_x: Tensor,
-    in_z: Tensor,
-    conv: [Tensor; 5],
-    to_rank: Tensor,
-    to_b: Tensor,
-    to_c: Tensor,
-    to_delta: Tensor,
-    delta_bias: Tensor,
-    a_log: Tensor,
-    skip: Tensor,
-    out: Tensor,
+/// The weights of a block, their gradients, or where they are on a tape.
+pub(crate) struct Block<W = Tensor> {
+    norm: W,
+    in_x: W,
+    in_z: W,
+    conv: [W; 5],
+    to_rank: W,
+    to_b: W,
+    to_c: W,
+    to_delta: W,
+    delta_bias: W,
+    a_log: W,
+    skip: W,
+    out: W,
 }
 
 /// What a block remembers between times: the last three inputs of the convolution, and the states.
 #[derive(Clone)]
-pub(crate) struct State {
-    inputs: [Tensor; 3],
-    h: Tensor,
-}
-
-/// A block's calls, for the gradient.
-pub(crate) struct BlockCall {
-    norm: NormOutput,
-    x: Linear,
-    z: Linear,
-    conv: ShortConvOutput,
-    rank: Linear,
-    delta: Linear,
-    b: Linear,
-    c: Linear,
-    a: DecayRatesOutput,
-    scan: MambaOutput,
-    out: Linear,
-    batch: usize,
+pub(crate) struct State<T = Tensor> {
+    inputs: [T; 3],
+    h: T,
 }
 
 impl Block {
@@ -116,58 +99,16 @@ impl Block {
         ]
     }
 
-    /// The stream [B·T, C] after the block, from the state of nothing; of several ranks each has its part of the times.
-    pub(crate) fn forward(
-        &self,
-        stream: &Tensor,
-        batch: usize,
-        ranks: Option<&Ranks>,
-    ) -> Result<(Tensor, BlockCall), Error> {
-        let norm = norm(Norm { x: stream.clone(), w: self.norm.clone() })?;
-        let (x, z) = (linear(&norm.y, &self.in_x)?, linear(&norm.y, &self.in_z)?);
-        let [w0, w1, w2, w3, bias] = self.conv.clone();
-        let (all, inner) = (x.y.shape()[0], x.y.shape()[1]);
-        let x3d = x.y.reshape(&[batch, all / batch, inner])?;
-        let inputs = ShortConv { x: x3d, w0, w1, w2, w3, bias, x1: None, x2: None, x3: None };
-        let conv = match ranks {
-            None => short_conv(inputs)?,
-            Some(ranks) => short_conv::sharded(&ranks.times, "T")(inputs)?,
-        };
-        let u = conv.u.reshape(&[all, inner])?;
-        let rank = linear(&u, &self.to_rank)?;
-        let delta = linear(&rank.y, &self.to_delta)?;
-        let (b, c) = (linear(&u, &self.to_b)?, linear(&u, &self.to_c)?);
-        let a = decay_rates(DecayRates { a_log: self.a_log.clone() })?;
-        let inputs = Mamba {
-            u: channels(&u, batch)?,
-            delta: channels(&delta.y, batch)?,
-            a: a.a.clone(),
-            b: channels(&b.y, batch)?,
-            c: channels(&c.y, batch)?,
-            z: channels(&z.y, batch)?,
-            skip: Some(self.skip.clone()),
-            delta_bias: Some(self.delta_bias.clone()),
-            h0: None,
-        };
-        let scan = match ranks {
-            None => mamba(inputs)?,
-            Some(ranks) => mamba::sharded(&ranks.times, "T")(inputs)?,
-        };
-        let out = linear(&rows(&scan.y)?, &self.out)?;
-        let after = add(stream, &out.y)?;
-        Ok((after, BlockCall { norm, x, z, conv, rank, delta, b, c, a, scan, out, batch }))
-    }
-
     /// The stream [B, C] one time later, from the state that the times before left.
     pub(crate) fn step(&self, stream: &Tensor, state: &State) -> Result<(Tensor, State), Error> {
         let y = norm(Norm { x: stream.clone(), w: self.norm.clone() })?.y;
-        let (x, z) = (linear(&y, &self.in_x)?.y, linear(&y, &self.in_z)?.y);
+        let (x, z) = (linear(&y, &self.in_x)?, linear(&y, &self.in_z)?);
         let ([w0, w1, w2, w3, bias], [x1, x2, x3]) = (self.conv.clone(), state.inputs.clone());
         let inputs = short_conv::Step { x, w0, w1, w2, w3, bias, x1: Some(x1), x2: Some(x2), x3: Some(x3) };
         let conv = short_conv::step(inputs)?;
         let u = conv.u;
-        let delta = linear(&linear(&u, &self.to_rank)?.y, &self.to_delta)?.y;
-        let (b, c) = (linear(&u, &self.to_b)?.y, linear(&u, &self.to_c)?.y);
+        let delta = linear(&linear(&u, &self.to_rank)?, &self.to_delta)?;
+        let (b, c) = (linear(&u, &self.to_b)?, linear(&u, &self.to_c)?);
         let one = |x: &Tensor| x.reshape(&[x.shape()[0], 1, x.shape()[1]]);
         let scan = mamba::step(mamba::Step {
             u: one(&u)?,
@@ -180,49 +121,86 @@ impl Block {
             delta_bias: Some(self.delta_bias.clone()),
             h0: Some(state.h.clone()),
         })?;
-        let y = linear(&scan.y.reshape(u.shape())?, &self.out)?.y;
+        let y = linear(&scan.y.reshape(u.shape())?, &self.out)?;
         Ok((add(stream, &y)?, State { inputs: [conv.x1_last, conv.x2_last, conv.x3_last], h: scan.h_last }))
     }
 }
 
-impl BlockCall {
-    /// The state after the last time.
-    pub(crate) fn state(&self) -> State {
-        let inputs = [&self.conv.x1_last, &self.conv.x2_last, &self.conv.x3_last].map(Tensor::clone);
-        State { inputs, h: self.scan.h_last.clone() }
+impl<W> Block<W> {
+    /// The block of what `of` makes of each weight, in the order of [`Block::tensors`].
+    pub(crate) fn map<V>(&self, of: &mut impl FnMut(&W) -> V) -> Block<V> {
+        Block {
+            norm: of(&self.norm),
+            in_x: of(&self.in_x),
+            in_z: of(&self.in_z),
+            conv: self.conv.each_ref().map(&mut *of),
+            to_rank: of(&self.to_rank),
+            to_b: of(&self.to_b),
+            to_c: of(&self.to_c),
+            to_delta: of(&self.to_delta),
+            delta_bias: of(&self.delta_bias),
+            a_log: of(&self.a_log),
+            skip: of(&self.skip),
+            out: of(&self.out),
+        }
     }
+}
 
-    /// The gradients of the stream before the block and of the weights, from that of the stream after it.
-    pub(crate) fn backward(&self, after_bar: &Tensor) -> Result<(Tensor, Block), Error> {
-        let (y_bar, out) = self.out.backward(after_bar)?;
-        let scan = self.scan.backward(MambaCotangents { y: Some(channels(&y_bar, self.batch)?), h_last: None })?;
-        let a_log = self.a.backward(DecayRatesCotangents { a: Some(scan.a) })?.a_log;
-        let (rank_bar, to_delta) = self.delta.backward(&rows(&scan.delta)?)?;
-        let (from_rank, to_rank) = self.rank.backward(&rank_bar)?;
-        let (from_b, to_b) = self.b.backward(&rows(&scan.b)?)?;
-        let (from_c, to_c) = self.c.backward(&rows(&scan.c)?)?;
-        let u_bar = add(&add(&rows(&scan.u)?, &from_rank)?, &add(&from_b, &from_c)?)?;
-        let u_bar = u_bar.reshape(self.conv.u.shape())?;
-        let conv = self.conv.backward(ShortConvCotangents { u: Some(u_bar), ..Default::default() })?;
-        let (from_x, in_x) = self.x.backward(&conv.x.reshape(self.x.y.shape())?)?;
-        let (from_z, in_z) = self.z.backward(&rows(&scan.z)?)?;
-        let norm = self.norm.backward(NormCotangents { y: Some(add(&from_x, &from_z)?) })?;
-        let given = "the block gives skip and bias to the scan";
-        let gradients = Block {
-            norm: norm.w,
-            in_x,
-            in_z,
-            conv: [conv.w0, conv.w1, conv.w2, conv.w3, conv.bias],
-            to_rank,
-            to_b,
-            to_c,
-            to_delta,
-            delta_bias: scan.delta_bias.expect(given),
-            a_log,
-            skip: scan.skip.expect(given),
-            out,
-        };
-        Ok((add(after_bar, &norm.x)?, gradients))
+impl Block<Var> {
+    /// The stream [B·T, C] after the block, from the state of nothing, and the state after the last time; of several ranks each has
+    /// its part of the times.
+    pub(crate) fn forward(
+        &self,
+        tape: &mut Tape<'static>,
+        stream: Var,
+        (batch, ranks): (usize, Option<&Ranks>),
+    ) -> Result<(Var, State<Var>), Error> {
+        let times = ranks.map(|ranks| &ranks.times);
+        let normed = tape.call(norm::kernel(), &[Some(stream), Some(self.norm)])?[0];
+        let (x, z) = (linear_on(tape, normed, self.in_x)?, linear_on(tape, normed, self.in_z)?);
+        let (all, inner) = (tape.value(x).shape()[0], tape.value(x).shape()[1]);
+        let x = tape.reshape(x, &[batch, all / batch, inner])?;
+        let [w0, w1, w2, w3, bias] = self.conv.map(Some);
+        let inputs = [Some(x), w0, w1, w2, w3, bias, None, None, None];
+        let conv = along_time(tape, short_conv::kernel(), times, &inputs)?;
+        let u = tape.reshape(conv[0], &[all, inner])?;
+        let rank = linear_on(tape, u, self.to_rank)?;
+        let delta = linear_on(tape, rank, self.to_delta)?;
+        let (b, c) = (linear_on(tape, u, self.to_b)?, linear_on(tape, u, self.to_c)?);
+        let a = tape.call(decay_rates::kernel(), &[Some(self.a_log)])?[0];
+        let mut inputs = vec![u, delta, b, c, z];
+        for x in &mut inputs {
+            *x = channels(tape, *x, batch)?;
+        }
+        inputs.insert(2, a);
+        inputs.extend([self.skip, self.delta_bias]);
+        let inputs: Vec<Option<Var>> = inputs.into_iter().map(Some).chain([None]).collect();
+        let scan = along_time(tape, mamba::kernel(), times, &inputs)?;
+        let y = rows(tape, scan[0])?;
+        let y = linear_on(tape, y, self.out)?;
+        let after = tape.call(plus::kernel(), &[Some(stream), Some(y)])?[0];
+        Ok((after, State { inputs: [conv[1], conv[2], conv[3]], h: scan[1] }))
+    }
+}
+
+/// A call of a kernel that scans along time, whose times several ranks share.
+fn along_time(
+    tape: &mut Tape<'static>,
+    kernel: &'static Kernel,
+    times: Option<&Group>,
+    inputs: &[Option<Var>],
+) -> Result<Vec<Var>, Error> {
+    match times {
+        None => tape.call(kernel, inputs),
+        Some(group) => tape.call_sharded(kernel, group, "T", inputs),
+    }
+}
+
+impl State<Var> {
+    /// The tensors of a state.
+    pub(crate) fn on(&self, tape: &Tape<'static>) -> State {
+        let tensor = |var: Var| tape.value(var).clone();
+        State { inputs: self.inputs.map(tensor), h: tensor(self.h) }
     }
 }
 

@@ -3,23 +3,18 @@
 use oplus::scan;
 
 scan! {
-    // x one time earlier, and the x that the next chunk sees: a recurrence that keeps nothing of its past.
-    fn delayed(x, before) -> (earlier, latest) {
-        let earlier = scan(T, Affine(0, x), init = before, exclusive);
-        let latest = scan(T, Affine(0, x), init = before);
-        (earlier.b, last(T, latest.b))
-    }
-
-    /// Causal convolution of width 4 of each channel, then silu: a chain of three delays, so that it has a one-step form.
+    /// Causal convolution of width 4 of each channel, then silu. What its shifts keep goes in and out, so that it has a one-step form.
     pub fn short_conv(
         x: [B, T, D], w0: f32[D], w1: f32[D], w2: f32[D], w3: f32[D], bias: f32[D],
         x1: f32[B, D] = 0, x2: f32[B, D] = 0, x3: f32[B, D] = 0,
     ) -> (u: [B, T, D], x1_last: f32[B, D], x2_last: f32[B, D], x3_last: f32[B, D]) {
-        let (once, latest) = delayed(x, x1);
-        let (twice, latest_once) = delayed(once, x2);
-        let (thrice, latest_twice) = delayed(twice, x3);
+        let once = shift(T, x, 1, fill = x1);
+        let twice = shift(T, once, 1, fill = x2);
+        let thrice = shift(T, twice, 1, fill = x3);
         u = silu(w0 * x + w1 * once + w2 * twice + w3 * thrice + bias);
-        (x1_last, x2_last, x3_last) = (latest, latest_once, latest_twice);
+        x1_last = last(T, x, empty = x1);
+        x2_last = last(T, once, empty = x2);
+        x3_last = last(T, twice, empty = x3);
     }
 
     /// Each row over its root mean square, times w (Zhang and Sennrich, "Root mean square layer normalization", 2019, §4).
@@ -51,11 +46,6 @@ scan! {
     /// A row for each byte, with 1 at its place among all bytes: times a table, the table's rows of the bytes.
     pub fn one_hot(byte: i64[R], all: i64[V]) -> (y: f32[R, V]) {
         y = if all == byte { 1 } else { 0 };
-    }
-
-    /// A contiguous copy, in the order of the axes.
-    pub fn copied(x: [B, T, G, D]) -> (y: [B, T, G, D]) {
-        y = x;
     }
 
     /// The product of two matrices, on a GPU without cuBLAS.

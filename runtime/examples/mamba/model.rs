@@ -1,13 +1,12 @@
 //! A language model of bytes: embedding, Mamba blocks, norm, head.
 
+use oplus::tape::{Tape, Var};
 use oplus::{Device, Error, Tensor};
 
-use crate::block::{Block, BlockCall, State, nothing};
-use crate::kernels::{
-    CrossEntropy, CrossEntropyCotangents, Norm, NormCotangents, OneHot, cross_entropy, norm, one_hot,
-};
+use crate::block::{Block, State, nothing};
+use crate::kernels::{Norm, OneHot, cross_entropy, norm, one_hot};
 use crate::ranks::Ranks;
-use crate::tensors::{Linear, linear};
+use crate::tensors::{linear, linear_on};
 use crate::weights::Init;
 
 /// How many different bytes there are.
@@ -21,21 +20,25 @@ pub(crate) struct Sizes {
     pub(crate) states: usize,
 }
 
-/// The weights of a model, or their gradients.
-pub(crate) struct Model {
+/// The weights of a model, their gradients, or where they are on a tape.
+pub(crate) struct Model<W = Tensor> {
     sizes: Sizes,
     device: Device,
-    embedding: Tensor,
-    blocks: Vec<Block>,
-    norm: Tensor,
-    head: Tensor,
+    embedding: W,
+    blocks: Vec<Block<W>>,
+    norm: W,
+    head: W,
 }
 
-/// The calls of a pass over some bytes.
-struct Stream {
-    embedded: Linear,
-    calls: Vec<BlockCall>,
-    after_all: Tensor,
+/// A pass over some bytes, on a tape.
+struct Pass {
+    tape: Tape<'static>,
+    /// The weights.
+    weights: Model<Var>,
+    /// The stream after all blocks.
+    after_all: Var,
+    /// The state of every block after the last byte.
+    states: Vec<State<Var>>,
 }
 
 impl Model {
@@ -70,31 +73,32 @@ impl Model {
         self.tensors().iter().map(|tensor| tensor.len()).sum()
     }
 
-    /// The embedding's rows of some bytes, as a product of matrices.
-    fn embed(&self, bytes: &[u8]) -> Result<Linear, Error> {
+    /// For every byte a row with 1 at its place: times the embedding, the embedding's row.
+    fn chosen(&self, bytes: &[u8]) -> Result<Tensor, Error> {
         let all: Vec<u8> = (0..=u8::MAX).collect();
-        let chosen = one_hot(OneHot { byte: self.indices(bytes)?, all: self.indices(&all)? })?.y;
-        linear(&chosen, &self.embedding)
+        Ok(one_hot(OneHot { byte: self.indices(bytes)?, all: self.indices(&all)? })?.y)
     }
 
     /// The stream after all blocks, for `batch` sequences of bytes one after the other.
-    fn stream(&self, bytes: &[u8], batch: usize, ranks: Option<&Ranks>) -> Result<Stream, Error> {
-        let embedded = self.embed(bytes)?;
-        let (mut after_all, mut calls) = (embedded.y.clone(), vec![]);
-        for block in &self.blocks {
-            let (after, call) = block.forward(&after_all, batch, ranks)?;
+    fn pass(&self, bytes: &[u8], batch: usize, ranks: Option<&Ranks>) -> Result<Pass, Error> {
+        let mut tape = Tape::new();
+        let weights = self.map(&mut |weight: &Tensor| tape.input(weight.clone()));
+        let chosen = tape.input(self.chosen(bytes)?);
+        let mut after_all = linear_on(&mut tape, chosen, weights.embedding)?;
+        let mut states = vec![];
+        for block in &weights.blocks {
+            let (after, state) = block.forward(&mut tape, after_all, (batch, ranks))?;
             after_all = after;
-            calls.push(call);
+            states.push(state);
         }
-        Ok(Stream { embedded, calls, after_all })
+        Ok(Pass { tape, weights, after_all, states })
     }
 
     /// The mean loss in nats of predicting `targets` from `bytes`.
     pub(crate) fn loss(&self, bytes: &[u8], targets: &[u8], batch: usize) -> Result<f32, Error> {
-        let stream = self.stream(bytes, batch, None)?.after_all;
-        let y = norm(Norm { x: stream, w: self.norm.clone() })?.y;
-        let logits = linear(&y, &self.head)?.y;
-        Ok(cross_entropy(CrossEntropy { x: logits, target: self.indices(targets)? })?.loss.to_vec::<f32>()?[0])
+        let mut pass = self.pass(bytes, batch, None)?;
+        let loss = pass.loss(self.indices(targets)?, None)?;
+        Ok(pass.tape.value(loss).to_vec::<f32>()?[0])
     }
 
     /// The loss, and its gradient by all weights. Several ranks have a part of the bytes each, and all get the loss and the
@@ -106,36 +110,49 @@ impl Model {
         batch: usize,
         ranks: Option<&Ranks>,
     ) -> Result<(f32, Model), Error> {
-        let Stream { embedded, calls, after_all } = self.stream(bytes, batch, ranks)?;
-        let normed = norm(Norm { x: after_all, w: self.norm.clone() })?;
-        let logits = linear(&normed.y, &self.head)?;
-        let inputs = CrossEntropy { x: logits.y.clone(), target: self.indices(targets)? };
-        let loss = match ranks {
-            None => cross_entropy(inputs)?,
-            Some(ranks) => cross_entropy::sharded(&ranks.rows, "R")(inputs)?,
-        };
-        let one = Tensor::full(1.0_f32, &[], &self.device)?;
-        let logits_bar = loss.backward(CrossEntropyCotangents { loss: Some(one) })?.x;
-        let (y_bar, head) = logits.backward(&logits_bar)?;
-        let normed_bar = normed.backward(NormCotangents { y: Some(y_bar) })?;
-        let (mut stream_bar, mut blocks) = (normed_bar.x, vec![]);
-        for call in calls.iter().rev() {
-            let (before_bar, gradients) = call.backward(&stream_bar)?;
-            stream_bar = before_bar;
-            blocks.insert(0, gradients);
-        }
-        let (_, embedding) = embedded.backward(&stream_bar)?;
-        let (sizes, device) = (self.sizes, self.device.clone());
-        let mut gradient = Model { sizes, device, embedding, blocks, norm: normed_bar.w, head };
+        let mut pass = self.pass(bytes, batch, ranks)?;
+        let loss = pass.loss(self.indices(targets)?, ranks)?;
+        let gradients = pass.tape.backward(loss)?;
+        let of = |weight: &Var| gradients.of(*weight).cloned().expect("the loss depends on every weight");
+        let mut gradient = pass.weights.map(&mut { of });
         if let Some(ranks) = ranks {
             ranks.add_up(gradient.terms())?;
         }
-        Ok((loss.loss.to_vec::<f32>()?[0], gradient))
+        Ok((pass.tape.value(loss).to_vec::<f32>()?[0], gradient))
     }
 
     fn indices(&self, bytes: &[u8]) -> Result<Tensor, Error> {
         let indices: Vec<i64> = bytes.iter().map(|&b| i64::from(b)).collect();
         Tensor::from_vec(indices, &[bytes.len()])?.to_device(&self.device)
+    }
+}
+
+impl<W> Model<W> {
+    /// The model of what `of` makes of each weight.
+    fn map<V>(&self, of: &mut impl FnMut(&W) -> V) -> Model<V> {
+        Model {
+            sizes: self.sizes,
+            device: self.device.clone(),
+            embedding: of(&self.embedding),
+            blocks: self.blocks.iter().map(|block| block.map(of)).collect(),
+            norm: of(&self.norm),
+            head: of(&self.head),
+        }
+    }
+}
+
+impl Pass {
+    /// The mean loss of predicting the targets from the stream; several ranks have a part of the rows each.
+    fn loss(&mut self, targets: Tensor, ranks: Option<&Ranks>) -> Result<Var, Error> {
+        let Pass { tape, weights, after_all, .. } = self;
+        let normed = tape.call(norm::kernel(), &[Some(*after_all), Some(weights.norm)])?[0];
+        let logits = linear_on(tape, normed, weights.head)?;
+        let inputs = [Some(logits), Some(tape.input(targets))];
+        let loss = match ranks {
+            None => tape.call(cross_entropy::kernel(), &inputs)?,
+            Some(ranks) => tape.call_sharded(cross_entropy::kernel(), &ranks.rows, "R", &inputs)?,
+        };
+        Ok(loss[0])
     }
 }
 
@@ -158,16 +175,17 @@ impl<'a> Decoder<'a> {
     pub(crate) fn prefill(model: &'a Model, prompt: &[u8]) -> Result<Decoder<'a>, Error> {
         let mut decoder = Decoder::new(model)?;
         if !prompt.is_empty() {
-            let stream = model.stream(prompt, 1, None)?;
-            decoder.states = stream.calls.iter().map(BlockCall::state).collect();
-            decoder.read_out(&stream.after_all.slice(0, prompt.len() - 1..prompt.len())?)?;
+            let pass = model.pass(prompt, 1, None)?;
+            decoder.states = pass.states.iter().map(|state| state.on(&pass.tape)).collect();
+            let last = pass.tape.value(pass.after_all).slice(0, prompt.len() - 1..prompt.len())?;
+            decoder.read_out(&last)?;
         }
         Ok(decoder)
     }
 
     /// Takes one more byte, by the kernels' one-step forms.
     pub(crate) fn push(&mut self, byte: u8) -> Result<(), Error> {
-        let mut stream = self.model.embed(&[byte])?.y;
+        let mut stream = linear(&self.model.chosen(&[byte])?, &self.model.embedding)?;
         for (block, state) in self.model.blocks.iter().zip(&mut self.states) {
             (stream, *state) = block.step(&stream, state)?;
         }
@@ -176,7 +194,7 @@ impl<'a> Decoder<'a> {
 
     fn read_out(&mut self, stream: &Tensor) -> Result<(), Error> {
         let y = norm(Norm { x: stream.clone(), w: self.model.norm.clone() })?.y;
-        self.logits = linear(&y, &self.model.head)?.y.to_vec()?;
+        self.logits = linear(&y, &self.model.head)?.to_vec()?;
         Ok(())
     }
 

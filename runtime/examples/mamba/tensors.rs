@@ -1,21 +1,24 @@
 //! Matrices and channels, and what is computed between the scans.
 
 use ndarray::Array2;
+use oplus::tape::{Tape, Var};
 use oplus::{Device, Error, Tensor};
 
 use crate::blas;
-use crate::kernels::{Copied, Plus, Product, copied, plus, product};
+use crate::kernels::{Plus, Product, plus, product};
 
 /// The rows [B·T, D] of a matrix as the models see them, [B, 1, D, T]: a view.
-pub(crate) fn channels(x: &Tensor, batch: usize) -> Result<Tensor, Error> {
-    let (rows, columns) = (x.shape()[0], x.shape()[1]);
-    x.reshape(&[batch, rows / batch, 1, columns])?.permute(&[0, 2, 3, 1])
+pub(crate) fn channels(tape: &mut Tape<'static>, x: Var, batch: usize) -> Result<Var, Error> {
+    let (rows, columns) = (tape.value(x).shape()[0], tape.value(x).shape()[1]);
+    let x = tape.reshape(x, &[batch, rows / batch, 1, columns])?;
+    tape.permute(x, &[0, 2, 3, 1])
 }
 
 /// The matrix [B·T, D] of what a model gave as [B, 1, D, T].
-pub(crate) fn rows(x: &Tensor) -> Result<Tensor, Error> {
-    let (batch, columns, times) = (x.shape()[0], x.shape()[2], x.shape()[3]);
-    copied(Copied { x: x.permute(&[0, 3, 1, 2])? })?.y.reshape(&[batch * times, columns])
+pub(crate) fn rows(tape: &mut Tape<'static>, x: Var) -> Result<Var, Error> {
+    let (rows, columns) = (tape.value(x).shape()[0] * tape.value(x).shape()[3], tape.value(x).shape()[2]);
+    let x = tape.permute(x, &[0, 3, 1, 2])?;
+    tape.reshape(x, &[rows, columns])
 }
 
 /// a + b.
@@ -58,22 +61,19 @@ pub(crate) fn multiply(a: Factor<'_>, b: Factor<'_>) -> Result<Tensor, Error> {
     Tensor::from_vec(y.as_standard_layout().into_owned().into_raw_vec_and_offset().0, &shape)
 }
 
-/// y = x·wᵀ, and what its gradient needs.
-pub(crate) struct Linear {
-    pub(crate) y: Tensor,
-    x: Tensor,
-    w: Tensor,
-}
-
 /// x·wᵀ for rows x [R, I] and weights w [O, I].
-pub(crate) fn linear(x: &Tensor, w: &Tensor) -> Result<Linear, Error> {
-    Ok(Linear { y: multiply(Factor(x, false), Factor(w, true))?, x: x.clone(), w: w.clone() })
+pub(crate) fn linear(x: &Tensor, w: &Tensor) -> Result<Tensor, Error> {
+    multiply(Factor(x, false), Factor(w, true))
 }
 
-impl Linear {
-    /// The gradients of x and w: ȳ·w and ȳᵀ·x.
-    pub(crate) fn backward(&self, y_bar: &Tensor) -> Result<(Tensor, Tensor), Error> {
-        let x_bar = multiply(Factor(y_bar, false), Factor(&self.w, false))?;
-        Ok((x_bar, multiply(Factor(y_bar, true), Factor(&self.x, false))?))
-    }
+/// x·wᵀ on a tape; the gradients of x and w are ȳ·w and ȳᵀ·x.
+pub(crate) fn linear_on(tape: &mut Tape<'static>, x: Var, w: Var) -> Result<Var, Error> {
+    let (left, right) = (tape.value(x).clone(), tape.value(w).clone());
+    let y = linear(&left, &right)?;
+    let back = move |bars: &[Option<Tensor>]| {
+        let Some(bar) = &bars[0] else { return Ok(vec![None, None]) };
+        let x_bar = multiply(Factor(bar, false), Factor(&right, false))?;
+        Ok(vec![Some(x_bar), Some(multiply(Factor(bar, true), Factor(&left, false))?)])
+    };
+    Ok(tape.record(&[x, w], vec![y], back)[0])
 }

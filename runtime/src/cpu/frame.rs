@@ -49,6 +49,9 @@ pub(super) enum Sweeping {
     Totals { level: usize },
 }
 
+/// How many truth values are compared before it is asked whether any differs.
+const ANSWERS: usize = 1024;
+
 /// The memory of one worker: what every register holds.
 pub(super) struct Frame<'a> {
     code: &'a Code,
@@ -191,15 +194,43 @@ impl<'a> Frame<'a> {
             }
             (TileOp::Load(load), Some(result)) if load.gathered.is_empty() => self.load(load, result)?,
             (TileOp::Load(load), Some(result)) => self.gather(load, &instruction.operands, result)?,
+            (TileOp::Select, Some(result)) => self.select(at, instruction, result)?,
             (TileOp::Capture { axis, position }, Some(result)) => self.capture(instruction, result, *axis, *position),
-            (_, Some(result)) => {
-                let mut dst = self.take(result);
-                self.evaluate(at, instruction, result, &mut dst)?;
-                *self.get_mut(result) = dst;
-            }
+            (_, Some(result)) => self.write(at, instruction, result)?,
             _ => {}
         }
         Ok(())
+    }
+
+    fn write(&mut self, at: usize, instruction: &Instruction, result: Reg) -> Result<(), CpuError> {
+        let mut dst = self.take(result);
+        self.evaluate(at, instruction, result, &mut dst)?;
+        *self.get_mut(result) = dst;
+        Ok(())
+    }
+
+    /// Chooses element by element, or once where the whole tile has one answer, as of a shift away from the ends of its axis.
+    fn select(&mut self, at: usize, instruction: &Instruction, result: Reg) -> Result<(), CpuError> {
+        let n = self.len(result);
+        let chosen = self.one_answer(instruction.operands[0]).map(|is| instruction.operands[if is { 1 } else { 2 }]);
+        let Some(chosen) = chosen.filter(|chosen| self.len(*chosen) == n) else {
+            return self.write(at, instruction, result);
+        };
+        if let Some(alias) = self.slots[self.code.registers[chosen.0].slot].alias {
+            self.slots[self.code.registers[result.0].slot].alias = Some(alias);
+            return Ok(());
+        }
+        let mut dst = self.take(result);
+        dst.copy_from(self.get(chosen).to(n))?;
+        *self.get_mut(result) = dst;
+        Ok(())
+    }
+
+    /// The truth value that all of a register's are, if they are one.
+    fn one_answer(&self, condition: Reg) -> Option<bool> {
+        let Slice::Bool(all) = self.get(condition).to(self.len(condition)) else { return None };
+        let is = *all.first()?;
+        all.chunks(ANSWERS).all(|some| some.iter().fold(true, |all, one| all & (*one == is))).then_some(is)
     }
 
     fn evaluate(

@@ -9,6 +9,7 @@ use oplus_dsl::ir::{Binary, Unary};
 use super::CpuError;
 use super::arithmetic::{Float, Integer};
 use super::loops::Loops;
+use super::operations::{compare, float_binary, float_unary, integer_binary, integer_unary, per_operation};
 use super::simd::simd;
 use super::storage::round_bf16;
 use super::values::{Scalar, Slice, Values, with_type};
@@ -216,63 +217,17 @@ fn select_typed<T: Scalar>(loops: &Loops<4>, dst: &mut [T], c: &[bool], a: &[T],
     );
 }
 
-/// `match` on an operation; every arm is the same loop around another function.
-macro_rules! per_operation {
-    ($op:expr, $loop:ident $arguments:tt over $t:ty: $($name:pat => |$($x:ident),*| $value:expr,)*) => {
-        match $op {
-            $($name => per_operation!(@call $loop $arguments, $t, |$($x),*| $value),)*
-        }
-    };
-    (@call $loop:ident ($($argument:expr),*), $t:ty, |$($x:ident),*| $value:expr) => {
-        $loop($($argument,)* #[inline(always)] |$($x: $t),*| $value)
-    };
-}
-
 fn float_unary<T: Float>(op: Unary, loops: &Loops<2>, dst: &mut [T], a: &[T]) {
-    per_operation!(op, each(loops, dst, a) over T:
-        Unary::Neg | Unary::Not => |x| x.neg(),
-        Unary::Abs => |x| x.abs(),
-        Unary::Sign => |x| x.sign(),
-        Unary::Exp => |x| x.exp(),
-        Unary::Exp2 => |x| x.exp2(),
-        Unary::Ln => |x| x.ln(),
-        Unary::Log1p => |x| x.log1p(),
-        Unary::Sqrt => |x| x.sqrt(),
-        Unary::Rsqrt => |x| x.sqrt().recip(),
-        Unary::Recip => |x| x.recip(),
-        Unary::Tanh => |x| x.tanh(),
-        Unary::Sigmoid => |x| x.sigmoid(),
-        Unary::Softplus => |x| x.softplus(),
-        Unary::Silu => |x| x.silu(),
-        Unary::Relu => |x| x.relu(),
-        Unary::Sin => |x| x.sin(),
-        Unary::Cos => |x| x.cos(),
-        Unary::Floor => |x| x.floor(),
-        Unary::Powi(2) => |x| x.mul(x),
-        Unary::Powi(n) => |x| x.powi(n),
-    );
+    float_unary!(op, each(loops, dst, a) over T);
 }
 
 fn integer_unary<T: Integer>(op: Unary, loops: &Loops<2>, dst: &mut [T], a: &[T]) {
-    per_operation!(op, each(loops, dst, a) over T:
-        Unary::Not => |x| x.not(),
-        Unary::Abs => |x| x.abs(),
-        Unary::Sign => |x| x.sign(),
-        _ => |x| x.neg(),
-    );
+    integer_unary!(op, each(loops, dst, a) over T);
 }
 
 fn float_binary<T: Float>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) -> Result<(), CpuError> {
     let dst = dst.room(loops.len())?;
-    per_operation!(op, zip(loops, dst, l, r) over T:
-        Binary::Add => |l, r| l.add(r),
-        Binary::Sub => |l, r| l.sub(r),
-        Binary::Div => |l, r| l.div(r),
-        Binary::Rem => |l, r| l.rem(r),
-        Binary::Max => |l, r| l.max(r),
-        Binary::Min => |l, r| l.min(r),
-        _ => |l, r| l.mul(r),
-    );
+    float_binary!(op, zip(loops, dst, l, r) over T);
     Ok(())
 }
 
@@ -284,20 +239,7 @@ fn integer_binary<T: Integer>(
     r: &[T],
 ) -> Result<(), CpuError> {
     let dst = dst.room(loops.len())?;
-    per_operation!(op, zip(loops, dst, l, r) over T:
-        Binary::Add => |l, r| l.add(r),
-        Binary::Sub => |l, r| l.sub(r),
-        Binary::Div => |l, r| l.div(r),
-        Binary::Rem => |l, r| l.rem(r),
-        Binary::Max => |l, r| l.max(r),
-        Binary::Min => |l, r| l.min(r),
-        Binary::And => |l, r| l.and(r),
-        Binary::Or => |l, r| l.or(r),
-        Binary::Xor => |l, r| l.xor(r),
-        Binary::Shl => |l, r| l.shl(r),
-        Binary::Shr => |l, r| l.shr(r),
-        _ => |l, r| l.mul(r),
-    );
+    integer_binary!(op, zip(loops, dst, l, r) over T);
     Ok(())
 }
 
@@ -320,14 +262,7 @@ fn compare<T: Scalar + PartialOrd>(
     r: &[T],
 ) -> Result<(), CpuError> {
     let dst = dst.room(loops.len())?;
-    per_operation!(op, zip(loops, dst, l, r) over T:
-        Binary::Lt => |l, r| l < r,
-        Binary::Le => |l, r| l <= r,
-        Binary::Gt => |l, r| l > r,
-        Binary::Ge => |l, r| l >= r,
-        Binary::Ne => |l, r| l != r,
-        _ => |l, r| l == r,
-    );
+    compare!(op, zip(loops, dst, l, r) over T, |is: bool| is);
     Ok(())
 }
 

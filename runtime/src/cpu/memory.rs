@@ -2,6 +2,7 @@
 
 use super::CpuError;
 use super::loops::Loops;
+use super::simd::simd;
 use super::storage::Stored;
 use super::values::{Scalar, Slice, Values};
 use super::view::{Data, Parts, with_elements};
@@ -52,7 +53,10 @@ fn load_typed<S: Stored>(loops: &Loops<2>, dst: &mut [S::Value], src: &[S], at: 
             1 => S::widen_all(dst, &src[s as usize..][..loops.run]),
             -1 => {
                 let run = &src[(s + 1) as usize - loops.run..=s as usize];
-                dst.iter_mut().zip(run.iter().rev()).for_each(|(d, s)| *d = s.widen());
+                simd(
+                    #[inline(always)]
+                    || dst.iter_mut().zip(run.iter().rev()).for_each(|(d, s)| *d = s.widen()),
+                );
             }
             _ => (0..).zip(dst).for_each(|(i, d): (isize, _)| *d = src[(s + i * from) as usize].widen()),
         }
@@ -74,8 +78,11 @@ fn store_typed<S: Stored>(loops: &Loops<3>, dst: &mut [&mut [S]], at: [isize; 2]
         match (from, to) {
             (1, 1) => S::narrow_all(&mut dst[d as usize..][..loops.run], &src[s..][..loops.run]),
             (1, -1) => {
-                let run = &mut dst[(d + 1) as usize - loops.run..=d as usize];
-                run.iter_mut().rev().zip(&src[s..]).for_each(|(d, s)| *d = S::narrow(*s));
+                let (run, src) = (&mut dst[(d + 1) as usize - loops.run..=d as usize], &src[s..]);
+                simd(
+                    #[inline(always)]
+                    || run.iter_mut().rev().zip(src).for_each(|(d, s)| *d = S::narrow(*s)),
+                );
             }
             (0, 1) => dst[d as usize..][..loops.run].fill(S::narrow(src[s])),
             _ => (0..loops.run as isize)

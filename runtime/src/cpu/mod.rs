@@ -37,6 +37,7 @@ mod map;
 mod math;
 mod matrix;
 mod memory;
+mod operations;
 mod partition;
 mod plan;
 mod pool;

@@ -3,12 +3,18 @@
 //! A lane is an index of the other axes. States are dense over the lanes of their field; elements and outputs have
 //! strides of their own, 0 where they do not vary.
 
+mod groups;
+mod runs;
+
+use oplus_dsl::Ty;
+
 use super::CpuError;
 use super::kernel::{Action, Kernel, Source, StepNode};
 use super::lanes::First;
 use super::loops::Loops;
 use super::values::{Slice, Values};
 use super::{map, recurrence};
+use groups::Groups;
 
 /// Where something lies in its memory: how far apart neighbours are along the swept axis and the lanes' axes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,6 +54,26 @@ pub(super) struct Workspace {
     pub(super) totals: Option<Vec<Values>>,
     nodes: Vec<Values>,
     next: Vec<Values>,
+    /// Memory of blocks that were turned.
+    spare: Vec<Values>,
+}
+
+impl Workspace {
+    /// Room for n values, which hold anything.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn take(&mut self, ty: Ty, n: usize) -> Result<Values, CpuError> {
+        let known = self.spare.iter().position(|values| values.ty() == ty);
+        let mut values = known.map_or_else(|| Values::empty(ty), |k| self.spare.swap_remove(k));
+        values.grow(n)?;
+        Ok(values)
+    }
+
+    /// Keeps memory for the next block.
+    pub(super) fn give(&mut self, values: Values) {
+        self.spare.push(values);
+    }
 }
 
 /// Sweeps: `states` go from before the first step to after the last; the state after each step (before it, if
@@ -65,6 +91,9 @@ pub(super) fn sweep(
         return Ok(());
     }
     let Some(recurrences) = &kernel.recurrences else {
+        if let Some(groups) = Groups::new(kernel, geometry, elements) {
+            return groups.run(elements, states, outputs, exclusive);
+        }
         return Stepper::new(kernel, geometry).run(elements, states, outputs, exclusive, workspace);
     };
     for (field, recurrence) in recurrences.iter().enumerate() {

@@ -1,5 +1,8 @@
 //! Turning blocks: rows of steps become steps of lanes, and back.
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod squares;
+
 use super::CpuError;
 use super::values::{Scalar, Slice, Values, with_type};
 
@@ -15,12 +18,24 @@ pub(super) fn turn(
     steps: usize,
 ) -> Result<(), CpuError> {
     let n = steps * starts.len();
+    #[cfg(target_arch = "x86_64")]
+    if let (Values::F32(_), Slice::F32(src), 1) = (&dst, src, stride)
+        && squares::turn(dst.room(n)?, src, starts, steps)
+    {
+        return Ok(());
+    }
     with_type!(dst.ty(), T => turn_typed::<T>(dst.room(n)?, src.of(), starts, stride, steps));
     Ok(())
 }
 
 /// dst[starts[k] + s·stride] = src[s·lanes + k] for all `steps` and lanes.
 pub(super) fn turn_back(dst: &mut Values, src: Slice<'_>, starts: &[usize], stride: usize, steps: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let (Values::F32(dst), Slice::F32(src), 1) = (&mut *dst, src, stride)
+        && squares::turn_back(dst, src, starts, steps)
+    {
+        return;
+    }
     with_type!(dst.ty(), T => turn_back_typed::<T>(dst.all(), src.of(), starts, stride, steps));
 }
 
@@ -65,7 +80,7 @@ mod tests {
 
     #[test]
     fn turning_back_undoes_turning() {
-        for (lanes, steps, stride) in [(1, 1, 1), (7, 9, 1), (8, 8, 1), (17, 40, 1), (9, 33, 3)] {
+        for (lanes, steps, stride) in [(1, 1, 1), (7, 9, 1), (8, 8, 1), (17, 40, 1), (64, 35, 1), (9, 33, 3)] {
             let starts: Vec<usize> = (0..lanes).map(|k| (k * 5 % lanes) * steps * stride).collect();
             let src = Values::F32((0..lanes * steps * stride).map(|i| i as f32).collect());
             let mut turned = Values::F32(vec![]);

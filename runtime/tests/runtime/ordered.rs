@@ -27,13 +27,18 @@ fn kernel(program: &Program) -> Kernel {
     Kernel::new(program.name.clone().leak(), program.to_string().leak())
 }
 
-/// The models that have a step.
+/// The models that have a step, and a scan behind a convolution by shifts.
 fn models() -> Vec<Model> {
     let with_step = |program: Program| {
         let step = step(&program).ok()?;
         Some(Model { whole: kernel(&program), one: kernel(&step.program), step })
     };
-    oplus_front::model_programs().into_iter().filter_map(with_step).collect()
+    let text = include_str!("../../../dsl/front/tests/models/convolved_scan.txt").parse().unwrap();
+    let convolved = oplus_front::programs(text).unwrap().swap_remove(0);
+    let models: Vec<Model> =
+        oplus_front::model_programs().into_iter().chain([convolved]).filter_map(with_step).collect();
+    assert!(models.iter().any(|model| model.whole.name() == "convolved_scan"));
+    models
 }
 
 /// What has to be equal to the bit.

@@ -21,6 +21,12 @@ pub(crate) fn model(name: &str) -> Program {
     MODELS.iter().find(|program| program.name == name).expect("a standard model").clone()
 }
 
+/// A convolution by shifts before a selective scan: 0, with parameters for what the shifts keep; 1, without.
+pub(crate) fn convolved_scan(k: usize) -> Program {
+    let text = include_str!("convolved_scan.txt").parse().expect("tokens");
+    oplus_front::programs(text).unwrap_or_else(|mistakes| panic!("{mistakes}")).swap_remove(k)
+}
+
 /// The model of a name in calls of `f64`.
 pub(crate) fn in_f64(name: &str) -> Program {
     model(name).instantiate(Elem::F64)

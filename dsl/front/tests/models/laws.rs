@@ -9,7 +9,7 @@ use oplus_dsl::interpret::{Array, Mode, Order, Precision};
 use oplus_dsl::ir::Program;
 use oplus_dsl::step::{Step, step};
 
-use crate::harness::{Named, Sizes, close, cotangents, floats, gradients, inputs, model, run};
+use crate::harness::{Named, Sizes, close, convolved_scan, cotangents, floats, gradients, inputs, model, run};
 
 const MODE: Mode = Mode { precision: Precision::Storage, order: Order::Sequential };
 
@@ -19,10 +19,10 @@ const SIZES: [(&str, usize); 8] = [("B", 2), ("G", 2), ("D", 3), ("N", 3), ("H",
 /// How a time of 7 is cut: with empty chunks and chunks of one element among them.
 const CUTS: [&[usize]; 4] = [&[7], &[3, 4], &[0, 1, 5, 0, 1], &[1, 1, 1, 1, 1, 1, 1]];
 
-/// The models that have a step.
+/// The models that have a step, and a scan behind a convolution.
 fn models() -> Vec<(Program, Step)> {
     let with_step = |program: Program| step(&program).ok().map(|step| (program, step));
-    oplus_front::model_programs().into_iter().filter_map(with_step).collect()
+    oplus_front::model_programs().into_iter().chain([convolved_scan(0)]).filter_map(with_step).collect()
 }
 
 /// What a run over some times gives, and how it was made.

@@ -216,12 +216,11 @@ impl Turned<'_> {
         outputs: &mut [Option<&mut Values>],
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
-        let room = |(output, dims): (&Option<&mut Values>, &u64)| {
-            let ty = output.as_ref()?.ty();
-            Some(Values::filled(ty, self.steps * self.width(*dims), oplus_dsl::ir::Literal::zero(ty)))
-        };
-        let turned = outputs.iter().zip(self.block.states).map(|each| room(each).transpose());
-        let mut turned = turned.collect::<Result<Vec<Option<Values>>, _>>()?;
+        let mut turned: Vec<Option<Values>> = vec![];
+        for (output, dims) in outputs.iter().zip(self.block.states) {
+            let room = output.as_ref().map(|output| workspace.take(output.ty(), self.steps * self.width(*dims)));
+            turned.push(room.transpose()?);
+        }
         let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
         let how = How { exclusive: of.exclusive, in_blocks: of.in_blocks(), leaves_out: false };
         self.run(&of.scan, elements, (starts, &mut targets), how, workspace)?;
@@ -231,6 +230,7 @@ impl Turned<'_> {
                 turn_back(output, turned.from(0), &self.lane_starts(dims)?, self.block.stride(dims), self.steps);
             }
         }
+        turned.into_iter().flatten().for_each(|values| workspace.give(values));
         Ok(())
     }
 
@@ -242,10 +242,15 @@ impl Turned<'_> {
         how: How,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
-        let turned = elements.iter().map(|element| self.turned(element)).collect::<Result<Vec<Option<Values>>, _>>()?;
-        let slices = turned.iter().zip(elements);
-        let slices: Vec<Slice<'_>> =
-            slices.map(|(turned, element)| turned.as_ref().map_or(element.values, |turned| turned.from(0))).collect();
+        let turned = elements.iter().map(|element| self.turned(element, workspace));
+        let turned = turned.collect::<Result<Vec<Option<Values>>, _>>()?;
+        let mut slices: Vec<Slice<'_>> = vec![];
+        for (turned, element) in turned.iter().zip(elements) {
+            slices.push(match turned {
+                Some(turned) => turned.from(0).to(self.steps * self.width(element.dims)),
+                None => element.values,
+            });
+        }
         let along = |dims: u64| {
             let step = if self.block.stride(dims) == 0 { 0 } else { self.width(dims) as isize };
             Strides { start: 0, step, lanes: self.lane_strides(dims, self.parts) }
@@ -265,16 +270,18 @@ impl Turned<'_> {
             self.forget(kernel, states)?;
             (geometry.steps, geometry.first) = (self.steps, First::LeftOut);
         }
-        sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace)
+        sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace)?;
+        turned.into_iter().flatten().for_each(|values| workspace.give(values));
+        Ok(())
     }
 
     /// The element with the steps outermost; `None` if it does not vary along the swept axis.
-    fn turned(&self, element: &Operand<'_>) -> Result<Option<Values>, CpuError> {
+    fn turned(&self, element: &Operand<'_>, workspace: &mut Workspace) -> Result<Option<Values>, CpuError> {
         let stride = self.block.stride(element.dims);
         if stride == 0 {
             return Ok(None);
         }
-        let mut turned = Values::empty(element.values.ty());
+        let mut turned = workspace.take(element.values.ty(), 0)?;
         turn(&mut turned, element.values, &self.lane_starts(element.dims)?, stride, self.steps)?;
         Ok(Some(turned))
     }

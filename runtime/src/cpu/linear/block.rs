@@ -6,6 +6,7 @@ use pulp::x86::V3;
 use pulp::{NullaryFnOnce, cast};
 
 use super::Coefficient;
+use crate::cpu::turn::squares::quarters;
 
 /// [`super::sum`] of whole blocks.
 pub(super) struct Sum<'a> {
@@ -255,27 +256,13 @@ fn halves(v3: V3, x: &[f32], low: usize, high: usize) -> __m256 {
     v3.avx._mm256_insertf128_ps::<1>(v3.avx._mm256_castps128_ps256(quarter(x, low)), quarter(x, high))
 }
 
-/// Transposes 4×4 in each half.
-#[inline(always)]
-fn transpose(v3: V3, r: [__m256; 4]) -> [__m256; 4] {
-    let avx = v3.avx;
-    let (a, b) = (avx._mm256_unpacklo_ps(r[0], r[1]), avx._mm256_unpacklo_ps(r[2], r[3]));
-    let (c, d) = (avx._mm256_unpackhi_ps(r[0], r[1]), avx._mm256_unpackhi_ps(r[2], r[3]));
-    [
-        avx._mm256_shuffle_ps::<0x44>(a, b),
-        avx._mm256_shuffle_ps::<0xee>(a, b),
-        avx._mm256_shuffle_ps::<0x44>(c, d),
-        avx._mm256_shuffle_ps::<0xee>(c, d),
-    ]
-}
-
 /// 64 elements as 8 lanes: register s holds element s of each lane's 8.
 #[inline(always)]
 fn load(v3: V3, x: &[f32]) -> [__m256; 8] {
     let x = &x[..64];
     macro_rules! steps {
         ($at:expr) => {
-            transpose(
+            quarters(
                 v3,
                 [
                     halves(v3, x, $at, $at + 32),
@@ -294,7 +281,7 @@ fn load(v3: V3, x: &[f32]) -> [__m256; 8] {
 #[inline(always)]
 fn store(v3: V3, out: &mut [f32], [a, b, c, d, e, f, g, h]: [__m256; 8]) {
     let out = &mut out[..64];
-    for (at, rows) in [(0, transpose(v3, [a, b, c, d])), (4, transpose(v3, [e, f, g, h]))] {
+    for (at, rows) in [(0, quarters(v3, [a, b, c, d])), (4, quarters(v3, [e, f, g, h]))] {
         for (lane, row) in rows.into_iter().enumerate() {
             let [low, high]: [[f32; 4]; 2] = cast(row);
             out[8 * lane + at..][..4].copy_from_slice(&low);

@@ -2,6 +2,7 @@
 
 mod borders;
 mod gradients;
+mod groups;
 mod harness;
 mod matrices;
 mod order;

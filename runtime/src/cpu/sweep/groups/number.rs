@@ -1,0 +1,107 @@
+//! What instructions compute of registers.
+
+use oplus_dsl::ir::{Binary, Unary};
+use pulp::Simd;
+
+use super::sums::{self, Term};
+use crate::cpu::arithmetic::{Float, Integer};
+use crate::cpu::operations::{float_binary, float_unary, integer_binary, integer_unary};
+use crate::cpu::values::Scalar;
+
+/// A register: one number for each lane of a group.
+pub(super) type Register<T, const W: usize> = [T; W];
+
+/// A type of numbers whose kernels are stepped in groups.
+pub(super) trait Number: Scalar + PartialOrd {
+    /// The number of a truth value.
+    fn flag(is: bool) -> Self;
+    /// Computes an operation for a register.
+    fn unary<const W: usize>(op: Unary, dst: &mut Register<Self, W>, a: &Register<Self, W>);
+    /// Computes an operation for a register.
+    fn binary<const W: usize>(op: Binary, dst: &mut Register<Self, W>, a: &Register<Self, W>, b: &Register<Self, W>);
+
+    /// Adds up terms, one after the other, each operation rounded. Integers have none.
+    #[inline(always)]
+    fn sum<S: Simd, const W: usize>(_: S, _: &mut Register<Self, W>, _: &[Term], _: &[Register<Self, W>]) {}
+
+    /// The truth value of a number.
+    #[inline(always)]
+    fn is_set(self) -> bool {
+        self != Self::default()
+    }
+}
+
+macro_rules! number {
+    ($unary:ident, $binary:ident: $($t:ty, $one:expr $(, $sum:path)?;)*) => {$(
+        impl Number for $t {
+            #[inline(always)]
+            fn flag(is: bool) -> Self {
+                if is { $one } else { Self::default() }
+            }
+
+            #[inline(always)]
+            fn unary<const W: usize>(op: Unary, dst: &mut Register<Self, W>, a: &Register<Self, W>) {
+                $unary!(op, one(dst, a) over $t);
+            }
+
+            #[inline(always)]
+            fn binary<const W: usize>(op: Binary, dst: &mut Register<Self, W>, a: &Register<Self, W>, b: &Register<Self, W>) {
+                $binary!(op, two(dst, a, b) over $t);
+            }
+
+            $(#[inline(always)]
+            fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], before: &[Register<Self, W>]) {
+                $sum(simd, dst, terms, before);
+            })?
+        }
+    )*};
+}
+
+number!(float_unary, float_binary: f32, 1.0, sums::single; f64, 1.0, sums::double;);
+number!(integer_unary, integer_binary: i32, 1; i64, 1; u32, 1; u64, 1;);
+
+#[inline(always)]
+pub(super) fn one<T: Number, const W: usize>(dst: &mut Register<T, W>, a: &Register<T, W>, f: impl Fn(T) -> T) {
+    dst.iter_mut().zip(a).for_each(
+        #[inline(always)]
+        |(dst, a)| *dst = f(*a),
+    );
+}
+
+#[inline(always)]
+pub(super) fn two<T: Number, const W: usize>(
+    dst: &mut Register<T, W>,
+    a: &Register<T, W>,
+    b: &Register<T, W>,
+    f: impl Fn(T, T) -> T,
+) {
+    dst.iter_mut().zip(a).zip(b).for_each(
+        #[inline(always)]
+        |((dst, a), b)| *dst = f(*a, *b),
+    );
+}
+
+/// An operation of truth values.
+#[inline(always)]
+pub(super) fn logic<T: Number, const W: usize>(
+    op: Binary,
+    dst: &mut Register<T, W>,
+    a: &Register<T, W>,
+    b: &Register<T, W>,
+) {
+    two(
+        dst,
+        a,
+        b,
+        #[inline(always)]
+        |l, r| {
+            let (l, r) = (l.is_set(), r.is_set());
+            T::flag(match op {
+                Binary::And => l & r,
+                Binary::Or => l | r,
+                Binary::Eq => l == r,
+                _ => l ^ r,
+            })
+        },
+    );
+}
