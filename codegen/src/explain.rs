@@ -176,17 +176,19 @@ fn task(stage: &Stage) -> String {
 /// A recurrence of matrices: along which axis, by matrices of which form, and whether all states are stored.
 fn matrices(stage: &Stage, scan: &MatrixScan) -> String {
     let name = |axis: Axis| stage.program.axis_name(axis);
+    let both = stage.opposite_recurrences().is_some();
     let direction = if scan.reverse { "reverse " } else { "" };
+    let kind = if both { "recurrences both ways" } else { "recurrence" };
     let pairs = scan.terms.iter().filter(|term| matches!(term, Term::Pair { .. })).count();
     let whole = scan.terms.len() - pairs;
     let parts = [(pairs, counted(pairs, "pair")), (whole, format!("{whole} whole ones"))];
     let parts = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, words)| words);
     let form: Vec<String> = std::iter::once("a diagonal".to_owned()).chain(parts).collect();
     let is_stored = |axes: &Vec<Axis>| axes.contains(&scan.axis) && axes.contains(&scan.along);
-    let stored = stage.program.outputs.iter().any(|output| is_stored(&output.axes));
+    let stored = !both && stage.program.outputs.iter().any(|output| is_stored(&output.axes));
     let stored = if stored { ", all states stored" } else { "" };
     format!(
-        "{direction}recurrence along {} of matrices on {}: {}{stored}",
+        "{direction}{kind} along {} of matrices on {}: {}{stored}",
         name(scan.axis),
         name(scan.along),
         form.join(" and ")

@@ -23,7 +23,7 @@ const ROOMS: [&[&str]; 11] = [
 ];
 
 /// The names of the schedules' parameters, which nothing outside of their folders may know.
-const PARAMETERS: [&str; 10] = [
+const PARAMETERS: [&str; 11] = [
     "Map",
     "Rows",
     "LookBack",
@@ -34,6 +34,7 @@ const PARAMETERS: [&str; 10] = [
     "Chunkwise",
     "ChunkwiseBackward",
     "ChunkDelta",
+    "ChunkDeltaBackward",
 ];
 
 /// A module by its path, as `["stage", "cut"]`.

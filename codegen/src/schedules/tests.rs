@@ -100,7 +100,11 @@ fn state_space_backward() -> StateSpaceBackward {
     }
 }
 
-fn examples() -> [Schedule; 11] {
+fn chunk_delta_backward() -> ChunkDeltaBackward {
+    ChunkDeltaBackward { sweep: DeltaSweep::Gradients, depth: 64, padded: true, wide: false, vector: 1, blocks: 1 }
+}
+
+fn examples() -> [Schedule; 12] {
     [
         Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
         Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
@@ -120,6 +124,7 @@ fn examples() -> [Schedule; 11] {
             padded: true,
             ordered: false,
         }),
+        Schedule::ChunkDeltaBackward(chunk_delta_backward()),
         Schedule::ChunkDelta(ChunkDelta { depth: 64, padded: false, wide: true, stages: 2, vector: 8, blocks: 2 }),
     ]
 }

@@ -17,6 +17,9 @@ pub enum Refusal {
     #[error("no state is multiplied by a matrix")]
     NoMatrices,
 
+    /// The stage has recurrences of matrices in both directions.
+    #[error("it has recurrences of matrices in both directions")]
+    BothWays,
     /// The matrix of a step is not a diagonal and one pair of vectors.
     #[error("the matrix of a step is not a diagonal and one pair of vectors")]
     Terms,
@@ -236,7 +239,7 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the stage is of quite another sort, and lacks nothing that stages of the schedule's sort have.
     pub fn is_of_another_sort(&self) -> bool {
-        use Refusal::{NoContraction, NoMatrices, NoPairs, NoParts, NoScan, OneDirection, Scanned};
-        matches!(self, Scanned | NoScan | NoMatrices | NoContraction | OneDirection | NoParts | NoPairs)
+        use Refusal::{BothWays, NoContraction, NoMatrices, NoPairs, NoParts, NoScan, OneDirection, Scanned};
+        matches!(self, Scanned | NoScan | NoMatrices | NoContraction | OneDirection | BothWays | NoParts | NoPairs)
     }
 }

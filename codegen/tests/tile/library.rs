@@ -50,5 +50,5 @@ fn every_schedule_of_the_library() {
     }
     println!("{tested} of {} kernels", seen.len());
     assert!(tested > 100, "{tested}");
-    assert_eq!(kinds.len(), 11, "{kinds:?}");
+    assert_eq!(kinds.len(), 12, "{kinds:?}");
 }

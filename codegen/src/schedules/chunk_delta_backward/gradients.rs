@@ -1,7 +1,5 @@
 //! The third sweep: a block has 64 times of a recurrence, and goes through the parts of its width.
 
-use super::rates::KINDS;
-use super::steps;
 use super::tiles::Tiles;
 use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
@@ -15,6 +13,11 @@ use crate::target::WARP;
 use crate::tile::{Operand, Reg, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
+
+/// How many kinds of rates there are.
+pub(super) const KINDS: usize = 5;
+/// The first row of parts of sums over the depth, behind those that the energy follows from.
+pub(super) const TOTALS: u32 = 10 + BLOCKS;
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 ///
@@ -102,7 +105,7 @@ impl<'s> Gradients<'s> {
         let tiles = Tiles::declare(b, stage, form, schedule);
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let rates = ["sums", "before", "read", "added", "given"].map(|name| array(name, TIMES));
-        let parts = array("parts", steps::parts(form) * TIMES);
+        let parts = array("parts", (TOTALS + 2 * form.totals.len() as u32) * TIMES);
         let energies = array("energies", WARPS);
         let rematerialiser = Rematerialiser::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));

@@ -31,6 +31,7 @@
 //! recurrence. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.
 
 mod candidates;
+mod copies;
 mod cost;
 mod gradients;
 mod lanes;
@@ -39,6 +40,7 @@ mod parameters;
 mod products;
 mod rates;
 mod rows;
+mod save;
 mod saved;
 mod steps;
 mod strategy;

@@ -27,8 +27,6 @@ impl Gradients<'_> {
         if self.schedule.wide {
             let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
             for pair in 0..self.pairs() {
-                // The assembler reads no factors before it needs them.
-                b.barrier();
                 let found = self.through_states(b, (&wide, &deep), pair);
                 for (sums, found) in sums.deep.iter_mut().zip(found) {
                     let own = &mut sums[2 * pair as usize..][..2];
@@ -56,6 +54,10 @@ impl Gradients<'_> {
         let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(tile));
         let mut found = [[zeros(); 2]; 3];
         for sixteen in 0..BLOCKS {
+            if self.schedule.wide {
+                // The assembler reads no factors before it needs them.
+                b.barrier();
+            }
             let [states, duals] = [states, duals].map(|right| right.four(b, sixteen * ROWS, pair, true));
             for ((found, left), right) in found.iter_mut().zip([given, moved, errors]).zip([states, states, duals]) {
                 let left = left.four(b, 0, sixteen, false);
@@ -109,6 +111,10 @@ impl Gradients<'_> {
         let (row, half) = right_rows(b, self.lane);
         let later = given_queries.lanes_at(b, row, half, self.block);
         for sixteen in 0..BLOCKS {
+            if self.schedule.wide {
+                // The assembler reads no factors before it needs them.
+                b.barrier();
+            }
             let right = |b: &mut Builder, factor: Factor| factor.four(b, sixteen * ROWS, pair, true);
             let of_keys = right(b, keys);
             for (sums, left) in sums.iter_mut().zip([given, moved]) {

@@ -1,7 +1,7 @@
 //! The numbers of 64 times: running sums of logarithms of decays, and factors of what is read, added and given.
 
 use super::TIMES;
-use super::gradients::{Gradients, Place};
+use super::gradients::{Gradients, KINDS, Place};
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
@@ -21,8 +21,6 @@ pub(super) const BEFORE: usize = 1;
 pub(super) const READ: usize = 2;
 pub(super) const ADDED: usize = 3;
 pub(super) const GIVEN: usize = 4;
-/// How many kinds there are.
-pub(super) const KINDS: usize = 5;
 
 impl Gradients<'_> {
     /// Sets the lane's times as rows.

@@ -1,28 +1,27 @@
 //! Sums over the depth at every time: those that outputs are maps of, and those that the energy of a step follows from.
 
-use super::gradients::{Gradients, Place};
+use super::gradients::{Gradients, Place, TOTALS};
 use super::products::Sixteen;
 use super::rates::{ADDED, EACH, GIVEN, READ};
-use super::{BLOCKS, TIMES, WARPS};
+use super::{TIMES, WARPS};
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
+use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary, Value};
 
 /// Rows of parts: of q·(c·S), z·(p·S) and k·(e·D), each by half; sums over earlier times of pairs that queries and columns weigh, by half;
-/// sums over later times of both, by block; then totals.
+/// sums over later times of both, by block; then [totals](TOTALS).
 const QUERIES: u32 = 0;
 const COLUMNS_OF_STATES: u32 = 2;
 const KEYS: u32 = 4;
 const EARLIER: u32 = 6;
 const LATER: u32 = 10;
-const TOTALS: u32 = LATER + BLOCKS;
 /// The least logarithm of a decay that the energy is divided by.
 const LEAST: f64 = -100.0;
 
@@ -41,11 +40,6 @@ pub(super) struct PairShares {
     earlier: [[Operand; 2]; 2],
     /// Over the later times, at its earlier times.
     later: Vec<[Operand; 2]>,
-}
-
-/// How many rows of times the parts are.
-pub(super) fn parts(form: &DeltaRuleBackward) -> u32 {
-    TOTALS + 2 * form.totals.len() as u32
 }
 
 impl Gradients<'_> {

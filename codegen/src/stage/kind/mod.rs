@@ -163,7 +163,11 @@ impl Kind {
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
     pub fn recurrence(&self) -> Result<&Recurrence, Refusal> {
-        if let Kind::Recurrence(recurrence) = self { Ok(recurrence) } else { Err(Refusal::NoMatrices) }
+        match self {
+            Kind::Recurrence(recurrence) => Ok(recurrence),
+            Kind::RecurrenceBackward(_) => Err(Refusal::BothWays),
+            _ => Err(Refusal::NoMatrices),
+        }
     }
 
     /// The recurrence whose step moves what the state gives for a vector.
