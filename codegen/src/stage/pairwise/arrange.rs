@@ -48,8 +48,8 @@ fn split_sums(program: &Program) -> Result<Program, TypeError> {
                 let reciprocal = b.unary(Unary::Recip, at(y))?;
                 b.binary(Binary::Mul, at(x), reciprocal).map(Some)
             }
-            Op::Field(tuple, 0) => match (terms_of_sum(program, tuple), Nested::columns_inward(program, tuple)) {
-                (Some((axis, operator, terms)), _) => divided(b, axis, operator, &terms, place).map(Some),
+            Op::Field(tuple, 0) => match (Terms::of(program, tuple), Nested::columns_inward(program, tuple)) {
+                (Some(sum), _) => sum.build(b, place).map(Some),
                 (None, Some(nested)) => nested.build(b, place).map(Some),
                 (None, None) => Ok(None),
             },
@@ -80,41 +80,45 @@ fn sum_of(b: &mut Builder, axis: Axis, operator: OperatorId, element: Value) -> 
     b.reduce(axis, operator, &[element])?.first().copied().ok_or(TypeError::NotATuple)
 }
 
-/// The sum of the sums of terms, of which some are subtracted.
-fn divided(
-    b: &mut Builder,
+/// A sum of several products of a row and a column.
+struct Terms {
     axis: Axis,
     operator: OperatorId,
-    terms: &[(Value, bool)],
-    place: &[Value],
-) -> Result<Value, TypeError> {
-    let mut total: Option<Value> = None;
-    for (term, is_subtracted) in terms {
-        let sum = sum_of(b, axis, operator, place[term.0 as usize])?;
-        total = Some(match total {
-            None if *is_subtracted => b.unary(Unary::Neg, sum)?,
-            None => sum,
-            Some(before) => b.binary(if *is_subtracted { Binary::Sub } else { Binary::Add }, before, sum)?,
-        });
-    }
-    total.ok_or(TypeError::NotATuple)
+    /// The products, and whether each is subtracted.
+    terms: Vec<(Value, bool)>,
 }
 
-/// The axis and the operator of a sum of several products of a row and a column, and these, the subtracted ones marked.
-fn terms_of_sum(program: &Program, tuple: Value) -> Option<(Axis, OperatorId, Vec<(Value, bool)>)> {
-    let (axis, operator, element) = sum(program, tuple)?;
-    let (mut terms, mut open) = (vec![], vec![(element, false)]);
-    while let Some((value, is_subtracted)) = open.pop() {
-        match program.node(value).op {
-            Op::Binary(Binary::Add, x, y) => open.extend([(y, is_subtracted), (x, is_subtracted)]),
-            Op::Binary(Binary::Sub, x, y) => open.extend([(y, !is_subtracted), (x, is_subtracted)]),
-            Op::Unary(Unary::Neg, x) => open.push((x, !is_subtracted)),
-            Op::Broadcast(x) => open.push((x, is_subtracted)),
-            _ => terms.push((value, is_subtracted)),
+impl Terms {
+    /// The products that a tuple sums; `None` unless there are several, and nothing else is summed.
+    fn of(program: &Program, tuple: Value) -> Option<Terms> {
+        let (axis, operator, element) = sum(program, tuple)?;
+        let (mut terms, mut open) = (vec![], vec![(element, false)]);
+        while let Some((value, is_subtracted)) = open.pop() {
+            match program.node(value).op {
+                Op::Binary(Binary::Add, x, y) => open.extend([(y, is_subtracted), (x, is_subtracted)]),
+                Op::Binary(Binary::Sub, x, y) => open.extend([(y, !is_subtracted), (x, is_subtracted)]),
+                Op::Unary(Unary::Neg, x) => open.push((x, !is_subtracted)),
+                Op::Broadcast(x) => open.push((x, is_subtracted)),
+                _ => terms.push((value, is_subtracted)),
+            }
         }
+        let are_products = terms.iter().all(|(term, _)| row_and_column(program, *term, axis).is_some());
+        (terms.len() > 1 && are_products).then_some(Terms { axis, operator, terms })
     }
-    let are_products = terms.iter().all(|(term, _)| row_and_column(program, *term, axis).is_some());
-    (terms.len() > 1 && are_products).then_some((axis, operator, terms))
+
+    /// The sum of the sums of the products.
+    fn build(&self, b: &mut Builder, place: &[Value]) -> Result<Value, TypeError> {
+        let mut total: Option<Value> = None;
+        for (term, is_subtracted) in &self.terms {
+            let sum = sum_of(b, self.axis, self.operator, place[term.0 as usize])?;
+            total = Some(match total {
+                None if *is_subtracted => b.unary(Unary::Neg, sum)?,
+                None => sum,
+                Some(before) => b.binary(if *is_subtracted { Binary::Sub } else { Binary::Add }, before, sum)?,
+            });
+        }
+        total.ok_or(TypeError::NotATuple)
+    }
 }
 
 /// Sums one above the other, the inner ones times weights.
