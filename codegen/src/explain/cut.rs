@@ -80,11 +80,7 @@ impl Cut {
             across: Side { name: names.join("·"), size: others.iter().map(|a| size(*a)).product(), tile: across },
             blocks: launch.grid.map(u64::from).iter().product(),
             carry,
-            reverse: stage
-                .scan()
-                .map(|scan| scan.reverse)
-                .or(stage.recurrence().map(|own| own.scan.reverse))
-                .unwrap_or(false),
+            reverse: launch.schedule.goes_back(stage),
             tile,
         }
     }

@@ -285,6 +285,12 @@ pub trait Strategy: Debug + Display + Send + Sync {
 
     /// The division of the work, for a picture.
     fn picture(&self, stage: &Stage) -> Picture;
+
+    /// Whether the tiles follow one another from the last to the first.
+    fn goes_back(&self, stage: &Stage) -> bool {
+        let scan = stage.scan().map(|scan| scan.reverse);
+        scan.or(stage.recurrence().map(|own| own.scan.reverse)).unwrap_or(false)
+    }
 }
 
 impl dyn Strategy {

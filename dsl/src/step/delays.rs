@@ -4,6 +4,8 @@
 //! element comes in, and the last x is what goes out. Any other shift, whose `fill` is a constant, gets parameters and outputs of
 //! its own: `x_before_1` to `x_before_n` and `x_last_1` to `x_last_n`, the former with the constant as default.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::elem::{Elem, Ty};
 use crate::ir::{Axis, Literal, Op, Program, Value};
 
@@ -48,7 +50,7 @@ impl Delay {
 
 /// The delays of all shifts along an axis that do not say where their elements come in.
 pub(super) fn delays(program: &Program, axis: Axis) -> Result<Vec<Delay>, StepError> {
-    let mut delays: Vec<Delay> = vec![];
+    let (mut delays, mut names): (Vec<Delay>, _) = (vec![], Names::default());
     for node in &program.nodes {
         let Op::Shift { axis: along, by, value, fill } = node.op else { continue };
         if along != axis || is_given(program, by, fill) {
@@ -60,7 +62,7 @@ pub(super) fn delays(program: &Program, axis: Axis) -> Result<Vec<Delay>, StepEr
         };
         match find(&delays, value, fill) {
             Some(at) => delays[at].count = count.max(delays[at].count),
-            None if count > 0 => delays.push(delay(program, axis, (value, fill, count), &delays)),
+            None if count > 0 => delays.push(delay(program, axis, (value, fill, count), &mut names)),
             None => {}
         }
     }
@@ -111,7 +113,7 @@ fn find(delays: &[Delay], value: Value, fill: Literal) -> Option<usize> {
     delays.iter().position(|delay| delay.value == value && delay.fill == fill)
 }
 
-fn delay(program: &Program, axis: Axis, (value, fill, count): (Value, Literal, usize), known: &[Delay]) -> Delay {
+fn delay(program: &Program, axis: Axis, (value, fill, count): (Value, Literal, usize), names: &mut Names) -> Delay {
     let of = param(program, value);
     let name = of.map_or("shift", |param| &param.name);
     let stored = match program.node(unbroadcast(program, value)).op {
@@ -123,14 +125,29 @@ fn delay(program: &Program, axis: Axis, (value, fill, count): (Value, Literal, u
     let ordered = of.map_or(vec![], |param| param.axes.clone());
     let others = program.node(value).axes.iter().filter(|axis| !ordered.contains(axis));
     let axes = ordered.iter().copied().chain(others).filter(|one| *one != axis).collect();
-    let mut delay = Delay { value, fill, count, name: name.to_owned(), elem, axes };
-    for k in 2.. {
-        if !known.iter().any(|other| other.name == delay.name) && !is_taken(program, &delay) {
-            break;
+    Delay { value, fill, count, name: names.free(program, name), elem, axes }
+}
+
+/// The names that delays have so far.
+#[derive(Default)]
+struct Names {
+    known: HashSet<String>,
+    /// For each name that was asked for, the number that is tried next.
+    next: HashMap<String, usize>,
+}
+
+impl Names {
+    /// A name that nothing has, or that name with the first number behind it that makes it so.
+    fn free(&mut self, program: &Program, wanted: &str) -> String {
+        let next = self.next.entry(wanted.to_owned()).or_insert(1);
+        loop {
+            let name = if *next == 1 { wanted.to_owned() } else { format!("{wanted}{next}") };
+            *next += 1;
+            if !is_taken(program, &name) && self.known.insert(name.clone()) {
+                return name;
+            }
         }
-        delay.name = format!("{name}{k}");
     }
-    delay
 }
 
 /// The type that stores values of a type as they are.
@@ -149,12 +166,12 @@ fn is_small(literal: Literal) -> bool {
     }
 }
 
-/// Whether a parameter, an output or an axis has a name that a delay would use.
-fn is_taken(program: &Program, delay: &Delay) -> bool {
+/// Whether a parameter, an output or an axis has a name that a delay of that name would use.
+fn is_taken(program: &Program, delay: &str) -> bool {
     let names = program.params.iter().map(|p| &p.name).chain(program.outputs.iter().map(|o| &o.name));
     let mut names = names.chain(&program.axes);
     names.any(|name| {
-        let rest = name.strip_prefix(&delay.name).unwrap_or_default();
+        let rest = name.strip_prefix(delay).unwrap_or_default();
         rest.starts_with("_before_") || rest.starts_with("_last_")
     })
 }

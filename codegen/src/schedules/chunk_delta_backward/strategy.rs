@@ -119,4 +119,8 @@ impl Strategy for ChunkDeltaBackward {
         let carry = if self.sweep == DeltaSweep::Gradients { Carry::None } else { Carry::Kept };
         Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry }
     }
+
+    fn goes_back(&self, _: &Stage) -> bool {
+        self.sweep == DeltaSweep::Cotangents
+    }
 }

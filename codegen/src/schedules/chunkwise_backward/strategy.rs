@@ -136,4 +136,8 @@ impl Strategy for ChunkwiseBackward {
         let carry = if self.sweep == Sweep::Gradients { Carry::None } else { Carry::Kept };
         Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry }
     }
+
+    fn goes_back(&self, _: &Stage) -> bool {
+        self.sweep == Sweep::Cotangents
+    }
 }
