@@ -73,10 +73,14 @@ pub(super) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// `None` if the kernel cannot be stepped so.
+    /// `None` if the kernel cannot be stepped so, or there are no vector registers to hold a group.
     pub(super) fn new(kernel: &'a Kernel, geometry: &'a Geometry, elements: &[Slice<'_>]) -> Option<Groups<'a>> {
+        if !ARCH.dispatch(HasVectors) {
+            return None;
+        }
         let types: Vec<Ty> = types(kernel, elements).collect();
-        let ty = *types.iter().find(|ty| **ty != Ty::Bool)?;
+        // Integers are few in operators, and code for their types would make every program larger.
+        let ty = *types.iter().find(|ty| ty.is_float())?;
         if types.iter().any(|other| ![ty, Ty::Bool].contains(other)) {
             return None;
         }
@@ -110,10 +114,6 @@ impl<'a> Groups<'a> {
     ) -> Result<(), CpuError> {
         match self.ty {
             Ty::F32 => self.of_type::<f32>(elements, states, outputs, exclusive),
-            Ty::I32 => self.of_type::<i32>(elements, states, outputs, exclusive),
-            Ty::I64 => self.of_type::<i64>(elements, states, outputs, exclusive),
-            Ty::U32 => self.of_type::<u32>(elements, states, outputs, exclusive),
-            Ty::U64 => self.of_type::<u64>(elements, states, outputs, exclusive),
             _ => self.of_type::<f64>(elements, states, outputs, exclusive),
         }
     }
@@ -165,6 +165,18 @@ impl<'a> Groups<'a> {
     }
 }
 
+/// Whether the processor computes several numbers at once.
+struct HasVectors;
+
+impl WithSimd for HasVectors {
+    type Output = bool;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> bool {
+        !S::IS_SCALAR
+    }
+}
+
 /// All steps of all groups.
 struct Steps<'s, 'v, T, const W: usize> {
     of: &'s Groups<'s>,
@@ -181,6 +193,10 @@ impl<T: Number, const W: usize> WithSimd for Steps<'_, '_, T, W> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
+        // Groups are not made where numbers are computed one by one.
+        if S::IS_SCALAR {
+            return;
+        }
         let of = self.of;
         of.runs.each(|at| {
             for first in (0..of.runs.len).step_by(W) {

@@ -4,8 +4,8 @@ use oplus_dsl::ir::{Binary, Unary};
 use pulp::Simd;
 
 use super::sums::{self, Term};
-use crate::cpu::arithmetic::{Float, Integer};
-use crate::cpu::operations::{float_binary, float_unary, integer_binary, integer_unary};
+use crate::cpu::arithmetic::Float;
+use crate::cpu::operations::{float_binary, float_unary};
 use crate::cpu::values::Scalar;
 
 /// A register: one number for each lane of a group.
@@ -20,9 +20,8 @@ pub(super) trait Number: Scalar + PartialOrd {
     /// Computes an operation for a register.
     fn binary<const W: usize>(op: Binary, dst: &mut Register<Self, W>, a: &Register<Self, W>, b: &Register<Self, W>);
 
-    /// Adds up terms, one after the other, each operation rounded. Integers have none.
-    #[inline(always)]
-    fn sum<S: Simd, const W: usize>(_: S, _: &mut Register<Self, W>, _: &[Term], _: &[Register<Self, W>]) {}
+    /// Adds up terms, one after the other, each operation rounded.
+    fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], before: &[Register<Self, W>]);
 
     /// The truth value of a number.
     #[inline(always)]
@@ -32,33 +31,32 @@ pub(super) trait Number: Scalar + PartialOrd {
 }
 
 macro_rules! number {
-    ($unary:ident, $binary:ident: $($t:ty, $one:expr $(, $sum:path)?;)*) => {$(
+    ($($t:ty: $sum:path;)*) => {$(
         impl Number for $t {
             #[inline(always)]
             fn flag(is: bool) -> Self {
-                if is { $one } else { Self::default() }
+                if is { 1.0 } else { 0.0 }
             }
 
             #[inline(always)]
             fn unary<const W: usize>(op: Unary, dst: &mut Register<Self, W>, a: &Register<Self, W>) {
-                $unary!(op, one(dst, a) over $t);
+                float_unary!(op, one(dst, a) over $t);
             }
 
             #[inline(always)]
             fn binary<const W: usize>(op: Binary, dst: &mut Register<Self, W>, a: &Register<Self, W>, b: &Register<Self, W>) {
-                $binary!(op, two(dst, a, b) over $t);
+                float_binary!(op, two(dst, a, b) over $t);
             }
 
-            $(#[inline(always)]
+            #[inline(always)]
             fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], before: &[Register<Self, W>]) {
                 $sum(simd, dst, terms, before);
-            })?
+            }
         }
     )*};
 }
 
-number!(float_unary, float_binary: f32, 1.0, sums::single; f64, 1.0, sums::double;);
-number!(integer_unary, integer_binary: i32, 1; i64, 1; u32, 1; u64, 1;);
+number!(f32: sums::single; f64: sums::double;);
 
 #[inline(always)]
 pub(super) fn one<T: Number, const W: usize>(dst: &mut Register<T, W>, a: &Register<T, W>, f: impl Fn(T) -> T) {
