@@ -44,8 +44,8 @@ pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, BTreeSet::new(), None)
 }
 
-/// [`cut_plain`] in which what depends on several states is stored by the values over the fewest axes that it is a map of;
-/// `None` if that is the same.
+/// [`cut_plain`] with less to store: a value that depends on several states is not stored itself where it is a map of values over
+/// fewer axes; those are stored. `None` if there is no such value.
 pub(super) fn cut_narrow(program: &Program) -> Result<Option<Cut>, CutError> {
     let mut cutter = Cutter::new(program, BTreeSet::new(), None, Storing::Narrow { is_narrower: false });
     cutter.resolve_all();

@@ -16,7 +16,7 @@ use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
 pub enum CutKind {
     /// Without sums that are kept with what they sum.
     Plain,
-    /// In which what is stored between stages has the fewest axes.
+    /// Into plain stages that store values over as few axes as possible.
     Narrow,
     /// With sums over states kept with their scans.
     Contracted,
@@ -26,7 +26,8 @@ pub enum CutKind {
     Pairwise,
     /// With a stage for each of these sums.
     PairwiseSeparate,
-    /// With those sums over pairs that kernels take, sums taken apart and computed rows and columns stored.
+    /// With sums over pairs, after sums are divided and reordered, and computed rows and columns are stored. Sums that no kernel takes
+    /// have plain stages.
     PairwiseArranged,
     /// With sums over pairs that are added up over an axis which repeats them.
     GroupedQuery,

@@ -55,7 +55,7 @@ struct Run {
     course: Course,
 }
 
-/// How a value is stored that depends on several states and that a stage reads where it is not computed.
+/// The way to store a value that depends on several states, for a later stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Storing {
     /// As it is.

@@ -58,7 +58,7 @@ fn split_sums(program: &Program) -> Result<Program, TypeError> {
     })
 }
 
-/// The program whose values are those of another one, except where `change` gives one of its own.
+/// A copy of a program. Where `change` returns a value, that value takes the place of the original one.
 fn rebuild(
     program: &Program,
     mut change: impl FnMut(&mut Builder, Value, &[Value]) -> Result<Option<Value>, TypeError>,
@@ -126,7 +126,7 @@ struct Nested {
     /// The axes from the innermost to the outermost.
     axes: Vec<Axis>,
     operator: OperatorId,
-    /// What is summed, times the weights.
+    /// The innermost summand. The weights multiply it.
     element: Value,
     weights: Vec<Value>,
     is_negated: bool,
@@ -147,7 +147,7 @@ impl Nested {
         Some(nested)
     }
 
-    /// Takes in the sum that what is summed is a multiple of, by factors that lack its axis.
+    /// If the summand is itself a multiple of a sum, by factors that lack the axis of that sum, adds that sum to the chain.
     fn descend(&mut self, program: &Program) -> Option<()> {
         let (tuple, weights, is_negated) = multiple_of_sum(program, self.element)?;
         let (axis, operator, element) = sum(program, tuple)?;
@@ -198,7 +198,7 @@ fn has_sum_among_factors(program: &Program, value: Value) -> bool {
     factors(program, value, &BTreeSet::new()).iter().any(is_sum)
 }
 
-/// Quotients among the factors of what is summed whose divisor has fewer axes.
+/// The factors of summands that are quotients whose divisor has fewer axes than the dividend.
 fn quotients(program: &Program) -> BTreeSet<Value> {
     let mut found = BTreeSet::new();
     for tuple in values(program) {
@@ -229,7 +229,7 @@ fn store_leaves(program: &Program) -> Result<Arranged, TypeError> {
     Ok(Arranged { program: stored, leaves })
 }
 
-/// Rows and columns that are no parameters, with the types that they are stored in.
+/// The rows and columns of sums over pairs that are computed, each with the element type that it is stored in.
 fn computed_leaves(program: &Program) -> BTreeMap<Value, Elem> {
     let mut found = BTreeMap::new();
     for tuple in values(program) {

@@ -236,7 +236,7 @@ fn row_of(program: &Program, stored: &BTreeSet<Value>, tuple: Value, column: Axi
     (is_param(one) && is_param(other) && in_column(one) != in_column(other)).then_some(*row)
 }
 
-/// The factors of a product; a selection with 0 otherwise has those of the value selected. What is `whole` has none.
+/// The factors of a product; a selection with 0 otherwise has those of the value selected. A value in `whole` is not divided.
 pub(super) fn factors(program: &Program, value: Value, whole: &BTreeSet<Value>) -> Vec<Value> {
     let (mut found, mut open) = (vec![], vec![value]);
     // A value that is multiplied with itself again and again has more factors than matter.
