@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oplus_dsl::Elem;
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, OperatorId, Output, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, OperatorId, Program, Unary, Value};
 use oplus_dsl::simplify::simplify;
 use oplus_dsl::typing::TypeError;
 
 use super::find::{factors, reduction};
+use super::rebuild::rebuild;
 use crate::stage::contraction::is_sum;
 
 /// A program with the values in it that are stored before its sums over pairs.
@@ -56,24 +57,6 @@ fn split_sums(program: &Program) -> Result<Program, TypeError> {
             _ => Ok(None),
         }
     })
-}
-
-/// A copy of a program. Where `change` returns a value, that value takes the place of the original one.
-fn rebuild(
-    program: &Program,
-    mut change: impl FnMut(&mut Builder, Value, &[Value]) -> Result<Option<Value>, TypeError>,
-) -> Result<Program, TypeError> {
-    let mut b = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.without_nodes() });
-    let mut place: Vec<Value> = vec![];
-    for (i, node) in program.nodes.iter().enumerate() {
-        let value = match change(&mut b, Value(i as u32), &place)? {
-            Some(value) => value,
-            None => b.append(node.op.map_operands(|v| place[v.0 as usize]), node.ty, node.axes)?,
-        };
-        place.push(value);
-    }
-    let outputs = program.outputs.iter().map(|o| Output { value: place[o.value.0 as usize], ..o.clone() }).collect();
-    Ok(Program { outputs, ..b.finish() })
 }
 
 fn sum_of(b: &mut Builder, axis: Axis, operator: OperatorId, element: Value) -> Result<Value, TypeError> {

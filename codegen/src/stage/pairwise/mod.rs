@@ -20,6 +20,7 @@ mod arrange;
 mod extract;
 mod find;
 mod outward;
+mod rebuild;
 mod split_k;
 
 use std::collections::{BTreeSet, HashMap};

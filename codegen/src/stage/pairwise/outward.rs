@@ -4,11 +4,12 @@
 //! `if c { x } else { 0 }`: what is summed over M is then a map again.
 
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, Op, OperatorId, Output, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, Op, OperatorId, Program, Unary, Value};
 use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::follow;
 
 use super::find::{is_zero, reduction};
+use super::rebuild::rebuild;
 use crate::stage::contraction::is_sum;
 
 /// The program with such sums exchanged. One that cannot be built again is given back as it is.
@@ -58,20 +59,12 @@ fn lacks(program: &Program, value: Value, inner: Value, axis: Axis) -> bool {
 
 /// The program in which an outer sum is exchanged with the sum beneath it.
 fn exchange(program: &Program, tuple: Value) -> Result<Program, TypeError> {
-    let mut b = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.without_nodes() });
-    let mut place: Vec<Value> = vec![];
-    for (i, node) in program.nodes.iter().enumerate() {
-        let op = node.op.map_operands(|v| place[v.0 as usize]);
-        let value = match (&op, inner_sum(program, Value(i as u32))) {
-            (Op::Reduce { axis, operator, .. }, Some(inner)) if i == tuple.0 as usize => {
-                exchanged(&mut b, program, Value(i as u32), *axis, *operator, inner, &place)?
-            }
-            _ => b.append(op, node.ty, node.axes)?,
-        };
-        place.push(value);
-    }
-    let outputs = program.outputs.iter().map(|o| Output { value: place[o.value.0 as usize], ..o.clone() }).collect();
-    Ok(Program { outputs, ..b.finish() })
+    rebuild(program, |b, value, place| match (&program.node(value).op, inner_sum(program, value)) {
+        (Op::Reduce { axis, operator, .. }, Some(inner)) if value == tuple => {
+            exchanged(b, program, value, *axis, *operator, inner, place).map(Some)
+        }
+        _ => Ok(None),
+    })
 }
 
 /// The tuple of the sum over the inner axis of the sum over the outer one.
