@@ -25,6 +25,19 @@ def _plain(docs: str) -> str:
     return re.sub(r"\\([^\w\s])", r"\1", re.sub(r"\[(`[^`\]]*`)\]\([^)]*\)", r"\1", docs))
 
 
+def _made(kernel: Kernel, name: str) -> str:
+    """The attribute that has a kernel that follows from another one, which is made when it is first asked for."""
+    attribute = f"_{name}"
+    if getattr(kernel, attribute) is None:
+        setattr(kernel, attribute, getattr(kernel, f"_make_{name}")())
+    return attribute
+
+
+# `torch.compile` calls the function while it traces a program, and does not trace it. It can do so with functions that give texts, and
+# reads attributes when it comes to them.
+_made._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 class Kernel:
     """A kernel: called with arrays of NumPy, PyTorch or JAX, it gives a named tuple of arrays of the same library.
 
@@ -36,6 +49,9 @@ class Kernel:
         # The kernel whose forward mode this is.
         self._origin: Kernel | None = None
         self._docs = _plain(native.docs) if docs is None else docs
+        self._gradient: Kernel | None = None
+        self._tangent: Kernel | None = None
+        self._step: Kernel | None = None
         self._key = f"{native.name}#{len(kernels)}"
         kernels[self._key] = native
         self._params = native.params
@@ -81,29 +97,38 @@ class Kernel:
         """The program in its text form."""
         return self._native.text
 
-    @cached_property
+    @property
     def gradient(self) -> Kernel:
         """The kernel of the derived gradient.
 
         Its parameters are named as those parameters and outputs of this kernel that it needs, and `y_bar` for the cotangent of
         the output y (zero when it is left out); its outputs are `p_bar` for the parameter p.
         """
+        return getattr(self, _made(self, "gradient"))
+
+    def _make_gradient(self) -> Kernel:
         return Kernel(self._native.gradient())
 
-    @cached_property
+    @property
     def tangent(self) -> Kernel:
         """The kernel of forward mode: outputs, and their derivatives along a direction.
 
         Its parameters are those of this kernel and then `p_dot`, the direction of each parameter p that stores floats (zero when
         it is left out); its outputs are those of this kernel and then `y_dot`, the derivative of each output y that stores floats.
         """
+        return getattr(self, _made(self, "tangent"))
+
+    def _make_tangent(self) -> Kernel:
         found = Kernel(self._native.tangent(True))
         found._origin = self
         return found
 
-    @cached_property
+    @property
     def step(self) -> Kernel:
         """The kernel of one step, without the axis that is scanned, for decoding. The state comes in and goes out."""
+        return getattr(self, _made(self, "step"))
+
+    def _make_step(self) -> Kernel:
         native, axis, states = self._native.step()
         hands = ", ".join(f"`{output}` goes on to `{param}`" for param, output in states)
         return Kernel(native, f"One step of `{self.__name__}` along {axis}: {hands}.")

@@ -184,6 +184,27 @@ def test_ordered_tangents_are_those_of_steps(rnn):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_kernels_that_follow_from_others_are_made_in_compiled_programs(backend):
+    """Nothing outside of the compiled program has asked for them before."""
+    new = oplus.scan("""
+        fn affine(a: [B, T], x: [B, T], h0: state[B] = 0) -> (h: [B, T], h_last: state[B]) {
+            h = scan(T, Affine(a, x), init = h0).b;
+            h_last = last(T, h);
+        }
+        fn total(x: [B, T]) -> (y: [B, T]) { y = scan(T, Sum(x)); }
+    """)
+    a, x, h0 = (x.detach() for x in inputs(length=5))
+
+    def program(a, x, h0):
+        dots = new.affine.tangent(a, x, a_dot=x, x_dot=a).h_dot + new.total.tangent(x, x_dot=a).y_dot
+        return dots, new.total.gradient(a, x)[0], new.affine.step(a[:, 0], x[:, 0], h0=h0).h_last
+
+    torch._dynamo.reset()
+    found = torch.compile(program, fullgraph=True, backend=backend)(a, x, h0)
+    torch.testing.assert_close(found, program(a, x, h0))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("length", [1, 5])
 def test_compiled_programs_have_forward_mode(rnn, mixed, backend, length):
     a, x, h0 = (x.detach() for x in inputs(length=length))
