@@ -30,6 +30,7 @@ mod divide;
 mod fold;
 mod level;
 mod local;
+mod rows;
 mod scans;
 mod segments;
 mod words;
@@ -39,6 +40,7 @@ use thiserror::Error;
 use crate::ir::{Axis, Program};
 use crate::typing::TypeError;
 
+pub use rows::independent_axes;
 pub use words::{Bytes, exchanged};
 
 /// How many elements a `shift` may look beyond a shard.

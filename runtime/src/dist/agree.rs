@@ -17,7 +17,7 @@ pub(super) type Agreements = HashSet<(Intent, Sizes)>;
 pub(super) struct Intent {
     /// The program and the axis.
     pub(super) program: u64,
-    /// The sizes of the axes that are not divided.
+    /// The sizes of the axes that are not divided, and into how many parts their rows are.
     pub(super) sizes: u64,
     /// The element type of the call, the tensors that are given and the outputs that are wanted.
     pub(super) tensors: u64,

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use oplus_dsl::ir::Program;
 
 use super::agree::{Intent, hash};
+use super::parts::{Division, allocated};
 use super::plan::Plan;
-use super::run::Run;
+use super::run::{self, Run};
 use super::segments::{Estimate, Segments};
 use super::{Group, Plans};
 use crate::bind::{Binding, Known, bind, check_count, check_outputs};
@@ -46,27 +47,11 @@ impl Shard {
         self.check_own(own)?;
         let shards = self.group.agree(self.intent(plan.hash, program, &binding, inputs), own)?;
         self.group = self.group.knowing(shards.clone());
-        let given = program.params.iter().zip(inputs);
-        let tensors: HashMap<String, Tensor> =
-            given.filter_map(|(param, tensor)| Some((param.name.clone(), (*tensor)?.clone()))).collect();
-        let (group, axis, gathered) = (&self.group, self.axis.as_str(), HashMap::new());
-        let given: Vec<bool> = inputs.iter().map(Option::is_some).collect();
-        let call = Estimate { axis, program, binding: &binding, given: &given, size: own };
-        let (plan, count) = self.segmented(&plan, &call);
-        let (segments, totals) = (Segments { count, size: own }, HashMap::new());
-        let run = Run {
-            group,
-            axis,
-            program,
-            binding: &binding,
-            shards: &shards,
-            segments,
-            sinks,
-            tensors,
-            totals,
-            gathered,
+        let call = Call { shard: self, plan: &plan, program, shards: &shards };
+        let outputs = match Division::of(program, &binding, &shards, &self.group) {
+            Some(division) => call.in_parts(&division, &binding, inputs, sinks)?,
+            None => call.whole(&binding, inputs, sinks)?,
         };
-        let outputs = run.all(plan)?;
         Ok((binding, outputs))
     }
 
@@ -93,7 +78,79 @@ impl Shard {
     fn intent(&self, plan: u64, program: &Program, binding: &Binding<'_>, inputs: &[Option<&Tensor>]) -> Intent {
         let axes = program.axes.iter().zip(&binding.sizes).filter(|(name, _)| **name != self.axis);
         let sizes = axes.map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(",");
+        let sizes = format!("{sizes} in {}", self.group.parts());
         let given: Vec<bool> = inputs.iter().map(Option::is_some).collect();
         Intent { program: plan, sizes: hash(&sizes), tensors: hash(&format!("{} {given:?}", binding.elem)) }
+    }
+}
+
+/// A call whose ranks have agreed.
+struct Call<'c> {
+    shard: &'c Shard,
+    plan: &'c Plan,
+    program: &'c Program,
+    shards: &'c [usize],
+}
+
+impl Call<'_> {
+    /// Runs the call as it is.
+    fn whole<'t>(
+        &self,
+        binding: &Binding<'t>,
+        inputs: &[Option<&'t Tensor>],
+        sinks: &[Sink<'t>],
+    ) -> Result<Vec<Option<Tensor>>, Error> {
+        let (plan, segments) = self.segmented(binding, inputs);
+        let mut runs = [self.run(binding, inputs, sinks, segments)];
+        run::all(&mut runs, plan)?;
+        Ok(runs.into_iter().next().map_or_else(Vec::new, Run::outputs))
+    }
+
+    /// Runs the parts of the call, each of which writes its part of every output.
+    fn in_parts(
+        &self,
+        division: &Division,
+        binding: &Binding<'_>,
+        inputs: &[Option<&Tensor>],
+        sinks: &[Sink<'_>],
+    ) -> Result<Vec<Option<Tensor>>, Error> {
+        let outputs = allocated(self.program, binding, sinks)?;
+        let parts = division.parts(self.program, binding, inputs, &outputs)?;
+        let bindings: Vec<Binding<'_>> = parts.iter().map(|part| part.binding(binding)).collect();
+        let (inputs, sinks): (Vec<_>, Vec<_>) = parts.iter().map(|part| (part.inputs(), part.sinks())).unzip();
+        // All parts have the segments of the first.
+        let (Some(first), Some(of_first)) = (bindings.first(), inputs.first()) else { return Ok(outputs) };
+        let (plan, segments) = self.segmented(first, of_first);
+        let of_part = bindings.iter().zip(&inputs).zip(&sinks);
+        let mut runs: Vec<Run<'_>> =
+            of_part.map(|((binding, inputs), sinks)| self.run(binding, inputs, sinks, segments)).collect();
+        run::all(&mut runs, plan)?;
+        Ok(outputs)
+    }
+
+    /// The plan of a call, and the segments of its shard.
+    fn segmented(&self, binding: &Binding<'_>, inputs: &[Option<&Tensor>]) -> (&Plan, Segments) {
+        let (axis, program, size) = (self.shard.axis.as_str(), self.program, self.shards[self.shard.group.rank()]);
+        let given: Vec<bool> = inputs.iter().map(Option::is_some).collect();
+        let estimate = Estimate { axis, program, binding, given: &given, size };
+        let (plan, count) = self.shard.segmented(self.plan, &estimate);
+        (plan, Segments { count, size })
+    }
+
+    /// The state before the first phase.
+    fn run<'r>(
+        &'r self,
+        binding: &'r Binding<'r>,
+        inputs: &[Option<&Tensor>],
+        sinks: &'r [Sink<'r>],
+        segments: Segments,
+    ) -> Run<'r> {
+        let given = self.program.params.iter().zip(inputs);
+        let tensors: HashMap<String, Tensor> =
+            given.filter_map(|(param, tensor)| Some((param.name.clone(), (*tensor)?.clone()))).collect();
+        let (group, axis) = (&self.shard.group, self.shard.axis.as_str());
+        let (totals, gathered) = (HashMap::new(), HashMap::new());
+        let (program, shards) = (self.program, self.shards);
+        Run { group, axis, program, binding, shards, segments, sinks, tensors, totals, gathered }
     }
 }

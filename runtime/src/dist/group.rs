@@ -64,6 +64,7 @@ pub struct Group {
     inner: Arc<Inner>,
     shards: Option<Sizes>,
     segments: Option<usize>,
+    parts: usize,
 }
 
 struct Inner {
@@ -90,7 +91,12 @@ impl Group {
     pub fn new(transport: impl Transport + 'static) -> Group {
         let (transport, agreements) = (Box::new(transport), Mutex::default());
         let (exchanges, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Group { inner: Arc::new(Inner { transport, agreements, exchanges, bytes }), shards: None, segments: None }
+        Group {
+            inner: Arc::new(Inner { transport, agreements, exchanges, bytes }),
+            shards: None,
+            segments: None,
+            parts: 1,
+        }
     }
 
     /// The ranks of a group within this process, to be used by one thread each. They exchange tensors in memory, wherever these
@@ -158,7 +164,7 @@ impl Group {
 
     /// This rank, when all have agreed on the sizes of shards.
     pub(super) fn knowing(&self, sizes: Sizes) -> Group {
-        Group { inner: self.inner.clone(), shards: Some(sizes), segments: self.segments }
+        Group { shards: Some(sizes), ..self.clone() }
     }
 
     /// This rank, for calls that divide its shard into that many equal segments and compute all of them at once, where a kernel can
@@ -172,6 +178,20 @@ impl Group {
     /// How many segments a shard is to have, where that was said.
     pub(super) fn segments(&self) -> Option<usize> {
         self.segments
+    }
+
+    /// This rank, for calls that divide their rows into that many parts, so that a part is exchanged while the next one is computed. They
+    /// are divided along the first axis over which every row is computed by itself, such as that of sequences; a call that has none
+    /// with as many indices is not divided. All ranks must say the same. The bits of a call depend on it only where a part has another
+    /// number of segments than the whole.
+    #[must_use]
+    pub fn with_parts(&self, parts: usize) -> Group {
+        Group { parts: parts.max(1), ..self.clone() }
+    }
+
+    /// Into how many parts calls divide their rows.
+    pub(super) fn parts(&self) -> usize {
+        self.parts
     }
 
     /// The sizes of shards, where they are known.

@@ -52,6 +52,7 @@ mod call;
 mod explain;
 mod group;
 mod nccl;
+mod parts;
 mod plan;
 mod rows;
 mod run;

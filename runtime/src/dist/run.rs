@@ -34,27 +34,36 @@ pub(super) struct Run<'a> {
     pub(super) gathered: HashMap<String, Tensor>,
 }
 
+/// All phases of calls of one plan: each phase of all of them before the next, so that what one has sent is on its way while the others
+/// compute.
+pub(super) fn all(runs: &mut [Run<'_>], plan: &Plan) -> Result<(), Error> {
+    runs.iter_mut().try_for_each(|run| run.positions(plan))?;
+    for phase in &plan.phases {
+        runs.iter_mut().try_for_each(|run| run.phase(phase))?;
+    }
+    runs.iter_mut().try_for_each(Run::fill_empty_shards)
+}
+
 impl Run<'_> {
-    /// All phases. The tensors of the outputs, `None` for those that are not wanted.
-    pub(super) fn all(mut self, plan: &Plan) -> Result<Vec<Option<Tensor>>, Error> {
-        self.positions(plan)?;
-        for phase in &plan.phases {
-            self.receive(phase)?;
-            if let Some(executable) = &phase.program {
-                let outputs = match self.segments.count {
-                    1 => self.whole(executable)?,
-                    _ => self.in_segments(executable, phase)?,
-                };
-                self.send(outputs, &phase.messages)?;
-            }
-        }
-        self.fill_empty_shards()?;
+    /// One phase.
+    fn phase(&mut self, phase: &Phase) -> Result<(), Error> {
+        self.receive(phase)?;
+        let Some(executable) = &phase.program else { return Ok(()) };
+        let outputs = match self.segments.count {
+            1 => self.whole(executable)?,
+            _ => self.in_segments(executable, phase)?,
+        };
+        self.send(outputs, &phase.messages)
+    }
+
+    /// The tensors of the outputs after all phases, `None` for those that are not wanted.
+    pub(super) fn outputs(mut self) -> Vec<Option<Tensor>> {
         let outputs = self.program.outputs.iter().zip(self.sinks);
         let output = outputs.map(|(output, sink)| match sink {
             Sink::Skip => None,
             Sink::New | Sink::Into(_) => self.tensors.remove(&format!("{OUTPUT}{}", output.name)),
         });
-        Ok(output.collect())
+        output.collect()
     }
 
     /// Gives outputs that are not divided to ranks whose shards are empty: a program over no elements computes nothing.

@@ -85,13 +85,14 @@ impl Case {
         self.outputs.iter().chain(gradients).filter_map(Array::as_floats).flatten().all(|x| x.is_finite())
     }
 
-    /// Calls the kernel on one thread for each part of the axis, which it divides into segments if their number divides its size.
-    pub(crate) fn run_in_segments(&self, parts: &[usize], segments: usize) -> Vec<Result<Given, Error>> {
+    /// Calls the kernel on one thread for each part of the axis, which it divides into segments if their number divides its size, and its
+    /// rows into parts if they are independent.
+    pub(crate) fn run_in(&self, parts: &[usize], (segments, rows): (usize, usize)) -> Vec<Result<Given, Error>> {
         assert_eq!(parts.iter().sum::<usize>(), self.size());
         thread::scope(|scope| {
             let ranks: Vec<_> = Group::threads(parts.len())
                 .into_iter()
-                .map(|group| group.with_segments(segments))
+                .map(|group| group.with_segments(segments).with_parts(rows))
                 .map(|group| scope.spawn(move || self.rank(&group, range(parts, group.rank()))))
                 .collect();
             ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
@@ -131,7 +132,12 @@ impl Case {
 
     /// [`Case::check`] of ranks that divide their parts into segments.
     pub(crate) fn check_in_segments(&self, parts: &[usize], segments: usize, tolerance: f64) {
-        for (rank, given) in self.run_in_segments(parts, segments).into_iter().enumerate() {
+        self.check_in(parts, (segments, 1), tolerance);
+    }
+
+    /// [`Case::check`] of ranks that divide their parts into segments, and their rows into parts.
+    pub(crate) fn check_in(&self, parts: &[usize], ways: (usize, usize), tolerance: f64) {
+        for (rank, given) in self.run_in(parts, ways).into_iter().enumerate() {
             let part = range(parts, rank);
             let (outputs, gradients) =
                 given.unwrap_or_else(|error| panic!("rank {rank} of {parts:?}: {error}\n{}", self.program));

@@ -1,10 +1,11 @@
 //! The kernels and models of the library.
 
+use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Axis, Node, Op, Program};
-use oplus_dsl::shard::{ShardError, shard, shard_in_segments};
+use oplus_dsl::shard::{ShardError, independent_axes, shard, shard_in_segments};
 use oplus_front::library_programs;
 
-use crate::harness::{Case, divisions};
+use crate::harness::{Case, divisions, numbers};
 
 /// Sizes of the axes: a prime number of times, and of queries and keys, and little else.
 fn sizes(program: &Program) -> Vec<usize> {
@@ -55,6 +56,56 @@ fn sharded_along_time_is_whole() {
         checked += 1;
     }
     assert!(checked > 40, "{checked} kernels are scans");
+}
+
+/// Calls in two parts of their rows, one row in the first and two in the second, give what calls of all rows give, and the same bits.
+#[test]
+fn rows_in_parts_are_whole() {
+    let mut divided = 0;
+    for program in library_programs() {
+        let scanned = program.nodes.iter().find_map(|node| match node.op {
+            Op::Scan { axis, .. } => Some(program.axis_name(axis).to_owned()),
+            _ => None,
+        });
+        let Some(axis) = scanned.filter(|axis| !gathers(&program, axis)) else { continue };
+        let independent = independent_axes(&program);
+        let rows = independent.first().map_or(0, |axis| axis.0 as usize);
+        let sizes: Vec<usize> =
+            sizes(&program).into_iter().enumerate().map(|(k, n)| if k == rows { 3 } else { n }).collect();
+        if independent.is_empty() || program.axis_name(independent[0]) == axis {
+            continue;
+        }
+        let case = Case::new(&program, &axis, &sizes, 23);
+        let n = case.size();
+        for (parts, segments) in [(vec![n - 4, 4], 1), (vec![0, n - 8, 8], 4), (vec![n - 3, 3], 3)] {
+            case.check_in(&parts, (segments, 2), 1e-11);
+        }
+        let bits = |rows| {
+            let given = case.run_in(&[n - 4, 4], (1, rows)).into_iter().map(|given| given.expect("is called").0);
+            given
+                .flatten()
+                .map(|tensor| numbers(&tensor).into_iter().map(f64::to_bits).collect::<Vec<_>>())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(bits(2), bits(1), "{program}");
+        divided += 1;
+    }
+    assert!(divided > 30, "{divided} kernels have independent rows");
+}
+
+#[test]
+fn rows_are_independent_along_axes_that_nothing_is_summed_over() {
+    let names = |program: &Program| -> Vec<String> {
+        independent_axes(program).into_iter().map(|axis| program.axis_name(axis).to_owned()).collect()
+    };
+    let of = |name: &str| library_programs().into_iter().find(|program| program.name == name).expect("is there");
+    assert_eq!(names(&of("affine")), ["B"]);
+    assert_eq!(names(&of("selective_scan")), ["B", "G", "D"]);
+    // Gradients of A and D are summed over all sequences, those of B and C over the channels of a group.
+    assert_eq!(names(&adjoint(&of("selective_scan")).expect("has one")), ["G"]);
+    assert_eq!(names(&adjoint(&of("affine")).expect("has one")), ["B"]);
+    // The states of packed sequences are found by their number.
+    assert!(!names(&of("mamba_packed_states")).contains(&"S".to_owned()));
 }
 
 /// Ranks whose shards are in segments give what the others give: all of them, none, or one alone, whose part has a size that the
