@@ -31,6 +31,9 @@ struct Args {
     /// How often each call is timed.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Also time calls that divide their rows into this many parts, of which one is exchanged while the next is computed; 1 for none.
+    #[arg(long, default_value_t = 2)]
+    parts: usize,
     /// How often the timed kernels are run for their bits.
     #[arg(long, default_value_t = 100)]
     bits: usize,
@@ -64,6 +67,7 @@ impl Args {
         Settings {
             tokens: self.tokens.iter().copied().filter(|tokens| *tokens > 0).collect(),
             runs: self.runs,
+            parts: self.parts,
             bits: self.bits,
             checked: self.checked,
             only: self.only.clone(),

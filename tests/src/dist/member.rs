@@ -28,6 +28,8 @@ pub struct Settings {
     pub tokens: Vec<usize>,
     /// How often each call is timed.
     pub runs: usize,
+    /// Into how many parts calls of all ranks divide their rows, beside calls that do not.
+    pub parts: usize,
     /// How often each of the timed kernels is run for its bits.
     pub bits: usize,
     /// Tokens of all ranks in checks of the timed kernels.
@@ -54,7 +56,7 @@ impl Member {
             right &= self.checked(case, settings.bits, print)?;
         }
         for tokens in &settings.tokens {
-            cases.iter().try_for_each(|case| self.time(case, *tokens, settings.runs, print))?;
+            cases.iter().try_for_each(|case| self.time(case, *tokens, settings, print))?;
         }
         right &= self.ring(settings, print)?;
         right &= self.library(settings, print)?;

@@ -21,7 +21,8 @@ pub use programs::programs;
 pub struct Line {
     /// The case.
     pub case: String,
-    /// `check`, or how the times were taken: `one` (a single rank), `all` (every rank has as many tokens as the single one).
+    /// `check`, or how the times were taken: `one` (a single rank), `all` (every rank has as many tokens as the single one),
+    /// `parts` (the same, with rows in parts).
     pub kind: &'static str,
     /// How many ranks there were.
     pub ranks: usize,

@@ -7,15 +7,15 @@ use oplus::dist::Group;
 
 use super::member::{Member, Print};
 use super::shard::Shard;
-use super::{Case, Line};
+use super::{Case, Line, Settings};
 
 /// How long one measurement lasts at least, in milliseconds.
 const LONG_ENOUGH: f64 = 20.0;
 
 impl Member {
     /// Times a case on one rank and on all, with that many tokens a rank.
-    pub(super) fn time(&self, case: &Case, tokens: usize, runs: usize, print: Print<'_>) -> Result<(), Error> {
-        let ranks = self.all.size();
+    pub(super) fn time(&self, case: &Case, tokens: usize, settings: &Settings, print: Print<'_>) -> Result<(), Error> {
+        let (ranks, runs) = (self.all.size(), settings.runs);
         let small = self.measured(case, tokens, runs, None)?;
         let large = self.measured(case, tokens * ranks, runs, None)?;
         for (tokens, times) in [(tokens, small), (tokens * ranks, large)] {
@@ -25,11 +25,16 @@ impl Member {
             self.print(&Line { runs: Some(runs), ..line }, print);
         }
         let group = self.all.with_shards(&vec![tokens; ranks])?;
-        let all = self.measured(case, tokens, runs, Some(&group))?;
-        let weak = [small[0] / all[0], small[1] / all[1]];
-        let strong = [large[0] / all[0], large[1] / all[1]].map(|gain| gain / ranks as f64);
-        let line = Line { forward_ms: Some(all[0]), both_ms: Some(all[1]), ..self.line(case, "all", tokens * ranks) };
-        self.print(&Line { runs: Some(runs), weak: Some(weak), strong: Some(strong), ..line }, print);
+        let parts = group.with_parts(settings.parts);
+        let ways = [("all", Some(&group)), ("parts", (settings.parts > 1).then_some(&parts))];
+        for (kind, group) in ways.into_iter().filter(|(_, group)| group.is_some()) {
+            let all = self.measured(case, tokens, runs, group)?;
+            let weak = [small[0] / all[0], small[1] / all[1]];
+            let strong = [large[0] / all[0], large[1] / all[1]].map(|gain| gain / ranks as f64);
+            let line =
+                Line { forward_ms: Some(all[0]), both_ms: Some(all[1]), ..self.line(case, kind, tokens * ranks) };
+            self.print(&Line { runs: Some(runs), weak: Some(weak), strong: Some(strong), ..line }, print);
+        }
         Ok(())
     }
 
