@@ -71,7 +71,7 @@ fn chunked(
     let planner = Planner::new(program, target).expect("cuts");
     let call = call(program, sizes, placement);
     let chunks = |plan: &Plan| plan.steps.iter().any(|step| is_chunked(&step.schedule));
-    (0..8).filter_map(|rank| planner.plan_ranked(&call, rank).ok()).find(chunks).expect("takes chunks")
+    (0..48).filter_map(|rank| planner.plan_ranked(&call, rank).ok()).find(chunks).expect("takes chunks")
 }
 
 fn relative_error(wanted: &Array, found: &Array) -> f64 {
@@ -138,6 +138,20 @@ fn chunks_give_what_the_rule_means() {
         check(program, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
         check(program, [1, 1, 67, 21, 3], (Placement::Strided, Order::Random(4)));
         check(program, [1, 1, 63, 33, 17], (Placement::Misaligned, Order::Random(5)));
+    }
+}
+
+#[test]
+fn blocks_have_any_part_of_the_width() {
+    for name in ["delta_rule", "gated_delta_rule"] {
+        let program = &model(name);
+        for places in [16, 32, 64] {
+            let has_places = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(own) if own.places == places);
+            compare(program, [1, 2, 200, 64, 64], (Placement::Contiguous, Order::Random(1)), has_places);
+            compare(program, [2, 1, 65, 128, 128], (Placement::Contiguous, Order::Descending), has_places);
+            compare(program, [1, 2, 330, 24, 40], (Placement::Padded, Order::Random(3)), has_places);
+            compare(program, [1, 1, 67, 33, 17], (Placement::Strided, Order::Random(4)), has_places);
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! One tile of times: four chunks.
 
+use super::ahead::TilePlace;
 use super::state::State;
 use super::walk::AllLanes;
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
 use crate::block::matmul::Factor;
 use crate::block::pair::Values;
-use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::tile::Operand;
 
@@ -18,30 +18,6 @@ pub(in crate::schedules) struct Factors<'a> {
 }
 
 impl DeltaKernel<'_> {
-    /// Computes a tile, and the rates of the next one.
-    pub(in crate::schedules) fn tile(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        state: &State,
-        lanes: &AllLanes,
-        tile: Operand,
-    ) {
-        let at = Ring::of(self.schedule.stages).at(b, tile);
-        self.tiles().for_each(|tile| b.wait(tile.full, at));
-        let factors = self.factors(b, lanes, at.index);
-        let from = self.rates_from(b, tile);
-        let next = b.add(tile, Operand::i32(1));
-        let after = b.mul(next, Operand::i32(TIMES as i32));
-        let rates = self.rates(b, values, after);
-        self.pairs(b, &factors, lanes, from);
-        self.store_rates(b, &rates, next);
-        b.barrier();
-        let first = b.mul(tile, Operand::i32(TIMES as i32));
-        self.chunks(b, (values, state, lanes), &factors, (at.index, from, first));
-        b.barrier();
-    }
-
     pub(in crate::schedules) fn factors<'a>(
         &'a self,
         b: &mut Builder,
@@ -55,31 +31,34 @@ impl DeltaKernel<'_> {
     }
 
     /// The products over pairs of times of the warp's chunk.
-    pub(in crate::schedules) fn pairs(&self, b: &mut Builder, factors: &Factors<'_>, lanes: &AllLanes, from: Operand) {
+    pub(in crate::schedules) fn pairs(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) {
+        let factors = self.factors(b, lanes, place.stage.index);
         let keys = self.own_chunk(b, factors.keys);
         let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
         let products = self.products(b, columns, keys);
-        self.store_system(b, &products, from);
+        self.store_system(b, &products, place);
         if let Some(queries) = factors.queries {
             let queries = self.own_chunk(b, Factor { lanes: &lanes.left, ..queries });
             let products = self.products(b, queries, keys);
-            self.store_weights(b, &products, from);
+            self.store_weights(b, &products, place);
         }
-        self.invert(b);
+        self.invert(b, place);
     }
 
     /// All chunks at the warp's places of the width: outputs, and the state after the tile.
-    fn chunks(
+    pub(super) fn chunks(
         &self,
         b: &mut Builder,
         (values, state, lanes): (&Values, &State, &AllLanes),
-        factors: &Factors<'_>,
-        (stage, from, first): (Operand, Operand, Operand),
+        place: &TilePlace,
     ) {
-        let start = b.mul(stage, Operand::i32(self.values.len() as i32));
+        let factors = self.factors(b, lanes, place.stage.index);
+        let first = b.mul(place.number, Operand::i32(TIMES as i32));
+        let start = b.mul(place.stage.index, Operand::i32(self.values.len() as i32));
         let start = b.add(lanes.values, start);
+        let from = place.rates;
         let [inverses, weights] =
-            [&self.inverses, &self.weights].map(|tile| Factor { tile, lanes: &lanes.pairs, start: Operand::i32(0) });
+            [&self.inverses, &self.weights].map(|tile| Factor::of(b, tile, &lanes.pairs, place.pairs.index));
         let keys = Factor { lanes: &lanes.in_time, ..factors.keys };
         for chunk in 0..WARPS {
             let left = self.left_of(b, state);

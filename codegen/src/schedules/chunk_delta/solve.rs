@@ -1,15 +1,14 @@
 //! The rows that the steps of a chunk add, of a warp's 16 places of the width, and what is read of the state.
 
-use super::rates::{ADDED, BEFORE, READ, SUMS};
+use super::rates::{ADDED, FROM_START};
 use super::{DeltaKernel, ELEMENTS, ROWS};
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, Factor, load_four, mma_two, pack, zeros};
 use crate::build::Builder;
-use crate::tile::{Expr, Operand};
-use oplus_dsl::Ty;
+use crate::tile::Operand;
 
-/// Sums that do not wait for one another.
-const CHAINS: usize = 2;
+/// The most sums that do not wait for one another.
+const CHAINS: usize = 4;
 
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
@@ -20,7 +19,7 @@ impl DeltaKernel<'_> {
         right: Factor,
         chunk: u32,
     ) -> Blocks {
-        let chains = CHAINS.min(state.len());
+        let chains = CHAINS.min(state.len().div_ceil(2));
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
         for (sixteen, left) in (0..).zip(state) {
             let columns = right.four(b, chunk * ROWS, sixteen, false);
@@ -47,9 +46,8 @@ impl DeltaKernel<'_> {
         let mut sums: Blocks = vec![];
         for (eight, read) in (0..).zip(read) {
             let block = 2 * chunk + eight;
-            let [scale, added, before] = [READ, ADDED, BEFORE].map(|kind| self.two_rates(b, kind, from, block));
-            let decays = self.powers(b, before);
-            let scale = [0, 1].map(|c| decays.map_or(scale[c], |decays| b.mul(scale[c], decays[c])));
+            let added = self.two_rates(b, ADDED, from, block);
+            let scale = self.two_scales(b, from, block);
             let own = [0, 1].map(|h| b.unpack(values.elem, packed[2 * eight as usize + h]));
             sums.push(ELEMENTS.map(|(h, c)| {
                 let value = b.mul(own[h][c], added[c]);
@@ -63,11 +61,6 @@ impl DeltaKernel<'_> {
         pack(b, self.keys.elem, &sums)
     }
 
-    /// Two to the power of logarithms, where there are decays.
-    pub(in crate::schedules) fn powers(&self, b: &mut Builder, logs: [Operand; 2]) -> Option<[Operand; 2]> {
-        self.form.decays().then(|| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
-    }
-
     /// The outputs of each step of a chunk: queries times the state before the chunk, and times what its steps so far have added.
     pub(in crate::schedules) fn reads(
         &self,
@@ -77,8 +70,7 @@ impl DeltaKernel<'_> {
         (from, chunk): (Operand, u32),
     ) -> Blocks {
         for (eight, sums) in (0..).zip(&mut sums) {
-            let logs = self.two_rates(b, SUMS, from, 2 * chunk + eight);
-            if let Some(decays) = self.powers(b, logs) {
+            if let Some(decays) = self.two_decays(b, FROM_START, from, 2 * chunk + eight) {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], decays[c]));
             }
         }

@@ -1,11 +1,11 @@
 //! The state: 16 places of the width in every warp, all of the depth.
 
-use super::rates::SUMS;
-use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};
+use super::rates::TO_END;
+use super::{COLUMNS, DeltaKernel, ELEMENTS};
 use crate::block::matmul::{Blocks, Factor, multiply_in_time, pack};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
-use crate::tile::{Expr, Operand, Reg};
+use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -73,11 +73,9 @@ impl DeltaKernel<'_> {
     ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
         let mut left = added;
-        if self.form.decays() {
-            let end = self.rate(b, SUMS, from, Operand::i32(((chunk + 1) * ROWS) as i32 - 1));
-            let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
+        if let Some(whole) = self.decay_of_chunk(b, from, chunk) {
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
-            left = self.to_end(b, added, chunk, (end, from));
+            left = self.to_end(b, added, chunk, from);
         }
         multiply_in_time(b, &mut sums, (left, keys), chunk);
         for (block, sums) in state.iter().zip(sums) {
@@ -86,14 +84,8 @@ impl DeltaKernel<'_> {
     }
 
     /// The rows that a chunk's steps add, decayed to its end.
-    fn to_end(&self, b: &mut Builder, left: [Operand; 4], chunk: u32, (end, from): (Operand, Operand)) -> [Operand; 4] {
-        let decays = [0, 1].map(|half| {
-            let sums = self.two_rates(b, SUMS, from, 2 * chunk + half);
-            sums.map(|sum| {
-                let apart = b.sub(end, sum);
-                b.let_(Ty::F32, Expr::Exp2Fast(apart))
-            })
-        });
+    fn to_end(&self, b: &mut Builder, left: [Operand; 4], chunk: u32, from: Operand) -> [Operand; 4] {
+        let decays = [0, 1].map(|half| self.two_rates(b, TO_END, from, 2 * chunk + half));
         let elem = self.keys.elem;
         [0, 1, 2, 3].map(|register: usize| {
             // Registers 0 and 1 have the first eight times, 2 and 3 the others.

@@ -1,6 +1,7 @@
 //! The cost of the sweeps of a gradient of a delta rule in chunks.
 
-use super::{BLOCKS_OF_WALKS, ChunkDeltaBackward, DeltaSweep, TIMES};
+use super::{ChunkDeltaBackward, DeltaSweep, TIMES, blocks_of_walks};
+use crate::schedules::chunk_delta::tile_work;
 use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
@@ -19,14 +20,14 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let walk = ChunkDeltaBackward { sweep: DeltaSweep::States, ..*schedule };
     let blocks = walk.blocks(problem);
     let of_one = memory.share_of_one(blocks as f64);
-    let resident = of_one.min(f64::from(BLOCKS_OF_WALKS)).max(1.0);
+    let resident = of_one.min(f64::from(blocks_of_walks(schedule.depth))).max(1.0);
     let slower = if schedule.vector == 1 { 2.0 } else { 1.0 };
     let depth = f64::from(schedule.depth) / 64.0;
-    let tile = WALK * of_one * chunk_delta_tile * depth * slower + of_one / resident * chunk_delta_wait;
-    let walks = 2.0 * tiles as f64 * tile;
-    let all = tiles as f64 * memory.share_of_one(blocks as f64).max(1.0);
-    let gradients = all * GRADIENTS * chunk_delta_tile * depth * slower;
-    let count = counted(blocks.saturating_mul(tiles), "tile");
+    let work = WALK * of_one * chunk_delta_tile * tile_work(&schedule.walked());
+    let walks = 2.0 * tiles as f64 * (work + of_one / resident * chunk_delta_wait);
+    let parts = ChunkDeltaBackward { places: TIMES, ..walk }.blocks(problem).saturating_mul(tiles);
+    let gradients = memory.share_of_one(parts as f64) * GRADIENTS * chunk_delta_tile * depth * slower;
+    let count = counted(parts, "tile");
     let why = format!("two walks of {} by {}, then {count}", counted(tiles, "tile"), counted(blocks, "block"));
     Cost { micros: (walks + gradients).max(memory.micros()), why }
 }
