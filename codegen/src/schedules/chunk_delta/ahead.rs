@@ -1,7 +1,8 @@
-//! The two roles of a block's warps: some walk the chunks of a tile of times, and four compute meanwhile what the next tile needs that
+//! The two roles of a block's warps: some walk the chunks of a tile of times. Meanwhile four others compute the part of the next tile that
 //! does not depend on the state.
 
-use super::{DeltaKernel, PAIRS, TIMES, WARPS};
+use super::{DeltaKernel, PAIRS, TIMES, WARPS, deep_stages};
+use crate::block::layout::Tile;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
@@ -23,8 +24,10 @@ pub(in crate::schedules) struct Tiles {
 pub(in crate::schedules) struct TilePlace {
     /// Its number in the order of the walk, `i32`.
     pub number: Operand,
-    /// The stage of its copies.
+    /// The stage of copies over the width.
     pub stage: RingStage,
+    /// The stage of copies over the depth.
+    pub deep: RingStage,
     /// The stage of its products over pairs of times.
     pub pairs: RingStage,
     /// The index of its rates.
@@ -42,7 +45,7 @@ impl Tiles {
     }
 
     /// The first time of the tile of a number; of none that is before the first tile 0.
-    fn first_time(self, b: &mut Builder, number: Operand) -> Operand {
+    pub(super) fn first_time(self, b: &mut Builder, number: Operand) -> Operand {
         let place = self.place(b, number);
         let place = if self.is_back { b.binary(Binary::Max, place, Operand::i32(0)) } else { place };
         b.mul(place, Operand::i32(TIMES as i32))
@@ -58,8 +61,20 @@ impl DeltaKernel<'_> {
 
     fn tile_place(&self, b: &mut Builder, number: Operand) -> TilePlace {
         let stage = Ring::of(self.schedule.stages).at(b, number);
+        let deep = deep_stages(self.form, self.schedule);
+        let deep = if deep == self.schedule.stages { stage } else { Ring::of(deep).at(b, number) };
         let pairs = Ring::of_power(PAIRS).at(b, number);
-        TilePlace { number, stage, pairs, rates: self.rates_from(b, number) }
+        TilePlace { number, stage, deep, pairs, rates: self.rates_from(b, number) }
+    }
+
+    /// Whether a tile is over the depth.
+    fn is_deep(&self, tile: &Tile) -> bool {
+        tile.inner == self.form.depth
+    }
+
+    /// Waits for the copies of tiles.
+    fn wait_for<'t>(&self, b: &mut Builder, tiles: impl Iterator<Item = &'t Tile>, place: &TilePlace) {
+        tiles.for_each(|tile| b.wait(tile.full, if self.is_deep(tile) { place.deep } else { place.stage }));
     }
 
     /// Initialises the mbarriers and writes the rates of the first tile.
@@ -67,7 +82,10 @@ impl DeltaKernel<'_> {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
             let stages = self.schedule.stages;
-            self.tiles().for_each(|tile| b.init_mbarriers(tile.full, stages, WARPS * WARP));
+            for tile in self.tiles() {
+                let stages = if self.is_deep(tile) { deep_stages(self.form, self.schedule) } else { stages };
+                b.init_mbarriers(tile.full, stages, WARPS * WARP);
+            }
             b.init_mbarriers(self.ready, PAIRS, WARPS * WARP);
             b.init_mbarriers(self.walked, PAIRS, self.schedule.walkers() * WARP);
             b.push(Stmt::FenceInit);
@@ -79,7 +97,7 @@ impl DeltaKernel<'_> {
         b.barrier();
     }
 
-    /// Divides the warps: `walk` is for those that have places of the width, `ahead` for the four that come after them.
+    /// Divides the warps: the first have places of the width and `walk`, the four after them work `ahead`.
     pub(in crate::schedules) fn in_roles(
         &self,
         b: &mut Builder,
@@ -119,7 +137,7 @@ impl DeltaKernel<'_> {
             let next = b.add(number, Operand::i32(1));
             let first = tiles.first_time(b, next);
             let rates = self.rates(b, values, first);
-            self.tiles().for_each(|tile| b.wait(tile.full, place.stage));
+            self.wait_for(b, self.tiles(), &place);
             pairs(b, &place);
             self.store_rates(b, &rates, next);
             b.arrive(self.ready, place.pairs.index);
@@ -137,7 +155,8 @@ impl DeltaKernel<'_> {
     ) {
         b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
             let place = self.tile_place(b, number);
-            self.tiles().for_each(|tile| b.wait(tile.full, place.stage));
+            let walked = self.tiles().filter(|tile| self.channels.is_none() || !self.is_deep(tile));
+            self.wait_for(b, walked, &place);
             b.wait(self.ready, place.pairs);
             step(b, &place);
             b.arrive(self.walked, place.pairs.index);
@@ -149,10 +168,11 @@ impl DeltaKernel<'_> {
         let exists = b.lt(number, tiles.count);
         b.if_(exists, |b| {
             let first = tiles.first_time(b, number);
-            let stage = Ring::of(self.schedule.stages).stage(b, number);
+            let place = self.tile_place(b, number);
             let source = self.source();
             for (tile, origin) in self.tiles().zip(origins) {
-                tile.fill(b, &source, *origin, first, stage);
+                let stage = if self.is_deep(tile) { place.deep } else { place.stage };
+                tile.fill(b, &source, *origin, first, stage.index);
             }
         });
     }

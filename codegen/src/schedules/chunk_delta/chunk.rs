@@ -4,6 +4,7 @@ use super::ahead::TilePlace;
 use super::state::State;
 use super::walk::AllLanes;
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
+use crate::block::layout::Tile;
 use crate::block::matmul::Factor;
 use crate::block::pair::Values;
 use crate::build::Builder;
@@ -18,6 +19,14 @@ pub(in crate::schedules) struct Factors<'a> {
 }
 
 impl DeltaKernel<'_> {
+    /// The factors of a tile that the walk takes.
+    fn walked_factors<'a>(&'a self, b: &mut Builder, lanes: &'a AllLanes, place: &TilePlace) -> Factors<'a> {
+        let Some(channels) = &self.channels else { return self.factors(b, lanes, place.deep.index) };
+        let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, place.pairs.index);
+        let (keys, columns) = (factor(&channels.keys), factor(&channels.columns));
+        Factors { keys, columns, queries: channels.queries.as_ref().map(factor) }
+    }
+
     pub(in crate::schedules) fn factors<'a>(
         &'a self,
         b: &mut Builder,
@@ -32,7 +41,7 @@ impl DeltaKernel<'_> {
 
     /// The products over pairs of times of the warp's chunk.
     pub(in crate::schedules) fn pairs(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) {
-        let factors = self.factors(b, lanes, place.stage.index);
+        let factors = self.factors(b, lanes, place.deep.index);
         let keys = self.own_chunk(b, factors.keys);
         let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
         let products = self.products(b, columns, keys);
@@ -52,7 +61,7 @@ impl DeltaKernel<'_> {
         (values, state, lanes): (&Values, &State, &AllLanes),
         place: &TilePlace,
     ) {
-        let factors = self.factors(b, lanes, place.stage.index);
+        let factors = self.walked_factors(b, lanes, place);
         let first = b.mul(place.number, Operand::i32(TIMES as i32));
         let start = b.mul(place.stage.index, Operand::i32(self.values.len() as i32));
         let start = b.add(lanes.values, start);
@@ -65,7 +74,7 @@ impl DeltaKernel<'_> {
             let read = self.read(b, &left, factors.columns, chunk);
             let queried = factors.queries.map(|queries| self.read(b, &left, queries, chunk));
             let added = self.solve(b, &read, (&self.values, start), inverses, (from, chunk));
-            self.advance(b, state, added, (keys, from), chunk);
+            self.advance(b, state, added, (keys, place), chunk);
             if let Some(queried) = queried {
                 let reads = self.reads(b, queried, (added, weights), (from, chunk));
                 let first = b.add(first, Operand::i32((chunk * ROWS) as i32));

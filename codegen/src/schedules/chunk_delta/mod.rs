@@ -18,6 +18,7 @@
 
 mod ahead;
 mod candidates;
+mod channels;
 mod chunk;
 mod cost;
 mod invert;
@@ -48,6 +49,7 @@ use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
+use channels::ChannelTiles;
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
@@ -104,6 +106,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     /// The vectors that the state is read by, where they are not the keys; queries, where there are any.
     pub(in crate::schedules) columns: Option<Tile>,
     pub(in crate::schedules) queries: Option<Tile>,
+    /// Keys, vectors and queries as the walk takes them, where decays differ along the depth.
+    pub(in crate::schedules) channels: Option<ChannelTiles>,
     /// Of each chunk of two tiles the inverse of its system, and weights of keys for queries.
     pub(in crate::schedules) inverses: Tile,
     pub(in crate::schedules) weights: Tile,
@@ -151,7 +155,8 @@ impl<'s> DeltaKernel<'s> {
         args: Args,
     ) -> DeltaKernel<'s> {
         let mut tile = |param: u32, inner: Axis, depth: u32| {
-            let shape = TileShape { rows: TIMES, depth, stages: schedule.stages };
+            let stages = if inner == form.depth { deep_stages(form, schedule) } else { schedule.stages };
+            let shape = TileShape { rows: TIMES, depth, stages };
             Tile::declare(b, stage, TileOf { param, along: form.time, inner }, shape)
         };
         let mut keys = tile(form.row.param, form.depth, schedule.depth);
@@ -160,6 +165,8 @@ impl<'s> DeltaKernel<'s> {
             (form.column.param != form.row.param).then(|| tile(form.column.param, form.depth, schedule.depth));
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
         let elem = keys.elem;
+        let channels =
+            form.channels.map(|_| ChannelTiles::declare(b, elem, schedule.depth, form.readout.is_some()));
         let [inverses, weights] = ["inverses", "weights"]
             .map(|name| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, ROWS) });
         let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
@@ -182,6 +189,7 @@ impl<'s> DeltaKernel<'s> {
             values,
             columns,
             queries,
+            channels,
             inverses,
             weights,
             systems,
@@ -259,6 +267,11 @@ impl<'s> DeltaKernel<'s> {
         let stage = Ring::of(self.schedule.stages).stage(b, tile);
         b.mul(stage, Operand::i32(TIMES as i32))
     }
+}
+
+/// The stages of tiles over the depth: where decays differ along it, only the warps that compute ahead read them.
+fn deep_stages(form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
+    if form.channels.is_some() { schedule.stages - 1 } else { schedule.stages }
 }
 
 /// The index along every outer axis of a block but the width, and the first place of its part of the width, `i32`.

@@ -1,4 +1,4 @@
-//! The numbers that steps multiply by: decays, as running sums of logarithms, and factors of what is read and added.
+//! The numbers that steps multiply by: decays, as running sums of logarithms, and the factors of z and of values.
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary, Value};
@@ -37,7 +37,8 @@ impl DeltaKernel<'_> {
             let time = self.index_along(b, at, self.form.time);
             values.set_row(k, time);
             let here = Coordinates { row: Some(k), ..Coordinates::default() };
-            let log = logarithm_at(b, &mut values, self.form.decay, here);
+            let decay = self.form.decay.filter(|_| self.form.channels.is_none());
+            let log = logarithm_at(b, &mut values, decay, here);
             let reset = self.form.reset.map(|reset| {
                 let reset = values.value(b, reset, here);
                 b.and(time.exists, reset)
@@ -95,7 +96,7 @@ impl DeltaKernel<'_> {
         }
     }
 
-    /// The factors of what is read times the decays before each step, the decays from the chunk's start, and to its end.
+    /// The factors of z times the decays before each step, the decays from the chunk's start, and to its end.
     fn powers(&self, b: &mut Builder, sums: &[Operand], (before, read): (&[Operand], &[Operand])) -> [Vec<Operand>; 3] {
         let last = b.binary(Binary::Or, self.lane, Operand::i32((ROWS / EACH) as i32 - 1));
         let end = b.shuffle(Shuffle::Index, sums[sums.len() - 1], last);
@@ -122,7 +123,7 @@ impl DeltaKernel<'_> {
         b.select(is_first, f32(0.0), before)
     }
 
-    /// Two neighbouring rates of a kind: those at the thread's columns of a block.
+    /// Two neighbouring rates of a kind, at the thread's columns of a block.
     pub(in crate::schedules) fn two_rates(
         &self,
         b: &mut Builder,
@@ -137,7 +138,7 @@ impl DeltaKernel<'_> {
         [two[0], two[1]]
     }
 
-    /// The factors of what is read of the state before the chunk, at the thread's columns of a block.
+    /// The factors of the products of z with the state before the chunk, at the thread's columns of a block.
     pub(in crate::schedules) fn two_scales(&self, b: &mut Builder, from: Operand, block: u32) -> [Operand; 2] {
         self.two_rates(b, if self.form.decays() { SCALE } else { READ }, from, block)
     }
@@ -166,13 +167,13 @@ impl DeltaKernel<'_> {
     }
 }
 
-/// The running sums of logarithms from the chunk's start, and those before each step.
+/// The running sums of logarithms from the chunk's start, after each step and before it.
 pub(super) const SUMS: usize = 0;
 pub(super) const BEFORE: usize = 1;
-/// The factors of what is read, and of what is added.
+/// The factors of z, and of values.
 pub(super) const READ: usize = 2;
 pub(in crate::schedules) const ADDED: usize = 3;
-/// The factors of what is read times the decay from the chunk's start to before each step.
+/// The factors of z times the decay from the chunk's start to before each step.
 const SCALE: usize = 4;
 /// The decays from the chunk's start to after each step, and from there to its end.
 pub(in crate::schedules) const FROM_START: usize = 5;

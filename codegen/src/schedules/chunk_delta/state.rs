@@ -1,5 +1,6 @@
 //! The state: 16 places of the width in every warp, all of the depth.
 
+use super::ahead::TilePlace;
 use super::rates::TO_END;
 use super::{COLUMNS, DeltaKernel, ELEMENTS};
 use crate::block::matmul::{Blocks, Factor, multiply_in_time, pack};
@@ -68,14 +69,19 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         state: &State,
         added: [Operand; 4],
-        (keys, from): (Factor, Operand),
+        (keys, place): (Factor, &TilePlace),
         chunk: u32,
     ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
         let mut left = added;
-        if let Some(whole) = self.decay_of_chunk(b, from, chunk) {
+        if let Some(whole) = self.decay_of_chunk(b, place.rates, chunk) {
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
-            left = self.to_end(b, added, chunk, from);
+            left = self.to_end(b, added, chunk, place.rates);
+        }
+        if let Some(channels) = &self.channels {
+            for (sums, two) in sums.iter_mut().zip(self.ends(b, channels, place, chunk)) {
+                *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]));
+            }
         }
         multiply_in_time(b, &mut sums, (left, keys), chunk);
         for (block, sums) in state.iter().zip(sums) {

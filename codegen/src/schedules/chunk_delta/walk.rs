@@ -32,7 +32,10 @@ impl DeltaKernel<'_> {
             self.finals(b, &values, &state);
         };
         self.in_roles(b, walk, |b, own| {
-            own.compute_ahead(b, &values, tiles, |b, place| own.pairs(b, &lanes, place));
+            own.compute_ahead(b, &values, tiles, |b, place| match &own.channels {
+                Some(channels) => own.channel_pairs(b, (&values, &lanes), tiles, (channels, place)),
+                None => own.pairs(b, &lanes, place),
+            });
         });
     }
 

@@ -8,7 +8,7 @@ use crate::schedules::problem::Problem;
 use crate::schedules::strategy::Strategy;
 use crate::words::counted;
 
-/// The work of a walk on a tile, in those of the rule itself: more products, and what is saved.
+/// The work of a walk on a tile, in that of the rule itself: a walk has more products and saves its rows.
 const WALK: f64 = 1.3;
 /// The work of the third sweep on a tile of 64 times and a part of the width, most of which is memory.
 const GRADIENTS: f64 = 4.0;

@@ -112,7 +112,7 @@ fn sweeps(schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
     vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
 }
 
-/// The numbers of what the walks store: states of every 64 times, cotangents of states, and rows of each time of both; `None` when 63
+/// How many numbers the walks store: states of every 64 times, cotangents of states, and rows of each time of both; `None` when 63
 /// bits cannot count them.
 fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<[u64; 4]> {
     let states = &form.states;

@@ -26,7 +26,7 @@ schedule! {
 word! {
     /// The kernels of the gradient of a delta rule, in order.
     DeltaSweep {
-        /// Walks the chunks of a recurrence; saves the state before every 64 times and what each step moves the state by.
+        /// Walks the chunks of a recurrence; saves the state before every 64 times and e of each time.
         States = "states",
         /// Walks the chunks from the last to the first; saves the cotangent of the state after every 64 times, and its products with keys.
         Cotangents = "cotangents",

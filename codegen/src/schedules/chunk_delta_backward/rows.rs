@@ -12,7 +12,7 @@ type Columns = [[Operand; 2]; 2];
 impl DeltaKernel<'_> {
     /// The products over pairs of times of the warp's chunk, of the system of e, inverted.
     pub(super) fn error_pairs(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) {
-        let factors = self.factors(b, lanes, place.stage.index);
+        let factors = self.factors(b, lanes, place.deep.index);
         let keys = self.own_chunk(b, factors.keys);
         let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
         let products = self.products(b, columns, keys);
@@ -104,7 +104,7 @@ impl Walk<'_> {
         [0, 1].map(|eight| self.kernel.two_rates(b, kind, place.rates, 2 * chunk + eight))
     }
 
-    /// The factors of what is read of the state before a chunk.
+    /// The factors of the products of z with the state before a chunk.
     fn scales(&self, b: &mut Builder, place: &TilePlace, chunk: u32) -> Columns {
         [0, 1].map(|eight| self.kernel.two_scales(b, place.rates, 2 * chunk + eight))
     }
@@ -117,7 +117,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Adds to rows what the inverse of the chunk's system has beside its identity.
+    /// Adds to rows their product with the inverse of the chunk's system less its identity.
     fn solve(&self, b: &mut Builder, rows: &mut Blocks, (inverses, transposed): (Factor, bool), chunk: u32) {
         let elem = self.kernel.keys.elem;
         let left = pack(b, elem, rows);

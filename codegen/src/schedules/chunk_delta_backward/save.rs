@@ -1,4 +1,4 @@
-//! What walks write: the state before a tile, and rows of each time.
+//! The stores of walks: the state before a tile, and rows of each time.
 
 use super::TIMES;
 use super::saved::ACCESS;

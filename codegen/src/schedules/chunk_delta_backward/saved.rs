@@ -12,7 +12,7 @@ use oplus_dsl::ir::Binary;
 /// Elements of an access.
 pub(super) const ACCESS: u32 = COLUMNS;
 
-/// The memory of what a walk saves.
+/// The memory in which a walk saves.
 pub(super) struct Saved {
     pub states: ParamId,
     pub rows: ParamId,

@@ -1,4 +1,4 @@
-//! The walks: a block goes through the times of a recurrence, either way, and saves what the third sweep needs.
+//! The walks: a block goes through the times of a recurrence, either way, and saves states and rows for the third sweep.
 
 use super::saved::Saved;
 use super::DeltaSweep;
@@ -73,7 +73,7 @@ impl<'s> Walk<'s> {
     fn tile(&self, b: &mut Builder, (state, lanes): (&State, &WalkLanes), tiles: Tiles, place: &TilePlace) {
         let saved = self.saved.number(b, &self.kernel, tiles, place);
         self.save_state(b, state, saved);
-        let factors = self.kernel.factors(b, &lanes.all, place.stage.index);
+        let factors = self.kernel.factors(b, &lanes.all, place.deep.index);
         for chunk in 0..WARPS {
             if self.is_back {
                 self.cotangent_chunk(b, (state, lanes, &factors), (place, saved), WARPS - 1 - chunk);

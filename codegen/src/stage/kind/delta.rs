@@ -21,8 +21,10 @@ pub struct DeltaRule {
     pub width: Axis,
     /// The axes over which recurrences are computed apart.
     pub outer: AxisSet,
-    /// The decay, over time and the outer axes; none where it is 1.
+    /// The decay, over time, the outer axes and perhaps the depth; none where it is 1.
     pub decay: Option<Decay>,
+    /// Where the decay differs along the depth, which state the step reads.
+    pub channels: Option<Channels>,
     /// Where the state is forgotten, if there is such a condition: at the first time of a packed sequence.
     pub reset: Option<Value>,
     /// The vector that the state is read by, as a parameter and other factors.
@@ -35,6 +37,15 @@ pub struct DeltaRule {
     pub init: Value,
     /// The reads of the state after every step, if there are any.
     pub readout: Option<DeltaReadout>,
+}
+
+/// The state that a step reads whose decay differs along the depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// The state as the step before has left it.
+    ReadBefore,
+    /// The decayed state: the vector that it is read by has the decay as a factor.
+    ReadAfter,
 }
 
 /// A parameter times numbers over time and the outer axes.
@@ -82,7 +93,7 @@ impl DeltaRule {
             width: "another axis of the state".to_owned(),
         };
         let decay = find.decay(scan.decay)?;
-        let (column, row) = (find.vector(column)?, find.vector(row)?);
+        let ((column, channels), row) = (find.column(column, scan.decay)?, find.vector(row)?);
         let mut added = find.factors(scan.input);
         let key = find.take(&mut added, scan.along).ok_or_else(not_outer)?;
         if key != row.param {
@@ -99,6 +110,7 @@ impl DeltaRule {
             width,
             outer,
             decay,
+            channels,
             reset: scan.reset,
             column,
             row,
@@ -120,21 +132,20 @@ impl DeltaRule {
         params
     }
 
-    /// Whether a state before a step counts less after it.
+    /// Whether a state before a step counts less after it, by one number for all of it.
     pub fn decays(&self) -> bool {
-        self.decay.is_some() || self.reset.is_some()
+        (self.decay.is_some() || self.reset.is_some()) && self.channels.is_none()
     }
 
-    /// Whether the decay is one number for all of a state.
+    /// Whether decay and resets are one for all of the width.
     pub(super) fn check_decay(&self, program: &Program) -> Result<(), Refusal> {
         let of_decay = self.decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
         let of_reset = self.reset.map_or(AxisSet::EMPTY, |reset| program.node(reset).axes);
-        let varies = |axis: &Axis| of_decay.union(of_reset).contains(*axis);
-        match [self.width, self.depth].into_iter().find(varies) {
-            Some(axis) => Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() }),
-            None => Ok(()),
-        }
+        let differs = if of_decay.union(of_reset).contains(self.width) { Some(self.width) } else { None };
+        let differs = differs.or(of_reset.contains(self.depth).then_some(self.depth));
+        differs.map_or(Ok(()), |axis| Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() }))
     }
+
 
     fn check(&self, stage: &Stage) -> Result<(), Refusal> {
         let program = &stage.program;
@@ -190,6 +201,21 @@ impl Find<'_> {
         if let Some(Op::Param(param)) = param { Some(*param) } else { None }
     }
 
+    /// The vector that the state is read by, and how decays apply to it where they differ along the depth.
+    fn column(&self, value: Value, decay: Value) -> Result<(Factored, Option<Channels>), Refusal> {
+        let mut factors = self.factors(value);
+        let channels = match self.factors(decay).values[..] {
+            [one] if self.program.node(one).axes.contains(self.depth) => {
+                let place = factors.values.iter().position(|v| *v == one);
+                place.inspect(|place| _ = factors.values.remove(*place));
+                Some(place.map_or(Channels::ReadBefore, |_| Channels::ReadAfter))
+            }
+            _ => None,
+        };
+        let param = self.take(&mut factors, self.depth).ok_or(Refusal::TwoKeys)?;
+        Ok((self.factored(param, factors)?, channels))
+    }
+
     /// A parameter with the depth and time, times numbers.
     fn vector(&self, value: Value) -> Result<Factored, Refusal> {
         let mut factors = self.factors(value);
@@ -218,9 +244,6 @@ impl Find<'_> {
         match factors.values[..] {
             _ if factors.negative => Err(Refusal::NoExponential),
             [] => Ok(None),
-            [one] if self.program.node(one).axes.contains(self.depth) => {
-                Err(Refusal::Channels { axis: self.program.axis_name(self.depth).to_owned() })
-            }
             [one] => match self.program.node(one).op {
                 Op::Unary(Unary::Exp, log) => Ok(Some(Decay { log, binary: false, reset: None })),
                 Op::Unary(Unary::Exp2, log) => Ok(Some(Decay { log, binary: true, reset: None })),

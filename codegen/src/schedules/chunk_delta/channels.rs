@@ -1,0 +1,393 @@
+//! Decays for each channel: keys, vectors z and queries are multiplied by decays before products take them.
+//!
+//! With s\[i\] the running sum of the logarithms of a channel's decays from the chunk's start, products over pairs of times are of factors
+//! times 2^s\[i\] and keys times 2^−s\[j\], and the walk takes keys times 2^(s\[end\] − s\[j\]). Where 2^−s would leave the range of the
+//! elements, 16 channels are summed one after the other, with differences of the sums as exponents.
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
+
+use super::ahead::{TilePlace, Tiles};
+use super::rates::NOTHING;
+use super::walk::AllLanes;
+use super::{COLUMNS, DeltaKernel, PAIRS, ROWS, TIMES, WARPS};
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, Factor, assign_blocks, block_values, block_vars, mma_two, zeros};
+use crate::block::pair::{Coordinates, Values};
+use crate::build::Builder;
+use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::stage::kind::Channels;
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Shuffle};
+use oplus_dsl::Elem;
+
+/// The logarithm of the least decay over a chunk whose reciprocal is taken.
+const LEAST: f64 = -90.0;
+/// Elements from one time to the next of logarithms in shared memory.
+const PITCH: u32 = ROWS + 4;
+
+/// Factors of two tiles that are multiplied by decays, in shared memory.
+#[derive(Clone)]
+pub(in crate::schedules) struct ChannelTiles {
+    /// Keys, decayed to the end of their chunk.
+    pub keys: Tile,
+    /// The vectors that the state is read by, decayed from the start of their chunk.
+    pub columns: Tile,
+    /// Queries, decayed from the start of their chunk.
+    pub queries: Option<Tile>,
+    /// The decays over chunks, for each channel.
+    pub ends: SharedId,
+    /// The sums of logarithms at 16 times of each warp's chunk in 16 channels: after the steps, and as the state is read.
+    logs: [SharedId; 2],
+}
+
+/// Numbers at the elements that a thread has of a left factor's fragment: register r has the row 8·(r mod 2) further and the columns
+/// 8·(r / 2) further, two of them.
+type Fragment = [[Operand; 2]; 4];
+
+/// The logarithms of 16 channels at a thread's elements.
+struct Logs {
+    /// Sums from the chunk's start to after each step.
+    after: Fragment,
+    /// Sums that the state is read with.
+    read: Fragment,
+    /// Sums to the chunk's end, of the thread's channels.
+    end: [[Operand; 2]; 2],
+}
+
+impl ChannelTiles {
+    /// The tiles of a kernel whose decays differ along the depth.
+    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, has_queries: bool) -> ChannelTiles {
+        let mut tile = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, depth) };
+        let (keys, columns) = (tile("decayed_keys"), tile("decayed_columns"));
+        let queries = has_queries.then(|| tile("decayed_queries"));
+        let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
+        let ends = array("decays", PAIRS * WARPS * depth);
+        let logs = ["logs", "read_logs"].map(|name| array(name, TIMES * PITCH));
+        ChannelTiles { keys, columns, queries, ends, logs }
+    }
+}
+
+impl DeltaKernel<'_> {
+    /// The products over pairs of times of the warp's chunk, and the factors of the walk.
+    pub(super) fn channel_pairs(
+        &self,
+        b: &mut Builder,
+        (values, lanes): (&Values, &AllLanes),
+        tiles: Tiles,
+        (channels, place): (&ChannelTiles, &TilePlace),
+    ) {
+        let mut values = values.clone();
+        let first = tiles.first_time(b, place.number);
+        let row = self.first_row(b);
+        let first = b.add(first, row);
+        for h in 0..2 {
+            let at = b.add(first, h * COLUMNS);
+            values.set_row(h, self.index_along(b, at, self.form.time));
+        }
+        let [system, weights] = [(); 2].map(|()| block_vars(b, &[zeros(); 2]));
+        for sixteen in 0..self.schedule.depth / ROWS {
+            let logs = self.channel_logs(b, &values, sixteen);
+            self.sixteen_channels(b, (channels, lanes, place), (&logs, sixteen), [&system, &weights]);
+        }
+        self.store_system(b, &block_values(&system), place);
+        if self.queries.is_some() {
+            self.store_weights(b, &block_values(&weights), place);
+        }
+        self.invert(b, place);
+    }
+
+    /// Sums of the logarithms of 16 channels.
+    fn channel_logs(&self, b: &mut Builder, values: &Values, sixteen: u32) -> Logs {
+        let mut values = values.clone();
+        let column = self.first_column(b);
+        let none = [[f32(0.0); 2]; 4];
+        let mut logs = Logs { after: none, read: none, end: [[f32(0.0); 2]; 2] };
+        for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let number = 2 * eight + c;
+            let at = b.add(column, sixteen * ROWS + eight * COLUMNS + c);
+            let index = self.index_along(b, at, self.form.depth);
+            values.set_inner(number, self.form.depth, index);
+            let own = [0, 1].map(|h| {
+                let log = self.channel_log(b, &mut values, h, number);
+                if self.schedule.padded { b.select(index.exists, log, f32(0.0)) } else { log }
+            });
+            let sums = self.sums_over_rows(b, own);
+            let (eight, c) = (eight as usize, c as usize);
+            let last = b.add(self.member, 28);
+            logs.end[eight][c] = b.shuffle(Shuffle::Index, sums[1], last);
+            for h in 0..2 {
+                logs.after[2 * eight + h][c] = sums[h];
+                logs.read[2 * eight + h][c] = self.read_log(b, &mut values, h as u32, (sums[h], own[h]));
+            }
+        }
+        logs
+    }
+
+    /// The logarithm of a decay at a row and a channel.
+    fn channel_log(&self, b: &mut Builder, values: &mut Values, row: u32, inner: u32) -> Operand {
+        let here = Coordinates { row: Some(row), inner: Some(inner), ..Coordinates::default() };
+        let log = logarithm_at(b, values, self.form.decay, here);
+        match self.reset_at(b, values, row) {
+            Some(reset) => b.select(reset, f32(NOTHING), log),
+            None => log,
+        }
+    }
+
+    /// Whether the state is forgotten before a row, where that may be.
+    fn reset_at(&self, b: &mut Builder, values: &mut Values, row: u32) -> Option<Operand> {
+        let here = Coordinates { row: Some(row), ..Coordinates::default() };
+        let reset = values.row(row).exists;
+        self.form.reset.map(|condition| {
+            let condition = values.value(b, condition, here);
+            b.and(reset, condition)
+        })
+    }
+
+    /// The sum of logarithms that the state is read with at a row, from that after the step and the step's own.
+    fn read_log(&self, b: &mut Builder, values: &mut Values, row: u32, (sum, own): (Operand, Operand)) -> Operand {
+        if self.form.channels == Some(Channels::ReadAfter) {
+            return sum;
+        }
+        let before = b.sub(sum, own);
+        match self.reset_at(b, values, row) {
+            Some(reset) => b.select(reset, sum, before),
+            None => before,
+        }
+    }
+
+    /// Running sums over the 16 rows of the warp.
+    fn sums_over_rows(&self, b: &mut Builder, own: [Operand; 2]) -> [Operand; 2] {
+        let [first, second] = own.map(|own| {
+            let mut sum = own;
+            for by in [1, 2, 4] {
+                let other = b.shuffle(Shuffle::Up, sum, Operand::i32(4 * by));
+                let both = b.add(sum, other);
+                let inside = b.ge(self.group, by);
+                sum = b.select(inside, both, sum);
+            }
+            sum
+        });
+        let last = b.add(self.member, 28);
+        let of_first = b.shuffle(Shuffle::Index, first, last);
+        [first, b.add(of_first, second)]
+    }
+
+    /// Takes 16 channels: adds products over pairs of times, and writes the factors of the walk.
+    fn sixteen_channels(
+        &self,
+        b: &mut Builder,
+        (channels, lanes, place): (&ChannelTiles, &AllLanes, &TilePlace),
+        (logs, sixteen): (&Logs, u32),
+        [system, weights]: [&[[Reg; 4]]; 2],
+    ) {
+        let mut load = |tile: &Tile| {
+            let whole = Factor::of(b, tile, &lanes.left, place.deep.index);
+            let packed = self.own_chunk(b, whole).four(b, 0, sixteen, false);
+            packed.map(|pair| b.unpack(tile.elem, pair))
+        };
+        let keys: Fragment = load(&self.keys);
+        let columns = self.columns.as_ref().map_or(keys, &mut load);
+        let queries = self.queries.as_ref().map(&mut load);
+        let start = b.mul(place.pairs.index, channels.keys.len());
+        let read = self.powers_of(b, &logs.read);
+        let columns = times(b, &columns, &read);
+        self.store_factor(b, (&channels.columns, start), sixteen, &columns);
+        let after = if self.form.channels == Some(Channels::ReadAfter) { read } else { self.powers_of(b, &logs.after) };
+        let queries = queries.map(|queries| times(b, &queries, &after));
+        if let (Some(queries), Some(tile)) = (&queries, &channels.queries) {
+            self.store_factor(b, (tile, start), sixteen, queries);
+        }
+        let ends = logs.end.map(|two| two.map(|end| b.let_(Ty::F32, Expr::Exp2Fast(end))));
+        self.store_ends(b, channels, place, (sixteen, &ends));
+        let is_mild = logs.end.iter().flatten().fold(Operand::bool(true), |all, end| {
+            let own = b.ge(*end, f32(LEAST));
+            b.and(all, own)
+        });
+        let is_mild = b.all(is_mild);
+        b.if_else(
+            is_mild,
+            |b| {
+                let inverse = logs.after.map(|two| two.map(|log| b.unary(Unary::Neg, log)));
+                let inverse = self.powers_of(b, &inverse);
+                let apart = times(b, &keys, &inverse);
+                let right = packed(b, self.keys.elem, &apart);
+                let right = [right[0], right[2], right[1], right[3]];
+                self.add_products(b, system, &columns, right);
+                if let Some(queries) = &queries {
+                    self.add_products(b, weights, queries, right);
+                }
+                let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.mul(apart[r][c], ends[r / 2][c])));
+                self.store_factor(b, (&channels.keys, start), sixteen, &to_end);
+            },
+            |b| {
+                let apart = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
+                let decays = self.powers_of(b, &apart);
+                let to_end = times(b, &keys, &decays);
+                self.store_factor(b, (&channels.keys, start), sixteen, &to_end);
+                self.add_by_channel(b, (channels, place), (logs, sixteen), [system, weights]);
+            },
+        );
+    }
+
+    fn powers_of(&self, b: &mut Builder, logs: &Fragment) -> Fragment {
+        logs.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
+    }
+
+    /// Adds the products of a left factor with a right one.
+    fn add_products(&self, b: &mut Builder, sums: &[[Reg; 4]], left: &Fragment, right: [Operand; 4]) {
+        let left = packed(b, self.keys.elem, left);
+        let mut all: Blocks = block_values(sums);
+        mma_two(b, self.keys.elem, &mut all, left, right);
+        assign_blocks(b, sums, &all);
+    }
+
+    /// Writes the elements of 16 channels of a tile.
+    fn store_factor(&self, b: &mut Builder, (tile, start): (&Tile, Operand), sixteen: u32, elements: &Fragment) {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let start = b.add(start, column);
+        for (r, two) in (0..).zip(elements) {
+            let row = b.add(row, r % 2 * COLUMNS);
+            let index = tile.piece_index(b, row, Operand::i32((2 * sixteen + r / 2) as i32));
+            let index = b.add(index, start);
+            b.store(Memory::Shared(tile.array), index, two, None);
+        }
+    }
+
+    /// Writes the decays of 16 channels over the chunk.
+    fn store_ends(
+        &self,
+        b: &mut Builder,
+        channels: &ChannelTiles,
+        place: &TilePlace,
+        (sixteen, ends): (u32, &[[Operand; 2]; 2]),
+    ) {
+        let is_first = b.eq(self.group, 0);
+        let first = self.end_index(b, place, self.warp);
+        for (eight, two) in (0..).zip(ends) {
+            let index = b.add(first, sixteen * ROWS + eight * COLUMNS);
+            b.store(Memory::Shared(channels.ends), index, two, Some(is_first));
+        }
+    }
+
+    /// The index of the decay over a chunk at the thread's first column.
+    fn end_index(&self, b: &mut Builder, place: &TilePlace, chunk: Operand) -> Operand {
+        let depth = self.schedule.depth;
+        let of_tile = b.mul(place.pairs.index, WARPS * depth);
+        let of_chunk = b.mul(chunk, depth);
+        let first = b.add(of_tile, of_chunk);
+        let column = self.first_column(b);
+        b.add(first, column)
+    }
+
+    /// The decays over a chunk at the thread's columns, for every block of the state.
+    pub(super) fn ends(&self, b: &mut Builder, channels: &ChannelTiles, place: &TilePlace, chunk: u32) -> Vec<[Operand; 2]> {
+        let first = self.end_index(b, place, Operand::i32(chunk as i32));
+        let block = |block: u32| {
+            let index = b.add(first, block * COLUMNS);
+            let two = b.load(Memory::Shared(channels.ends), index, 2, None, f32(0.0));
+            [two[0], two[1]]
+        };
+        (0..self.schedule.depth / COLUMNS).map(block).collect()
+    }
+
+    /// Adds products over pairs of times one channel after the other.
+    fn add_by_channel(
+        &self,
+        b: &mut Builder,
+        (channels, place): (&ChannelTiles, &TilePlace),
+        (logs, sixteen): (&Logs, u32),
+        [system, weights]: [&[[Reg; 4]]; 2],
+    ) {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        for (array, own) in channels.logs.iter().zip([&logs.after, &logs.read]) {
+            for (r, two) in (0..).zip(own) {
+                let row = b.add(row, r % 2 * COLUMNS);
+                let index = b.mul(row, PITCH);
+                let index = b.add(index, column);
+                let index = b.add(index, r / 2 * COLUMNS);
+                b.store(Memory::Shared(*array), index, two, None);
+            }
+        }
+        b.push(crate::tile::Stmt::SyncWarp);
+        b.for_(Operand::i32(0), Operand::i32(ROWS as i32), Operand::i32(1), |b, channel| {
+            let rows = [row, b.add(row, COLUMNS)];
+            let first = b.mul(self.warp, ROWS);
+            let first = b.add(first, column);
+            let earlier = [0, 1, 2, 3].map(|k: u32| b.add(first, k % 2 + k / 2 * COLUMNS));
+            let [after, read] = channels.logs.map(|array| Numbers { array, channel });
+            let of_rows = [after, read].map(|numbers| rows.map(|row| numbers.at(b, row)));
+            let of_columns = earlier.map(|row| after.at(b, row));
+            let element = |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, (row, channel, sixteen));
+            let keys = earlier.map(|row| element(b, &self.keys, row));
+            let columns = rows.map(|row| element(b, self.columns.as_ref().unwrap_or(&self.keys), row));
+            add_channel(b, system, (of_rows[1], of_columns), (columns, keys));
+            if let Some(queries) = &self.queries {
+                let queries = rows.map(|row| element(b, queries, row));
+                add_channel(b, weights, (of_rows[0], of_columns), (queries, keys));
+            }
+        });
+        b.push(crate::tile::Stmt::SyncWarp);
+    }
+
+    /// An element of a tile that was copied, in a channel of 16.
+    fn element_at(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        place: &TilePlace,
+        (row, channel, sixteen): (Operand, Operand, u32),
+    ) -> Operand {
+        let [piece, within] = b.div_rem(channel, COLUMNS);
+        let piece = b.add(piece, 2 * sixteen);
+        let index = tile.piece_index(b, row, piece);
+        let start = b.mul(place.deep.index, tile.len());
+        let index = b.add(index, start);
+        let index = b.add(index, within);
+        b.load1(Memory::Shared(tile.array), index)
+    }
+}
+
+/// Logarithms of one channel in shared memory.
+#[derive(Clone, Copy)]
+struct Numbers {
+    array: SharedId,
+    channel: Operand,
+}
+
+impl Numbers {
+    fn at(self, b: &mut Builder, row: Operand) -> Operand {
+        let index = b.mul(row, PITCH);
+        let index = b.add(index, self.channel);
+        b.load1(Memory::Shared(self.array), index)
+    }
+}
+
+/// Adds the products of one channel at a thread's pairs of times. Nothing reads the sums of pairs whose column is the later time.
+fn add_channel(
+    b: &mut Builder,
+    sums: &[[Reg; 4]],
+    (of_rows, of_columns): ([Operand; 2], [Operand; 4]),
+    (left, right): ([Operand; 2], [Operand; 4]),
+) {
+    for (block, sums) in sums.iter().enumerate() {
+        for (r, sum) in sums.iter().enumerate() {
+            let (h, k) = (r / 2, 2 * block + r % 2);
+            let apart = b.sub(of_rows[h], of_columns[k]);
+            let apart = b.binary(Binary::Min, apart, f32(0.0));
+            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+            let own = b.mul(left[h], right[k]);
+            let next = b.fma(own, decay, (*sum).into());
+            b.assign(*sum, next);
+        }
+    }
+}
+
+/// The products of two fragments' elements.
+fn times(b: &mut Builder, elements: &Fragment, by: &Fragment) -> Fragment {
+    [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c: usize| b.mul(elements[r][c], by[r][c])))
+}
+
+/// A fragment rounded to the elements' type.
+fn packed(b: &mut Builder, elem: Elem, elements: &Fragment) -> [Operand; 4] {
+    elements.map(|[low, high]| b.pack(elem, low, high))
+}
