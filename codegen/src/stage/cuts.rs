@@ -149,10 +149,7 @@ impl CutKind {
 
     /// Whether the stages may store all states of a scan in between.
     pub fn may_store_states(self) -> bool {
-        matches!(
-            self,
-            CutKind::Plain | CutKind::Narrow | CutKind::Decayed | CutKind::Contracted | CutKind::PartialSums
-        )
+        matches!(self, CutKind::Plain | CutKind::Narrow | CutKind::Decayed | CutKind::Contracted | CutKind::PartialSums)
     }
 
     /// Whether kernels of its stages are committed. Others are compiled or baked.

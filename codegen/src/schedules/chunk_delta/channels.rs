@@ -5,18 +5,17 @@
 //! elements, 16 channels are summed one after the other, with differences of the sums as exponents.
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Unary};
+use oplus_dsl::ir::{Binary, Literal, Unary};
 
 use super::ahead::{TilePlace, Tiles};
 use super::rates::NOTHING;
-use super::walk::AllLanes;
 use super::{COLUMNS, DeltaKernel, PAIRS, ROWS, TIMES, WARPS};
-use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, Factor, assign_blocks, block_values, block_vars, mma_two, zeros};
+use crate::block::layout::{Tile, left_rows};
+use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, load_four, mma_two, zeros};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::stage::kind::Channels;
+use crate::stage::kind::{Channels, DeltaRule};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Shuffle};
 use oplus_dsl::Elem;
 
@@ -34,11 +33,16 @@ pub(in crate::schedules) struct ChannelTiles {
     pub columns: Tile,
     /// Queries, decayed from the start of their chunk.
     pub queries: Option<Tile>,
+    /// The vectors that are added times products with the state, where they are not the keys, decayed to the end of their chunk.
+    pub rows: Option<Tile>,
     /// The decays over chunks, for each channel.
     pub ends: SharedId,
     /// The sums of logarithms at 16 times of each warp's chunk in 16 channels: after the steps, and as the state is read.
     logs: [SharedId; 2],
 }
+
+/// Registers with products over pairs of times.
+type Products = Vec<[Reg; 4]>;
 
 /// Numbers at the elements that a thread has of a left factor's fragment: register r has the row 8·(r mod 2) further and the columns
 /// 8·(r / 2) further, two of them.
@@ -56,14 +60,15 @@ struct Logs {
 
 impl ChannelTiles {
     /// The tiles of a kernel whose decays differ along the depth.
-    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, has_queries: bool) -> ChannelTiles {
+    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, form: &DeltaRule) -> ChannelTiles {
         let mut tile = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, depth) };
         let (keys, columns) = (tile("decayed_keys"), tile("decayed_columns"));
-        let queries = has_queries.then(|| tile("decayed_queries"));
+        let queries = form.readout.as_ref().map(|_| tile("decayed_queries"));
+        let rows = form.has_two_keys().then(|| tile("decayed_rows"));
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let ends = array("decays", PAIRS * WARPS * depth);
         let logs = ["logs", "read_logs"].map(|name| array(name, TIMES * PITCH));
-        ChannelTiles { keys, columns, queries, ends, logs }
+        ChannelTiles { keys, columns, queries, rows, ends, logs }
     }
 }
 
@@ -72,7 +77,7 @@ impl DeltaKernel<'_> {
     pub(super) fn channel_pairs(
         &self,
         b: &mut Builder,
-        (values, lanes): (&Values, &AllLanes),
+        values: &Values,
         tiles: Tiles,
         (channels, place): (&ChannelTiles, &TilePlace),
     ) {
@@ -84,36 +89,67 @@ impl DeltaKernel<'_> {
             let at = b.add(first, h * COLUMNS);
             values.set_row(h, self.index_along(b, at, self.form.time));
         }
-        let [system, weights] = [(); 2].map(|()| block_vars(b, &[zeros(); 2]));
-        for sixteen in 0..self.schedule.depth / ROWS {
-            let logs = self.channel_logs(b, &values, sixteen);
-            self.sixteen_channels(b, (channels, lanes, place), (&logs, sixteen), [&system, &weights]);
+        let mut products = || block_vars(b, &[zeros(); 2]);
+        let of_rows = [products(), products()];
+        let of_values = self.of_values.as_ref().map(|_| [products(), products()]);
+        let sums: Vec<&[Products; 2]> = [&of_rows].into_iter().chain(&of_values).collect();
+        let first = self.own_logs(b, &values, Operand::i32(0));
+        let next: [[Reg; 2]; 4] = first.map(|two| two.map(|log| b.var(log)));
+        let sixteens = (self.schedule.depth / ROWS) as i32;
+        b.for_(Operand::i32(0), Operand::i32(sixteens), Operand::i32(1), |b, sixteen| {
+            let own = next.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Copy(log.into()))));
+            let after = b.add(sixteen, 1);
+            // Read one turn of the loop before they are needed.
+            let later = self.own_logs(b, &values, after);
+            let logs = self.channel_logs(b, &values, &own);
+            self.sixteen_channels(b, (channels, place), (&logs, sixteen), &sums);
+            let all = next.iter().flatten().zip(later.iter().flatten());
+            all.for_each(|(register, log)| b.assign(*register, *log));
+        });
+        let [system, weights] = &of_rows;
+        self.store_system(b, &block_values(system), place);
+        let is_queried = self.queries.is_some();
+        if is_queried {
+            self.store_weights(b, &self.weights, &block_values(weights), place);
         }
-        self.store_system(b, &block_values(&system), place);
-        if self.queries.is_some() {
-            self.store_weights(b, &block_values(&weights), place);
+        if let (Some([read, queried]), Some([to_read, to_queries])) = (&of_values, &self.of_values) {
+            self.store_read_weights(b, to_read, &block_values(read), place);
+            if is_queried {
+                self.store_weights(b, to_queries, &block_values(queried), place);
+            }
         }
         self.invert(b, place);
     }
 
-    /// Sums of the logarithms of 16 channels.
-    fn channel_logs(&self, b: &mut Builder, values: &Values, sixteen: u32) -> Logs {
+    /// The logarithms of the decays of 16 channels.
+    fn own_logs(&self, b: &mut Builder, values: &Values, sixteen: Operand) -> Fragment {
         let mut values = values.clone();
+        let first = b.mul(sixteen, ROWS);
         let column = self.first_column(b);
-        let none = [[f32(0.0); 2]; 4];
-        let mut logs = Logs { after: none, read: none, end: [[f32(0.0); 2]; 2] };
+        let first = b.add(first, column);
+        let mut own = [[f32(0.0); 2]; 4];
         for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let number = 2 * eight + c;
-            let at = b.add(column, sixteen * ROWS + eight * COLUMNS + c);
+            let at = b.add(first, eight * COLUMNS + c);
             let index = self.index_along(b, at, self.form.depth);
             values.set_inner(number, self.form.depth, index);
-            let own = [0, 1].map(|h| {
+            for h in 0..2 {
                 let log = self.channel_log(b, &mut values, h, number);
-                if self.schedule.padded { b.select(index.exists, log, f32(0.0)) } else { log }
-            });
+                own[(2 * eight + h) as usize][c as usize] = b.select(index.exists, log, f32(0.0));
+            }
+        }
+        own
+    }
+
+    /// Sums of the logarithms of 16 channels.
+    fn channel_logs(&self, b: &mut Builder, values: &Values, own: &Fragment) -> Logs {
+        let mut values = values.clone();
+        let none = [[f32(0.0); 2]; 4];
+        let mut logs = Logs { after: none, read: none, end: [[f32(0.0); 2]; 2] };
+        let last = b.add(self.member, 28);
+        for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let own = [0, 1].map(|h: usize| own[2 * eight + h][c]);
             let sums = self.sums_over_rows(b, own);
-            let (eight, c) = (eight as usize, c as usize);
-            let last = b.add(self.member, 28);
             logs.end[eight][c] = b.shuffle(Shuffle::Index, sums[1], last);
             for h in 0..2 {
                 logs.after[2 * eight + h][c] = sums[h];
@@ -172,22 +208,24 @@ impl DeltaKernel<'_> {
         [first, b.add(of_first, second)]
     }
 
-    /// Takes 16 channels: adds products over pairs of times, and writes the factors of the walk.
+    /// Takes 16 channels: adds products over pairs of times, of vectors that rows are added times and of keys where these are others, and
+    /// writes the factors of the walk.
     fn sixteen_channels(
         &self,
         b: &mut Builder,
-        (channels, lanes, place): (&ChannelTiles, &AllLanes, &TilePlace),
-        (logs, sixteen): (&Logs, u32),
-        [system, weights]: [&[[Reg; 4]]; 2],
+        (channels, place): (&ChannelTiles, &TilePlace),
+        (logs, sixteen): (&Logs, Operand),
+        sums: &[&[Products; 2]],
     ) {
-        let mut load = |tile: &Tile| {
-            let whole = Factor::of(b, tile, &lanes.left, place.deep.index);
-            let packed = self.own_chunk(b, whole).four(b, 0, sixteen, false);
-            packed.map(|pair| b.unpack(tile.elem, pair))
+        let keys = self.loaded(b, &self.keys, (place, sixteen));
+        let columns = self.columns.as_ref().map_or(keys, |tile| self.loaded(b, tile, (place, sixteen)));
+        let queries = self.queries.as_ref().map(|tile| self.loaded(b, tile, (place, sixteen)));
+        let rows = self.rows.as_ref().map(|tile| self.loaded(b, tile, (place, sixteen)));
+        // In the order of the sums.
+        let added: Vec<(Fragment, &Tile)> = match (rows, &channels.rows) {
+            (Some(rows), Some(tile)) => vec![(rows, tile), (keys, &channels.keys)],
+            _ => vec![(keys, &channels.keys)],
         };
-        let keys: Fragment = load(&self.keys);
-        let columns = self.columns.as_ref().map_or(keys, &mut load);
-        let queries = self.queries.as_ref().map(&mut load);
         let start = b.mul(place.pairs.index, channels.keys.len());
         let read = self.powers_of(b, &logs.read);
         let columns = times(b, &columns, &read);
@@ -199,34 +237,44 @@ impl DeltaKernel<'_> {
         }
         let ends = logs.end.map(|two| two.map(|end| b.let_(Ty::F32, Expr::Exp2Fast(end))));
         self.store_ends(b, channels, place, (sixteen, &ends));
-        let is_mild = logs.end.iter().flatten().fold(Operand::bool(true), |all, end| {
-            let own = b.ge(*end, f32(LEAST));
-            b.and(all, own)
+        let is_mild = is_mild(b, logs);
+        let inverse = logs.after.map(|two| two.map(|log| b.unary(Unary::Neg, log)));
+        let inverse = self.powers_of(b, &inverse);
+        let zero = Operand::Const(Ty::U32, Literal::Int(0));
+        for ((vectors, tile), [system, weights]) in added.iter().zip(sums) {
+            let apart = times(b, vectors, &inverse);
+            let [a, c, e, g] = packed(b, self.keys.elem, &apart).map(|pair| b.select(is_mild, pair, zero));
+            let right = [a, e, c, g];
+            self.add_products(b, system, &columns, right);
+            if let Some(queries) = &queries {
+                self.add_products(b, weights, queries, right);
+            }
+            let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.mul(apart[r][c], ends[r / 2][c])));
+            self.store_factor(b, (tile, start), sixteen, &to_end);
+        }
+        let is_strong = b.unary(Unary::Not, is_mild);
+        b.if_(is_strong, |b| {
+            let apart = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
+            let decays = self.powers_of(b, &apart);
+            for (vectors, tile) in &added {
+                let to_end = times(b, vectors, &decays);
+                self.store_factor(b, (tile, start), sixteen, &to_end);
+            }
+            self.add_by_channel(b, (channels, place), (logs, sixteen), sums);
         });
-        let is_mild = b.all(is_mild);
-        b.if_else(
-            is_mild,
-            |b| {
-                let inverse = logs.after.map(|two| two.map(|log| b.unary(Unary::Neg, log)));
-                let inverse = self.powers_of(b, &inverse);
-                let apart = times(b, &keys, &inverse);
-                let right = packed(b, self.keys.elem, &apart);
-                let right = [right[0], right[2], right[1], right[3]];
-                self.add_products(b, system, &columns, right);
-                if let Some(queries) = &queries {
-                    self.add_products(b, weights, queries, right);
-                }
-                let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.mul(apart[r][c], ends[r / 2][c])));
-                self.store_factor(b, (&channels.keys, start), sixteen, &to_end);
-            },
-            |b| {
-                let apart = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
-                let decays = self.powers_of(b, &apart);
-                let to_end = times(b, &keys, &decays);
-                self.store_factor(b, (&channels.keys, start), sixteen, &to_end);
-                self.add_by_channel(b, (channels, place), (logs, sixteen), [system, weights]);
-            },
-        );
+    }
+
+    /// The elements of 16 channels of a tile that was copied, at the warp's chunk.
+    fn loaded(&self, b: &mut Builder, tile: &Tile, (place, sixteen): (&TilePlace, Operand)) -> Fragment {
+        let (row, half) = left_rows(b, self.lane);
+        let first = b.mul(self.warp, ROWS);
+        let row = b.add(first, row);
+        let piece = b.mul(sixteen, 2);
+        let piece = b.add(piece, half);
+        let index = tile.piece_index(b, row, piece);
+        let start = b.mul(place.deep.index, tile.len());
+        let index = b.add(index, start);
+        load_four(b, tile, index, false).map(|pair| b.unpack(tile.elem, pair))
     }
 
     fn powers_of(&self, b: &mut Builder, logs: &Fragment) -> Fragment {
@@ -242,12 +290,14 @@ impl DeltaKernel<'_> {
     }
 
     /// Writes the elements of 16 channels of a tile.
-    fn store_factor(&self, b: &mut Builder, (tile, start): (&Tile, Operand), sixteen: u32, elements: &Fragment) {
+    fn store_factor(&self, b: &mut Builder, (tile, start): (&Tile, Operand), sixteen: Operand, elements: &Fragment) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let start = b.add(start, column);
+        let piece = b.mul(sixteen, 2);
         for (r, two) in (0..).zip(elements) {
             let row = b.add(row, r % 2 * COLUMNS);
-            let index = tile.piece_index(b, row, Operand::i32((2 * sixteen + r / 2) as i32));
+            let piece = b.add(piece, r / 2);
+            let index = tile.piece_index(b, row, piece);
             let index = b.add(index, start);
             b.store(Memory::Shared(tile.array), index, two, None);
         }
@@ -259,12 +309,14 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         channels: &ChannelTiles,
         place: &TilePlace,
-        (sixteen, ends): (u32, &[[Operand; 2]; 2]),
+        (sixteen, ends): (Operand, &[[Operand; 2]; 2]),
     ) {
         let is_first = b.eq(self.group, 0);
         let first = self.end_index(b, place, self.warp);
+        let from = b.mul(sixteen, ROWS);
+        let first = b.add(first, from);
         for (eight, two) in (0..).zip(ends) {
-            let index = b.add(first, sixteen * ROWS + eight * COLUMNS);
+            let index = b.add(first, eight * COLUMNS);
             b.store(Memory::Shared(channels.ends), index, two, Some(is_first));
         }
     }
@@ -280,7 +332,13 @@ impl DeltaKernel<'_> {
     }
 
     /// The decays over a chunk at the thread's columns, for every block of the state.
-    pub(super) fn ends(&self, b: &mut Builder, channels: &ChannelTiles, place: &TilePlace, chunk: u32) -> Vec<[Operand; 2]> {
+    pub(super) fn ends(
+        &self,
+        b: &mut Builder,
+        channels: &ChannelTiles,
+        place: &TilePlace,
+        chunk: u32,
+    ) -> Vec<[Operand; 2]> {
         let first = self.end_index(b, place, Operand::i32(chunk as i32));
         let block = |block: u32| {
             let index = b.add(first, block * COLUMNS);
@@ -295,8 +353,8 @@ impl DeltaKernel<'_> {
         &self,
         b: &mut Builder,
         (channels, place): (&ChannelTiles, &TilePlace),
-        (logs, sixteen): (&Logs, u32),
-        [system, weights]: [&[[Reg; 4]]; 2],
+        (logs, sixteen): (&Logs, Operand),
+        sums: &[&[Products; 2]],
     ) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         for (array, own) in channels.logs.iter().zip([&logs.after, &logs.read]) {
@@ -317,13 +375,17 @@ impl DeltaKernel<'_> {
             let [after, read] = channels.logs.map(|array| Numbers { array, channel });
             let of_rows = [after, read].map(|numbers| rows.map(|row| numbers.at(b, row)));
             let of_columns = earlier.map(|row| after.at(b, row));
-            let element = |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, (row, channel, sixteen));
-            let keys = earlier.map(|row| element(b, &self.keys, row));
+            let element =
+                |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, (row, channel, sixteen));
             let columns = rows.map(|row| element(b, self.columns.as_ref().unwrap_or(&self.keys), row));
-            add_channel(b, system, (of_rows[1], of_columns), (columns, keys));
-            if let Some(queries) = &self.queries {
-                let queries = rows.map(|row| element(b, queries, row));
-                add_channel(b, weights, (of_rows[0], of_columns), (queries, keys));
+            let queries = self.queries.as_ref().map(|queries| rows.map(|row| element(b, queries, row)));
+            let added = self.rows.iter().chain([&self.keys]);
+            for (tile, [system, weights]) in added.zip(sums) {
+                let vectors = earlier.map(|row| element(b, tile, row));
+                add_channel(b, system, (of_rows[1], of_columns), (columns, vectors));
+                if let Some(queries) = queries {
+                    add_channel(b, weights, (of_rows[0], of_columns), (queries, vectors));
+                }
             }
         });
         b.push(crate::tile::Stmt::SyncWarp);
@@ -335,10 +397,11 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         tile: &Tile,
         place: &TilePlace,
-        (row, channel, sixteen): (Operand, Operand, u32),
+        (row, channel, sixteen): (Operand, Operand, Operand),
     ) -> Operand {
         let [piece, within] = b.div_rem(channel, COLUMNS);
-        let piece = b.add(piece, 2 * sixteen);
+        let first = b.mul(sixteen, 2);
+        let piece = b.add(first, piece);
         let index = tile.piece_index(b, row, piece);
         let start = b.mul(place.deep.index, tile.len());
         let index = b.add(index, start);
@@ -360,6 +423,15 @@ impl Numbers {
         let index = b.add(index, self.channel);
         b.load1(Memory::Shared(self.array), index)
     }
+}
+
+/// Whether no decay over the chunk is so strong that its reciprocal would leave the range of the elements, the same for all lanes.
+fn is_mild(b: &mut Builder, logs: &Logs) -> Operand {
+    let all = logs.end.iter().flatten().fold(Operand::bool(true), |all, end| {
+        let own = b.ge(*end, f32(LEAST));
+        b.and(all, own)
+    });
+    b.all(all)
 }
 
 /// Adds the products of one channel at a thread's pairs of times. Nothing reads the sums of pairs whose column is the later time.

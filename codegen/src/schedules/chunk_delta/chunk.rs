@@ -16,6 +16,8 @@ pub(in crate::schedules) struct Factors<'a> {
     pub(in crate::schedules) keys: Factor<'a>,
     pub(in crate::schedules) columns: Factor<'a>,
     pub(in crate::schedules) queries: Option<Factor<'a>>,
+    /// The vectors that are added times what the state gives: the keys, or vectors of their own.
+    rows: Factor<'a>,
 }
 
 impl DeltaKernel<'_> {
@@ -24,7 +26,8 @@ impl DeltaKernel<'_> {
         let Some(channels) = &self.channels else { return self.factors(b, lanes, place.deep.index) };
         let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, place.pairs.index);
         let (keys, columns) = (factor(&channels.keys), factor(&channels.columns));
-        Factors { keys, columns, queries: channels.queries.as_ref().map(factor) }
+        let rows = channels.rows.as_ref().map_or(keys, &mut factor);
+        Factors { keys, columns, queries: channels.queries.as_ref().map(factor), rows }
     }
 
     pub(in crate::schedules) fn factors<'a>(
@@ -36,20 +39,29 @@ impl DeltaKernel<'_> {
         let keys = Factor::of(b, &self.keys, &lanes.right, stage);
         let columns = self.columns.as_ref().map_or(keys, |tile| Factor::of(b, tile, &lanes.right, stage));
         let queries = self.queries.as_ref().map(|tile| Factor::of(b, tile, &lanes.right, stage));
-        Factors { keys, columns, queries }
+        let rows = self.rows.as_ref().map_or(keys, |tile| Factor::of(b, tile, &lanes.right, stage));
+        Factors { keys, columns, queries, rows }
     }
 
     /// The products over pairs of times of the warp's chunk.
     pub(in crate::schedules) fn pairs(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) {
         let factors = self.factors(b, lanes, place.deep.index);
-        let keys = self.own_chunk(b, factors.keys);
+        let [keys, rows] = [factors.keys, factors.rows].map(|factor| self.own_chunk(b, factor));
         let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
-        let products = self.products(b, columns, keys);
+        let products = self.products(b, columns, rows);
         self.store_system(b, &products, place);
+        if let Some([read, _]) = &self.of_values {
+            let products = self.products(b, columns, keys);
+            self.store_read_weights(b, read, &products, place);
+        }
         if let Some(queries) = factors.queries {
             let queries = self.own_chunk(b, Factor { lanes: &lanes.left, ..queries });
-            let products = self.products(b, queries, keys);
-            self.store_weights(b, &products, place);
+            let products = self.products(b, queries, rows);
+            self.store_weights(b, &self.weights, &products, place);
+            if let Some([_, queried]) = &self.of_values {
+                let products = self.products(b, queries, keys);
+                self.store_weights(b, queried, &products, place);
+            }
         }
         self.invert(b, place);
     }
@@ -58,7 +70,7 @@ impl DeltaKernel<'_> {
     pub(super) fn chunks(
         &self,
         b: &mut Builder,
-        (values, state, lanes): (&Values, &State, &AllLanes),
+        (points, state, lanes): (&Values, &State, &AllLanes),
         place: &TilePlace,
     ) {
         let factors = self.walked_factors(b, lanes, place);
@@ -66,19 +78,31 @@ impl DeltaKernel<'_> {
         let start = b.mul(place.stage.index, Operand::i32(self.values.len() as i32));
         let start = b.add(lanes.values, start);
         let from = place.rates;
-        let [inverses, weights] =
-            [&self.inverses, &self.weights].map(|tile| Factor::of(b, tile, &lanes.pairs, place.pairs.index));
-        let keys = Factor { lanes: &lanes.in_time, ..factors.keys };
+        let mut pairs = |tile| Factor::of(b, tile, &lanes.pairs, place.pairs.index);
+        let [inverses, weights] = [&self.inverses, &self.weights].map(&mut pairs);
+        let of_values = self.of_values.as_ref().map(|[read, queried]| [pairs(read), pairs(queried)]);
+        let [keys, rows] = [factors.keys, factors.rows].map(|factor| Factor { lanes: &lanes.in_time, ..factor });
         for chunk in 0..WARPS {
             let left = self.left_of(b, state);
             let read = self.read(b, &left, factors.columns, chunk);
             let queried = factors.queries.map(|queries| self.read(b, &left, queries, chunk));
-            let added = self.solve(b, &read, (&self.values, start), inverses, (from, chunk));
-            self.advance(b, state, added, (keys, place), chunk);
+            let values = self.values_of(b, start, chunk);
+            let (mut all, added) = (
+                vec![],
+                match of_values {
+                    None => self.solve(b, &read, &values, inverses, (from, chunk)),
+                    Some([of_values, _]) => self.solve_for(b, &read, (&values, of_values), inverses, (from, chunk)),
+                },
+            );
+            all.push((added, rows, weights));
+            if let Some([_, queried]) = of_values {
+                all.push((self.scaled_values(b, &values, (from, chunk)), keys, queried));
+            }
+            self.advance(b, state, &all, (place, chunk));
             if let Some(queried) = queried {
-                let reads = self.reads(b, queried, (added, weights), (from, chunk));
+                let reads = self.reads(b, queried, &all, (from, chunk));
                 let first = b.add(first, Operand::i32((chunk * ROWS) as i32));
-                self.store_outputs(b, values, &reads, first);
+                self.store_outputs(b, points, &reads, first);
             }
         }
     }

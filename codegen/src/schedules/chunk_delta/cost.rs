@@ -9,23 +9,34 @@ use crate::words::counted;
 
 /// The part of the work on a tile that is the same for any part of the width: products over pairs of times, and copies of keys.
 const SHARED: f64 = 0.35;
+/// How much longer copies of single elements take.
+const SINGLE: f64 = 2.4;
 
-/// The work on a tile of times, in that at a depth of 64 and as many places of the width.
-pub(in crate::schedules) fn tile_work(schedule: &ChunkDelta) -> f64 {
-    let slower = if schedule.vector == 1 { 2.0 } else { 1.0 };
+/// Microseconds of a walk over the tiles of blocks of a schedule, where the work on a tile is so many times that of the rule itself.
+pub(in crate::schedules) fn walk(
+    schedule: &ChunkDelta,
+    problem: &Problem<'_>,
+    (blocks, of_one): (u32, f64),
+    (channels, times): (bool, f64),
+) -> f64 {
+    let Constants { chunk_delta_tile, chunk_delta_wait, chunk_delta_channels, .. } = *problem.constants;
+    let tiles = problem.length().div_ceil(u64::from(TIMES)) as f64;
+    let resident = of_one.min(f64::from(blocks)).max(1.0);
+    let depth = f64::from(schedule.depth) / 64.0;
     let part = f64::from(schedule.places) / f64::from(TIMES);
-    f64::from(schedule.depth) / 64.0 * slower * (SHARED + (1.0 - SHARED) * part)
+    let work = times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
+    let wait = if channels { chunk_delta_channels * depth } else { chunk_delta_wait };
+    let slower = if schedule.vector == 1 { SINGLE } else { 1.0 };
+    tiles * slower * (of_one * work + of_one / resident * wait)
 }
 
 /// Microseconds of a stage of these sizes, and why.
 pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Memory) -> Cost {
-    let Constants { chunk_delta_tile, chunk_delta_wait, .. } = *problem.constants;
     let tiles = problem.length().div_ceil(u64::from(TIMES));
     let blocks = schedule.blocks(problem);
+    let channels = problem.stage.kind().delta().is_ok_and(|form| form.channels.is_some());
     let of_one = memory.share_of_one(blocks as f64);
-    let resident = of_one.min(f64::from(schedule.blocks)).max(1.0);
-    let work = of_one * chunk_delta_tile * tile_work(schedule);
-    let micros = tiles as f64 * (work + of_one / resident * chunk_delta_wait);
+    let micros = walk(schedule, problem, (schedule.blocks, of_one), (channels, 1.0));
     let why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
     Cost { micros: micros.max(memory.micros()), why }
 }

@@ -47,14 +47,14 @@ use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use channels::ChannelTiles;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
-use channels::ChannelTiles;
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
 pub(in crate::schedules) use chunk::Factors;
-pub(in crate::schedules) use cost::tile_work;
+pub(in crate::schedules) use cost::walk as cost_of_walk;
 pub(in crate::schedules) use rates::{ADDED, FROM_START, NOTHING, TO_END};
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use strategy::fit;
@@ -106,11 +106,15 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     /// The vectors that the state is read by, where they are not the keys; queries, where there are any.
     pub(in crate::schedules) columns: Option<Tile>,
     pub(in crate::schedules) queries: Option<Tile>,
+    /// The vectors that are added times the products of these with the state, where they are not the keys.
+    rows: Option<Tile>,
     /// Keys, vectors and queries as the walk takes them, where decays differ along the depth.
     pub(in crate::schedules) channels: Option<ChannelTiles>,
     /// Of each chunk of two tiles the inverse of its system, and weights of keys for queries.
     pub(in crate::schedules) inverses: Tile,
     pub(in crate::schedules) weights: Tile,
+    /// Where there are two keys, the weights of values in what is read of the state, and for queries.
+    of_values: Option<[Tile; 2]>,
     /// The systems, in `f32`.
     pub(in crate::schedules) systems: SharedId,
     /// The rates of the times of the tiles in flight, an array for each kind.
@@ -159,21 +163,21 @@ impl<'s> DeltaKernel<'s> {
             let shape = TileShape { rows: TIMES, depth, stages };
             Tile::declare(b, stage, TileOf { param, along: form.time, inner }, shape)
         };
-        let mut keys = tile(form.row.param, form.depth, schedule.depth);
+        let mut keys = tile(form.key, form.depth, schedule.depth);
         let mut values = tile(form.value.param, form.width, schedule.places);
-        let mut columns =
-            (form.column.param != form.row.param).then(|| tile(form.column.param, form.depth, schedule.depth));
+        let mut columns = (form.column.param != form.key).then(|| tile(form.column.param, form.depth, schedule.depth));
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
+        let mut rows = form.has_two_keys().then(|| tile(form.row.param, form.depth, schedule.depth));
         let elem = keys.elem;
-        let channels =
-            form.channels.map(|_| ChannelTiles::declare(b, elem, schedule.depth, form.readout.is_some()));
-        let [inverses, weights] = ["inverses", "weights"]
-            .map(|name| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, ROWS) });
+        let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule.depth, form));
+        let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, ROWS) };
+        let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
+        let of_values = form.has_two_keys().then(|| ["values_read", "values_queried"].map(&mut pairs));
         let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let systems = array(b, "systems", TIMES * PITCH);
         let kinds = rates::kinds(form);
         let rates = kinds.iter().map(|name| array(b, name, schedule.stages * TIMES)).collect();
-        for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries) {
+        for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries).chain(&mut rows) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, schedule.stages);
         }
         let [ready, walked] = ["ready", "walked"].map(|name| b.shared(name, SharedKind::Mbarrier, PAIRS));
@@ -189,9 +193,11 @@ impl<'s> DeltaKernel<'s> {
             values,
             columns,
             queries,
+            rows,
             channels,
             inverses,
             weights,
+            of_values,
             systems,
             rates,
             ready,
@@ -209,7 +215,7 @@ impl<'s> DeltaKernel<'s> {
 
     /// The tiles that are copied.
     pub(in crate::schedules) fn tiles(&self) -> impl Iterator<Item = &Tile> {
-        [&self.keys, &self.values].into_iter().chain(&self.columns).chain(&self.queries)
+        [&self.keys, &self.values].into_iter().chain(&self.columns).chain(&self.queries).chain(&self.rows)
     }
 
     /// The source of copies, by the warps that compute ahead.

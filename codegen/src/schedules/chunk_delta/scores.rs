@@ -31,7 +31,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Writes the system of the warp's chunk.
-    pub(in crate::schedules) fn store_system(&self, b: &mut Builder, products: &Blocks, place: &TilePlace) {
+    pub(super) fn store_system(&self, b: &mut Builder, products: &Blocks, place: &TilePlace) {
         let from = place.rates;
         let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
         let (row, column) = (self.first_row(b), self.first_column(b));
@@ -77,14 +77,26 @@ impl DeltaKernel<'_> {
         }
     }
 
-    /// Writes the weights of the warp's chunk.
-    pub(super) fn store_weights(&self, b: &mut Builder, products: &Blocks, place: &TilePlace) {
+    /// Writes the weights of the warp's chunk for queries.
+    pub(super) fn store_weights(&self, b: &mut Builder, tile: &Tile, products: &Blocks, place: &TilePlace) {
         let from = place.rates;
-        let start = b.mul(place.pairs.index, Operand::i32(self.weights.len() as i32));
+        let start = b.mul(place.pairs.index, Operand::i32(tile.len() as i32));
         let sums = self.of_rows(b, SUMS, from);
         for (block, products) in (0..).zip(products) {
             let decayed = self.decayed(b, products, sums, (block, from), Binary::Le);
-            self.store_block(b, (&self.weights, start), block, decayed);
+            self.store_block(b, (tile, start), block, decayed);
+        }
+    }
+
+    /// Writes the weights that values of the warp's chunk have in the products with the state of later steps.
+    pub(super) fn store_read_weights(&self, b: &mut Builder, tile: &Tile, products: &Blocks, place: &TilePlace) {
+        let from = place.rates;
+        let start = b.mul(place.pairs.index, Operand::i32(tile.len() as i32));
+        let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
+        for (block, products) in (0..).zip(products) {
+            let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
+            let scaled = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], read[h]));
+            self.store_block(b, (tile, start), block, scaled);
         }
     }
 

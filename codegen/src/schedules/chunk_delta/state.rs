@@ -2,8 +2,9 @@
 
 use super::ahead::TilePlace;
 use super::rates::TO_END;
+use super::solve::AddedRows;
 use super::{COLUMNS, DeltaKernel, ELEMENTS};
-use crate::block::matmul::{Blocks, Factor, multiply_in_time, pack};
+use crate::block::matmul::{Blocks, multiply_in_time, pack};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::tile::{Operand, Reg};
@@ -64,26 +65,27 @@ impl DeltaKernel<'_> {
     }
 
     /// S_next = decay·S + Σ decayed row⊗key, over a chunk.
-    pub(in crate::schedules) fn advance(
+    pub(super) fn advance(
         &self,
         b: &mut Builder,
         state: &State,
-        added: [Operand; 4],
-        (keys, place): (Factor, &TilePlace),
-        chunk: u32,
+        added: &[AddedRows<'_>],
+        (place, chunk): (&TilePlace, u32),
     ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        let mut left = added;
-        if let Some(whole) = self.decay_of_chunk(b, place.rates, chunk) {
+        let whole = self.decay_of_chunk(b, place.rates, chunk);
+        if let Some(whole) = whole {
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
-            left = self.to_end(b, added, chunk, place.rates);
         }
         if let Some(channels) = &self.channels {
             for (sums, two) in sums.iter_mut().zip(self.ends(b, channels, place, chunk)) {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]));
             }
         }
-        multiply_in_time(b, &mut sums, (left, keys), chunk);
+        for (added, keys, _) in added {
+            let left = whole.map_or(*added, |_| self.to_end(b, *added, chunk, place.rates));
+            multiply_in_time(b, &mut sums, (left, *keys), chunk);
+        }
         for (block, sums) in state.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }

@@ -33,7 +33,7 @@ impl DeltaKernel<'_> {
         };
         self.in_roles(b, walk, |b, own| {
             own.compute_ahead(b, &values, tiles, |b, place| match &own.channels {
-                Some(channels) => own.channel_pairs(b, (&values, &lanes), tiles, (channels, place)),
+                Some(channels) => own.channel_pairs(b, &values, tiles, (channels, place)),
                 None => own.pairs(b, &lanes, place),
             });
         });

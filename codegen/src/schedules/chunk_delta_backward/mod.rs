@@ -50,8 +50,8 @@ mod weights;
 
 pub use parameters::{ChunkDeltaBackward, DeltaSweep};
 
-use super::chunk_delta::TIMES;
 use super::LowerError;
+use super::chunk_delta::TIMES;
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::stage::Stage;

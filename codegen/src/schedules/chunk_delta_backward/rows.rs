@@ -3,7 +3,9 @@
 use super::walk::{Walk, WalkLanes};
 use crate::block::matmul::{Blocks, Factor, ROWS, load_four, mma_two, multiply_in_time, pack};
 use crate::build::Builder;
-use crate::schedules::chunk_delta::{ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, Factors, State, TO_END, TilePlace};
+use crate::schedules::chunk_delta::{
+    ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, Factors, State, TO_END, TilePlace,
+};
 use crate::tile::Operand;
 
 /// Numbers at the thread's two columns of both blocks of eight times of a chunk.

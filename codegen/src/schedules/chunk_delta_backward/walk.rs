@@ -1,7 +1,7 @@
 //! The walks: a block goes through the times of a recurrence, either way, and saves states and rows for the third sweep.
 
-use super::saved::Saved;
 use super::DeltaSweep;
+use super::saved::Saved;
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, left_rows};
 use crate::block::pair::Values;

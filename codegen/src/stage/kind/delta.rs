@@ -1,7 +1,7 @@
 //! Recurrences whose step moves what the state gives for a vector: the delta rules.
 //!
-//! S\[t\] = w\[t\]·S\[t−1\] + (Σ over the depth of S\[t−1\]·z\[t\])·b\[t\] + y\[t\]⊗x\[t\], where b and y are numbers times one vector, the key. So a step
-//! adds the key times one row: of what the state gives for z, and of x.
+//! S\[t\] = w\[t\]·S\[t−1\] + (Σ over the depth of S\[t−1\]·z\[t\])·b\[t\] + y\[t\]⊗x\[t\], with vectors z, b and y that are numbers times parameters.
+//! In the delta rules b and y are numbers times one vector, the key, so that a step adds one row times the key.
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Term, Unary, Value};
 
@@ -29,9 +29,11 @@ pub struct DeltaRule {
     pub reset: Option<Value>,
     /// The vector that the state is read by, as a parameter and other factors.
     pub column: Factored,
-    /// The key in what is read of the state and added, and the other factors.
+    /// The vector that is added times the product of the state with `column`, as a parameter and other factors.
     pub row: Factored,
-    /// The parameter with the width that is added times the key, and the other factors.
+    /// The parameter that is added times `value`: the key. In the delta rules it is that of `row`.
+    pub key: u32,
+    /// The parameter with the width that is added times the key, and the factors beside both.
     pub value: Factored,
     /// The state before the first step.
     pub init: Value,
@@ -96,10 +98,7 @@ impl DeltaRule {
         let ((column, channels), row) = (find.column(column, scan.decay)?, find.vector(row)?);
         let mut added = find.factors(scan.input);
         let key = find.take(&mut added, scan.along).ok_or_else(not_outer)?;
-        if key != row.param {
-            return Err(Refusal::TwoKeys);
-        }
-        let width = axes.iter().filter(|axis| find.is_width(&added, *axis, (column.param, key)));
+        let width = axes.iter().filter(|axis| find.is_width(&added, *axis, [column.param, row.param, key]));
         let width = width.last().ok_or_else(not_outer)?;
         let value = find.take(&mut added, width).ok_or_else(not_outer)?;
         let outer = axes.without(width);
@@ -114,10 +113,16 @@ impl DeltaRule {
             reset: scan.reset,
             column,
             row,
+            key,
             value,
             init: scan.init,
             readout: None,
         })
+    }
+
+    /// Whether what the state gives and values are added times vectors of their own.
+    pub fn has_two_keys(&self) -> bool {
+        self.key != self.row.param
     }
 
     /// What finds factors along the axes of the form.
@@ -127,7 +132,7 @@ impl DeltaRule {
 
     /// The parameters that are multiplied as matrices.
     pub fn params(&self) -> Vec<u32> {
-        let mut params = vec![self.column.param, self.row.param, self.value.param];
+        let mut params = vec![self.column.param, self.row.param, self.key, self.value.param];
         params.extend(self.readout.as_ref().map(|readout| readout.query.param));
         params
     }
@@ -146,7 +151,6 @@ impl DeltaRule {
         differs.map_or(Ok(()), |axis| Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() }))
     }
 
-
     fn check(&self, stage: &Stage) -> Result<(), Refusal> {
         let program = &stage.program;
         let first = program.params[self.row.param as usize].elem;
@@ -156,7 +160,7 @@ impl DeltaRule {
         let lacks_width = |values: &[Value]| values.iter().all(|v| !program.node(*v).axes.contains(self.width));
         let numbers = [&self.column, &self.row, &self.value].into_iter().chain(self.readout.iter().map(|r| &r.query));
         if !numbers.into_iter().all(|factored| lacks_width(&factored.factors)) {
-            return Err(Refusal::TwoKeys);
+            return Err(Refusal::Vectors);
         }
         self.check_decay(program)?;
         if program.outputs.iter().any(|o| o.axes.contains(&self.time) && o.axes.contains(&self.depth)) {
@@ -212,14 +216,14 @@ impl Find<'_> {
             }
             _ => None,
         };
-        let param = self.take(&mut factors, self.depth).ok_or(Refusal::TwoKeys)?;
+        let param = self.take(&mut factors, self.depth).ok_or(Refusal::Vectors)?;
         Ok((self.factored(param, factors)?, channels))
     }
 
     /// A parameter with the depth and time, times numbers.
     fn vector(&self, value: Value) -> Result<Factored, Refusal> {
         let mut factors = self.factors(value);
-        let param = self.take(&mut factors, self.depth).ok_or(Refusal::TwoKeys)?;
+        let param = self.take(&mut factors, self.depth).ok_or(Refusal::Vectors)?;
         self.factored(param, factors)
     }
 
@@ -227,16 +231,16 @@ impl Find<'_> {
         let has_time = self.program.params[param as usize].axes.contains(&self.time);
         let is_free = factors.values.iter().all(|v| !self.program.node(*v).axes.contains(self.depth));
         if !has_time || !is_free {
-            return Err(Refusal::TwoKeys);
+            return Err(Refusal::Vectors);
         }
         Ok(Factored { param, factors: factors.values, negative: factors.negative })
     }
 
     /// Whether the factors of what is added have an axis that the other vectors lack.
-    fn is_width(&self, added: &Factors, axis: Axis, (column, key): (u32, u32)) -> bool {
+    fn is_width(&self, added: &Factors, axis: Axis, vectors: [u32; 3]) -> bool {
         let has = |param: u32| self.program.params[param as usize].axes.contains(&axis);
         let added = added.values.iter().any(|v| self.program.node(*v).axes.contains(axis));
-        added && !has(column) && !has(key)
+        added && !vectors.into_iter().any(has)
     }
 
     fn decay(&self, decay: Value) -> Result<Option<Decay>, Refusal> {

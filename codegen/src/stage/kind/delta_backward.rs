@@ -79,6 +79,9 @@ impl DeltaRuleBackward {
         }
         let states = DeltaRule::steps(program, forward, axes)?;
         states.check_decay(program)?;
+        if states.has_two_keys() {
+            return Err(Refusal::TwoKeys);
+        }
         if states.row.factors != states.value.factors || states.row.negative == states.value.negative {
             return Err(Refusal::NotMoved);
         }
