@@ -5,24 +5,19 @@
 //! elements, 16 channels are summed one after the other, with differences of the sums as exponents.
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Literal, Unary};
+use oplus_dsl::ir::{Literal, Unary};
 
 use super::ahead::{TilePlace, Tiles};
-use super::rates::NOTHING;
-use super::{COLUMNS, DeltaKernel, PAIRS, ROWS, TIMES, WARPS};
+use super::channel_logs::Logs;
+use super::{COLUMNS, DeltaKernel, PAIRS, PITCH, ROWS, TIMES, WARPS};
 use crate::block::layout::{Tile, left_rows};
 use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, load_four, mma_two, zeros};
-use crate::block::pair::{Coordinates, Values};
+use crate::block::pair::Values;
 use crate::build::Builder;
-use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Channels, DeltaRule};
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Shuffle};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::Elem;
-
-/// The logarithm of the least decay over a chunk whose reciprocal is taken.
-const LEAST: f64 = -90.0;
-/// Elements from one time to the next of logarithms in shared memory.
-const PITCH: u32 = ROWS + 4;
 
 /// Factors of two tiles that are multiplied by decays, in shared memory.
 #[derive(Clone)]
@@ -38,25 +33,15 @@ pub(in crate::schedules) struct ChannelTiles {
     /// The decays over chunks, for each channel.
     pub ends: SharedId,
     /// The sums of logarithms at 16 times of each warp's chunk in 16 channels: after the steps, and as the state is read.
-    logs: [SharedId; 2],
+    pub(super) logs: [SharedId; 2],
 }
 
 /// Registers with products over pairs of times.
-type Products = Vec<[Reg; 4]>;
+pub(super) type Products = Vec<[Reg; 4]>;
 
 /// Numbers at the elements that a thread has of a left factor's fragment: register r has the row 8·(r mod 2) further and the columns
 /// 8·(r / 2) further, two of them.
-type Fragment = [[Operand; 2]; 4];
-
-/// The logarithms of 16 channels at a thread's elements.
-struct Logs {
-    /// Sums from the chunk's start to after each step.
-    after: Fragment,
-    /// Sums that the state is read with.
-    read: Fragment,
-    /// Sums to the chunk's end, of the thread's channels.
-    end: [[Operand; 2]; 2],
-}
+pub(super) type Fragment = [[Operand; 2]; 4];
 
 impl ChannelTiles {
     /// The tiles of a kernel whose decays differ along the depth.
@@ -121,93 +106,6 @@ impl DeltaKernel<'_> {
         self.invert(b, place);
     }
 
-    /// The logarithms of the decays of 16 channels.
-    fn own_logs(&self, b: &mut Builder, values: &Values, sixteen: Operand) -> Fragment {
-        let mut values = values.clone();
-        let first = b.mul(sixteen, ROWS);
-        let column = self.first_column(b);
-        let first = b.add(first, column);
-        let mut own = [[f32(0.0); 2]; 4];
-        for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let number = 2 * eight + c;
-            let at = b.add(first, eight * COLUMNS + c);
-            let index = self.index_along(b, at, self.form.depth);
-            values.set_inner(number, self.form.depth, index);
-            for h in 0..2 {
-                let log = self.channel_log(b, &mut values, h, number);
-                own[(2 * eight + h) as usize][c as usize] = b.select(index.exists, log, f32(0.0));
-            }
-        }
-        own
-    }
-
-    /// Sums of the logarithms of 16 channels.
-    fn channel_logs(&self, b: &mut Builder, values: &Values, own: &Fragment) -> Logs {
-        let mut values = values.clone();
-        let none = [[f32(0.0); 2]; 4];
-        let mut logs = Logs { after: none, read: none, end: [[f32(0.0); 2]; 2] };
-        let last = b.add(self.member, 28);
-        for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let own = [0, 1].map(|h: usize| own[2 * eight + h][c]);
-            let sums = self.sums_over_rows(b, own);
-            logs.end[eight][c] = b.shuffle(Shuffle::Index, sums[1], last);
-            for h in 0..2 {
-                logs.after[2 * eight + h][c] = sums[h];
-                logs.read[2 * eight + h][c] = self.read_log(b, &mut values, h as u32, (sums[h], own[h]));
-            }
-        }
-        logs
-    }
-
-    /// The logarithm of a decay at a row and a channel.
-    fn channel_log(&self, b: &mut Builder, values: &mut Values, row: u32, inner: u32) -> Operand {
-        let here = Coordinates { row: Some(row), inner: Some(inner), ..Coordinates::default() };
-        let log = logarithm_at(b, values, self.form.decay, here);
-        match self.reset_at(b, values, row) {
-            Some(reset) => b.select(reset, f32(NOTHING), log),
-            None => log,
-        }
-    }
-
-    /// Whether the state is forgotten before a row, where that may be.
-    fn reset_at(&self, b: &mut Builder, values: &mut Values, row: u32) -> Option<Operand> {
-        let here = Coordinates { row: Some(row), ..Coordinates::default() };
-        let reset = values.row(row).exists;
-        self.form.reset.map(|condition| {
-            let condition = values.value(b, condition, here);
-            b.and(reset, condition)
-        })
-    }
-
-    /// The sum of logarithms that the state is read with at a row, from that after the step and the step's own.
-    fn read_log(&self, b: &mut Builder, values: &mut Values, row: u32, (sum, own): (Operand, Operand)) -> Operand {
-        if self.form.channels == Some(Channels::ReadAfter) {
-            return sum;
-        }
-        let before = b.sub(sum, own);
-        match self.reset_at(b, values, row) {
-            Some(reset) => b.select(reset, sum, before),
-            None => before,
-        }
-    }
-
-    /// Running sums over the 16 rows of the warp.
-    fn sums_over_rows(&self, b: &mut Builder, own: [Operand; 2]) -> [Operand; 2] {
-        let [first, second] = own.map(|own| {
-            let mut sum = own;
-            for by in [1, 2, 4] {
-                let other = b.shuffle(Shuffle::Up, sum, Operand::i32(4 * by));
-                let both = b.add(sum, other);
-                let inside = b.ge(self.group, by);
-                sum = b.select(inside, both, sum);
-            }
-            sum
-        });
-        let last = b.add(self.member, 28);
-        let of_first = b.shuffle(Shuffle::Index, first, last);
-        [first, b.add(of_first, second)]
-    }
-
     /// Takes 16 channels: adds products over pairs of times, of vectors that rows are added times and of keys where these are others, and
     /// writes the factors of the walk.
     fn sixteen_channels(
@@ -237,7 +135,7 @@ impl DeltaKernel<'_> {
         }
         let ends = logs.end.map(|two| two.map(|end| b.let_(Ty::F32, Expr::Exp2Fast(end))));
         self.store_ends(b, channels, place, (sixteen, &ends));
-        let is_mild = is_mild(b, logs);
+        let is_mild = logs.is_mild(b);
         let inverse = logs.after.map(|two| two.map(|log| b.unary(Unary::Neg, log)));
         let inverse = self.powers_of(b, &inverse);
         let zero = Operand::Const(Ty::U32, Literal::Int(0));
@@ -346,111 +244,6 @@ impl DeltaKernel<'_> {
             [two[0], two[1]]
         };
         (0..self.schedule.depth / COLUMNS).map(block).collect()
-    }
-
-    /// Adds products over pairs of times one channel after the other.
-    fn add_by_channel(
-        &self,
-        b: &mut Builder,
-        (channels, place): (&ChannelTiles, &TilePlace),
-        (logs, sixteen): (&Logs, Operand),
-        sums: &[&[Products; 2]],
-    ) {
-        let (row, column) = (self.first_row(b), self.first_column(b));
-        for (array, own) in channels.logs.iter().zip([&logs.after, &logs.read]) {
-            for (r, two) in (0..).zip(own) {
-                let row = b.add(row, r % 2 * COLUMNS);
-                let index = b.mul(row, PITCH);
-                let index = b.add(index, column);
-                let index = b.add(index, r / 2 * COLUMNS);
-                b.store(Memory::Shared(*array), index, two, None);
-            }
-        }
-        b.push(crate::tile::Stmt::SyncWarp);
-        b.for_(Operand::i32(0), Operand::i32(ROWS as i32), Operand::i32(1), |b, channel| {
-            let rows = [row, b.add(row, COLUMNS)];
-            let first = b.mul(self.warp, ROWS);
-            let first = b.add(first, column);
-            let earlier = [0, 1, 2, 3].map(|k: u32| b.add(first, k % 2 + k / 2 * COLUMNS));
-            let [after, read] = channels.logs.map(|array| Numbers { array, channel });
-            let of_rows = [after, read].map(|numbers| rows.map(|row| numbers.at(b, row)));
-            let of_columns = earlier.map(|row| after.at(b, row));
-            let element =
-                |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, (row, channel, sixteen));
-            let columns = rows.map(|row| element(b, self.columns.as_ref().unwrap_or(&self.keys), row));
-            let queries = self.queries.as_ref().map(|queries| rows.map(|row| element(b, queries, row)));
-            let added = self.rows.iter().chain([&self.keys]);
-            for (tile, [system, weights]) in added.zip(sums) {
-                let vectors = earlier.map(|row| element(b, tile, row));
-                add_channel(b, system, (of_rows[1], of_columns), (columns, vectors));
-                if let Some(queries) = queries {
-                    add_channel(b, weights, (of_rows[0], of_columns), (queries, vectors));
-                }
-            }
-        });
-        b.push(crate::tile::Stmt::SyncWarp);
-    }
-
-    /// An element of a tile that was copied, in a channel of 16.
-    fn element_at(
-        &self,
-        b: &mut Builder,
-        tile: &Tile,
-        place: &TilePlace,
-        (row, channel, sixteen): (Operand, Operand, Operand),
-    ) -> Operand {
-        let [piece, within] = b.div_rem(channel, COLUMNS);
-        let first = b.mul(sixteen, 2);
-        let piece = b.add(first, piece);
-        let index = tile.piece_index(b, row, piece);
-        let start = b.mul(place.deep.index, tile.len());
-        let index = b.add(index, start);
-        let index = b.add(index, within);
-        b.load1(Memory::Shared(tile.array), index)
-    }
-}
-
-/// Logarithms of one channel in shared memory.
-#[derive(Clone, Copy)]
-struct Numbers {
-    array: SharedId,
-    channel: Operand,
-}
-
-impl Numbers {
-    fn at(self, b: &mut Builder, row: Operand) -> Operand {
-        let index = b.mul(row, PITCH);
-        let index = b.add(index, self.channel);
-        b.load1(Memory::Shared(self.array), index)
-    }
-}
-
-/// Whether no decay over the chunk is so strong that its reciprocal would leave the range of the elements, the same for all lanes.
-fn is_mild(b: &mut Builder, logs: &Logs) -> Operand {
-    let all = logs.end.iter().flatten().fold(Operand::bool(true), |all, end| {
-        let own = b.ge(*end, f32(LEAST));
-        b.and(all, own)
-    });
-    b.all(all)
-}
-
-/// Adds the products of one channel at a thread's pairs of times. Nothing reads the sums of pairs whose column is the later time.
-fn add_channel(
-    b: &mut Builder,
-    sums: &[[Reg; 4]],
-    (of_rows, of_columns): ([Operand; 2], [Operand; 4]),
-    (left, right): ([Operand; 2], [Operand; 4]),
-) {
-    for (block, sums) in sums.iter().enumerate() {
-        for (r, sum) in sums.iter().enumerate() {
-            let (h, k) = (r / 2, 2 * block + r % 2);
-            let apart = b.sub(of_rows[h], of_columns[k]);
-            let apart = b.binary(Binary::Min, apart, f32(0.0));
-            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-            let own = b.mul(left[h], right[k]);
-            let next = b.fma(own, decay, (*sum).into());
-            b.assign(*sum, next);
-        }
     }
 }
 

@@ -11,6 +11,9 @@
 //! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·u[j]⊗k[j]
 //! ```
 //!
+//! A decay may differ along the depth: then the factors of these products are multiplied by decays. If the row is added times another
+//! vector than the value, values have a term of their own in each line.
+//!
 //! A block has some places of the width of a recurrence and goes from the first time to the last, 64 times at once. Of each 64 times, four
 //! warps compute the products over pairs of times, a chunk each, and invert 1 − A by substitution in `f32`, one tile ahead of the warps that
 //! walk. Each of the latter has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks
@@ -18,6 +21,7 @@
 
 mod ahead;
 mod candidates;
+mod channel_logs;
 mod channels;
 mod chunk;
 mod cost;
@@ -30,6 +34,7 @@ mod solve;
 mod staged;
 mod state;
 mod strategy;
+mod strong;
 mod walk;
 
 pub use parameters::ChunkDelta;
@@ -66,7 +71,7 @@ pub(in crate::schedules) const WARPS: u32 = 4;
 pub(in crate::schedules) const TIMES: u32 = WARPS * ROWS;
 /// Tiles whose products over pairs of times are in shared memory.
 const PAIRS: u32 = 2;
-/// Elements from one row of a system to the next.
+/// Elements from one row of a system, or of logarithms, to the next.
 const PITCH: u32 = ROWS + 4;
 
 /// The tile kernel of a stage under such a schedule.
