@@ -113,7 +113,8 @@ impl DeltaKernel<'_> {
         });
     }
 
-    /// Goes through the tiles ahead of the walk: starts copies, computes `pairs` of each and the rates of the one after it.
+    /// Goes through the tiles ahead of the walk: starts copies, computes products over `pairs` of times of each, inverts their systems, and
+    /// computes the rates of the tile after it.
     pub(in crate::schedules) fn compute_ahead(
         &self,
         b: &mut Builder,
@@ -134,11 +135,13 @@ impl DeltaKernel<'_> {
             b.wait(self.walked, before);
             let later = b.add(number, ahead);
             self.fetch(b, &origins, later, tiles);
+            self.wait_for(b, self.tiles(), &place);
+            pairs(b, &place);
+            // Rates are read while the systems are inverted.
             let next = b.add(number, Operand::i32(1));
             let first = tiles.first_time(b, next);
             let rates = self.rates(b, values, first);
-            self.wait_for(b, self.tiles(), &place);
-            pairs(b, &place);
+            self.invert(b, &place);
             self.store_rates(b, &rates, next);
             b.arrive(self.ready, place.pairs.index);
             // From here on the four warps see the rates of the next tile.

@@ -1,6 +1,5 @@
 //! The logarithms of the decays of channels, and their sums over a chunk, in fragments of left factors.
 
-use super::channels::Fragment;
 use super::rates::NOTHING;
 use super::{COLUMNS, DeltaKernel, ROWS};
 use crate::block::pair::{Coordinates, Values};
@@ -11,6 +10,10 @@ use crate::tile::{Operand, Shuffle};
 
 /// The logarithm of the least decay from a chunk's start whose reciprocal is taken.
 const LEAST: f64 = -90.0;
+
+/// Numbers at the elements that a thread has of a left factor's fragment: register r has the row 8·(r mod 2) further and the columns
+/// 8·(r / 2) further, two of them.
+pub(super) type Fragment = [[Operand; 2]; 4];
 
 /// The logarithms of 16 channels at a thread's elements.
 pub(super) struct Logs {

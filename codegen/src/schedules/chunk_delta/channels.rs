@@ -8,7 +8,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Literal, Unary};
 
 use super::ahead::{TilePlace, Tiles};
-use super::channel_logs::Logs;
+use super::channel_logs::{Fragment, Logs};
 use super::{COLUMNS, DeltaKernel, PAIRS, PITCH, ROWS, TIMES, WARPS};
 use crate::block::layout::{Tile, left_rows};
 use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, load_four, mma_two, zeros};
@@ -38,10 +38,6 @@ pub(in crate::schedules) struct ChannelTiles {
 
 /// Registers with products over pairs of times.
 pub(super) type Products = Vec<[Reg; 4]>;
-
-/// Numbers at the elements that a thread has of a left factor's fragment: register r has the row 8·(r mod 2) further and the columns
-/// 8·(r / 2) further, two of them.
-pub(super) type Fragment = [[Operand; 2]; 4];
 
 impl ChannelTiles {
     /// The tiles of a kernel whose decays differ along the depth.
@@ -103,7 +99,6 @@ impl DeltaKernel<'_> {
                 self.store_weights(b, to_queries, &block_values(queried), place);
             }
         }
-        self.invert(b, place);
     }
 
     /// Takes 16 channels: adds products over pairs of times, of vectors that rows are added times and of keys where these are others, and

@@ -63,7 +63,6 @@ impl DeltaKernel<'_> {
                 self.store_weights(b, queried, &products, place);
             }
         }
-        self.invert(b, place);
     }
 
     /// All chunks at the warp's places of the width: outputs, and the state after the tile.

@@ -25,7 +25,7 @@ pub(in crate::schedules) fn walk(
     let depth = f64::from(schedule.depth) / 64.0;
     let part = f64::from(schedule.places) / f64::from(TIMES);
     let work = times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
-    let wait = if channels { chunk_delta_channels * depth } else { chunk_delta_wait };
+    let wait = chunk_delta_wait + if channels { chunk_delta_channels * depth } else { 0.0 };
     let slower = if schedule.vector == 1 { SINGLE } else { 1.0 };
     tiles * slower * (of_one * work + of_one / resident * wait)
 }
@@ -36,7 +36,9 @@ pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Me
     let blocks = schedule.blocks(problem);
     let channels = problem.stage.kind().delta().is_ok_and(|form| form.channels.is_some());
     let of_one = memory.share_of_one(blocks as f64);
-    let micros = walk(schedule, problem, (schedule.blocks, of_one), (channels, 1.0));
+    // The tiles of channels leave no room for a second block.
+    let resident = if channels { 1 } else { schedule.blocks };
+    let micros = walk(schedule, problem, (resident, of_one), (channels, 1.0));
     let why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
     Cost { micros: micros.max(memory.micros()), why }
 }

@@ -12,14 +12,13 @@ use crate::tile::Operand;
 type Columns = [[Operand; 2]; 2];
 
 impl DeltaKernel<'_> {
-    /// The products over pairs of times of the warp's chunk, of the system of e, inverted.
+    /// The products over pairs of times of the warp's chunk, of the system of e.
     pub(super) fn error_pairs(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) {
         let factors = self.factors(b, lanes, place.deep.index);
         let keys = self.own_chunk(b, factors.keys);
         let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
         let products = self.products(b, columns, keys);
         self.store_error_system(b, &products, place);
-        self.invert(b, place);
     }
 }
 
