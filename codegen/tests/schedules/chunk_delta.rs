@@ -64,7 +64,7 @@ fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     program.params.iter().map(&mut input).collect()
 }
 
-/// The fastest plan in chunks.
+/// The fastest plan in chunks, of any cut.
 fn chunked(
     program: &Program,
     sizes: &[usize],
@@ -75,7 +75,9 @@ fn chunked(
     let planner = Planner::new(program, target).expect("cuts");
     let call = call(program, sizes, placement);
     let chunks = |plan: &Plan| plan.steps.iter().any(|step| is_chunked(&step.schedule));
-    (0..48).filter_map(|rank| planner.plan_ranked(&call, rank).ok()).find(chunks).expect("takes chunks")
+    let plan = |how: CutKind, rank: usize| planner.plan_of(how, &call, rank).ok().flatten();
+    let mut plans = (0..48).flat_map(|rank| CutKind::ALL.map(|how| (how, rank)));
+    plans.find_map(|(how, rank)| plan(how, rank).filter(chunks)).expect("takes chunks")
 }
 
 fn relative_error(wanted: &Array, found: &Array) -> f64 {

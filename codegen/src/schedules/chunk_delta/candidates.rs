@@ -16,10 +16,14 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     if stage.program.params[form.row.param as usize].elem != Elem::Bf16 {
         return vec![];
     }
+    let is_large = form.channels.is_some() || form.has_two_keys();
     let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
     let of = |depth: u32, places: u32| {
-        let blocks = if depth > 64 { 1 } else { 2 };
-        kinds.map(|(padded, wide, vector)| ChunkDelta { depth, padded, wide, places, stages: 3, vector, blocks })
+        kinds.map(|(padded, wide, vector)| {
+            // Where a block alone fills a multiprocessor, or copies single elements, its threads have all registers.
+            let blocks = if is_large || depth > 64 || vector == 1 { 1 } else { 2 };
+            ChunkDelta { depth, padded, wide, places, stages: 3, vector, blocks }
+        })
     };
     DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).collect()
 }

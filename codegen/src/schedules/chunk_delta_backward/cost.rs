@@ -22,7 +22,7 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let of_one = memory.share_of_one(blocks as f64);
     let slower = if schedule.vector == 1 { 2.0 } else { 1.0 };
     let depth = f64::from(schedule.depth) / 64.0;
-    let resident = blocks_of_walks(schedule.depth);
+    let resident = blocks_of_walks(schedule);
     let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, (resident, of_one), (false, WALK));
     let parts = ChunkDeltaBackward { places: TIMES, ..walk }.blocks(problem).saturating_mul(tiles);
     let gradients = memory.share_of_one(parts as f64) * GRADIENTS * chunk_delta_tile * depth * slower;

@@ -102,13 +102,13 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 }
 
 /// Blocks of walks that share a multiprocessor.
-fn blocks_of_walks(depth: u32) -> u32 {
-    if depth > 64 { 1 } else { 2 }
+fn blocks_of_walks(schedule: &ChunkDeltaBackward) -> u32 {
+    if schedule.depth > 64 || schedule.vector == 1 { 1 } else { 2 }
 }
 
 /// The kernels of a schedule, in order.
 fn sweeps(schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
-    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: blocks_of_walks(schedule.depth), ..*schedule };
+    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: blocks_of_walks(schedule), ..*schedule };
     vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
 }
 
