@@ -147,6 +147,8 @@ constants! {
     chunk_delta_tile,
     /// Delta rules in chunks: the waits of a tile of times, which blocks of a multiprocessor share.
     chunk_delta_wait,
+    /// Delta rules in chunks: how much longer these are where decays differ along the depth, at a depth of 64.
+    chunk_delta_channels,
 }
 
 /// The head of the table.

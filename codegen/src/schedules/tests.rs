@@ -101,7 +101,15 @@ fn state_space_backward() -> StateSpaceBackward {
 }
 
 fn chunk_delta_backward() -> ChunkDeltaBackward {
-    ChunkDeltaBackward { sweep: DeltaSweep::Gradients, depth: 64, padded: true, wide: false, vector: 1, blocks: 1 }
+    ChunkDeltaBackward {
+        sweep: DeltaSweep::Gradients,
+        depth: 64,
+        padded: true,
+        wide: false,
+        places: 64,
+        vector: 1,
+        blocks: 1,
+    }
 }
 
 fn examples() -> [Schedule; 12] {
@@ -125,7 +133,15 @@ fn examples() -> [Schedule; 12] {
             ordered: false,
         }),
         Schedule::ChunkDeltaBackward(chunk_delta_backward()),
-        Schedule::ChunkDelta(ChunkDelta { depth: 64, padded: false, wide: true, stages: 2, vector: 8, blocks: 2 }),
+        Schedule::ChunkDelta(ChunkDelta {
+            depth: 64,
+            padded: false,
+            wide: true,
+            places: 32,
+            stages: 3,
+            vector: 8,
+            blocks: 2,
+        }),
     ]
 }
 

@@ -13,7 +13,7 @@ use super::error::CutError;
 use super::group::group;
 use super::limits;
 use super::partial_sums::{ProgramInParts, in_parts};
-use super::recurrences::{cut_opposite, cut_recurrences};
+use super::recurrences::{Decays, cut_opposite, cut_recurrences, stores_decays};
 use crate::passes;
 
 /// Cuts a verified, instantiated program into stages without contractions: see the [module documentation](super).
@@ -39,9 +39,17 @@ pub fn cut_ordered(program: &Program) -> Result<Cut, CutError> {
 /// [`cut`] of a program that is prepared.
 pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     if program.has_matrix_scans() {
-        return cut_recurrences(program, |part| cut_with(part, BTreeSet::new(), None));
+        return cut_recurrences(program, Decays::Stored, |part| cut_with(part, BTreeSet::new(), None));
     }
     cut_with(program, BTreeSet::new(), None)
+}
+
+/// [`cut_plain`] with recurrences of matrices that compute the exponentials of their decays; `None` if they do so in any case.
+pub(super) fn cut_decayed(program: &Program) -> Result<Option<Cut>, CutError> {
+    if !stores_decays(program) {
+        return Ok(None);
+    }
+    cut_recurrences(program, Decays::Computed, |part| cut_with(part, BTreeSet::new(), None)).map(Some)
 }
 
 /// [`cut_plain`] with less to store: a value that depends on several states is not stored itself where it is a map of values over

@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Op, Program};
 use thiserror::Error;
 
 use super::backward_scan::{Sums, first_taken};
-use super::cut::{contracted, cut_narrow, cut_plain, matrices_back, partial_sums, prepare};
+use super::cut::{contracted, cut_decayed, cut_narrow, cut_plain, matrices_back, partial_sums, prepare};
 use super::finals::final_states;
 use super::pairwise::Outward;
 use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
@@ -18,6 +18,8 @@ pub enum CutKind {
     Plain,
     /// Into plain stages that store values over as few axes as possible.
     Narrow,
+    /// Into plain stages, with recurrences of matrices that compute the exponentials of their decays.
+    Decayed,
     /// With sums over states kept with their scans.
     Contracted,
     /// With a backward-scan stage that takes the sums of states.
@@ -101,6 +103,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let taken = |how: CutKind| -> Result<Option<Result<Cut, CutRefusal>>, CutError> {
         let cut = match how {
             CutKind::Plain => Some(cut_plain(&program)?),
+            CutKind::Decayed => cut_decayed(&program)?,
             CutKind::MatrixBackward if program.has_matrix_scans() => matrices_back(&program)?,
             _ if program.has_matrix_scans() => return Ok(Some(Err(CutRefusal::Matrices))),
             CutKind::Narrow => cut_narrow(&program)?,
@@ -128,9 +131,10 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 
 impl CutKind {
     /// All of them, in the order in which plans are compared: of equal ones the first is taken.
-    pub const ALL: [CutKind; 12] = [
+    pub const ALL: [CutKind; 13] = [
         CutKind::Plain,
         CutKind::Narrow,
+        CutKind::Decayed,
         CutKind::Contracted,
         CutKind::PartialSums,
         CutKind::BackwardScan,
@@ -145,12 +149,12 @@ impl CutKind {
 
     /// Whether the stages may store all states of a scan in between.
     pub fn may_store_states(self) -> bool {
-        matches!(self, CutKind::Plain | CutKind::Narrow | CutKind::Contracted | CutKind::PartialSums)
+        matches!(self, CutKind::Plain | CutKind::Narrow | CutKind::Decayed | CutKind::Contracted | CutKind::PartialSums)
     }
 
     /// Whether kernels of its stages are committed. Others are compiled or baked.
     pub fn is_committed(self) -> bool {
-        !matches!(self, CutKind::Narrow | CutKind::PairwiseArranged)
+        !matches!(self, CutKind::Narrow | CutKind::Decayed | CutKind::PairwiseArranged)
     }
 
     /// Why no kernel takes a stage of such a cut, if none does.
@@ -158,6 +162,8 @@ impl CutKind {
         let kind = stage.kind();
         let refusals = match self {
             CutKind::Plain | CutKind::Narrow => vec![],
+            CutKind::Decayed if stage.recurrence().is_some() => kind.delta().err().into_iter().collect(),
+            CutKind::Decayed => vec![],
             CutKind::Contracted | CutKind::FinalStates => of_contracted(stage),
             CutKind::BackwardScan if stage.opposite_scans().is_some() => kind.walk_back().err().into_iter().collect(),
             CutKind::MatrixBackward if stage.opposite_scans().is_some() => {
@@ -192,6 +198,7 @@ impl CutKind {
         match self {
             CutKind::Plain => "there is nothing to compute",
             CutKind::Narrow => "what is stored in between has no fewer axes otherwise",
+            CutKind::Decayed => "no recurrence of matrices has decays that differ along the axis that is summed",
             CutKind::Contracted => "no states of a scan are summed away",
             CutKind::BackwardScan => "there are no two scans in opposite directions whose states are summed away",
             CutKind::MatrixBackward => {
@@ -222,6 +229,7 @@ impl Display for CutKind {
         f.write_str(match self {
             CutKind::Plain => "into plain stages",
             CutKind::Narrow => "into plain stages with fewer axes in between",
+            CutKind::Decayed => "with the decays of recurrences in their stages",
             CutKind::Contracted => "with sums of states in their scans",
             CutKind::BackwardScan => "with scans both ways",
             CutKind::Pairwise => "with sums over pairs",

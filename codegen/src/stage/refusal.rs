@@ -23,6 +23,12 @@ pub enum Refusal {
     /// The matrix of a step is not a diagonal and one pair of vectors.
     #[error("the matrix of a step is not a diagonal and one pair of vectors")]
     Terms,
+    /// A vector that a step reads or adds is computed otherwise than by a number at each time.
+    #[error("a vector of the step is no parameter along time times numbers")]
+    Vectors,
+    /// The stage of a recurrence computes decays that every row of the state would compute again.
+    #[error("every row of the state would compute the exponentials of the decays again")]
+    RepeatedDecays,
     /// The two parts that a step adds, of what it reads of the state and of the input, are not along one vector.
     #[error("what a step reads of the state and what it adds are no numbers times one parameter along time")]
     TwoKeys,

@@ -37,6 +37,19 @@ fn gradients_in_chunks_are_those_of_the_rule() {
 }
 
 #[test]
+fn blocks_of_walks_have_any_part_of_the_width() {
+    for name in ["delta_rule", "gated_delta_rule"] {
+        let program = &gradient(&model(name));
+        for places in [16, 32] {
+            let has_places =
+                |schedule: &Schedule| matches!(schedule, Schedule::ChunkDeltaBackward(own) if own.places == places);
+            compare(program, [1, 2, 200, 64, 64], (Placement::Contiguous, Order::Random(1)), has_places);
+            compare(program, [2, 1, 65, 32, 128], (Placement::Contiguous, Order::Descending), has_places);
+        }
+    }
+}
+
+#[test]
 fn gradients_in_chunks_of_any_number_of_times() {
     let program = &gradient(&model("gated_delta_rule"));
     for (k, times) in [1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 131].into_iter().enumerate() {

@@ -1,11 +1,12 @@
 //! One tile of times: four chunks.
 
+use super::ahead::TilePlace;
 use super::state::State;
 use super::walk::AllLanes;
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
+use crate::block::layout::Tile;
 use crate::block::matmul::Factor;
 use crate::block::pair::Values;
-use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::tile::Operand;
 
@@ -15,31 +16,18 @@ pub(in crate::schedules) struct Factors<'a> {
     pub(in crate::schedules) keys: Factor<'a>,
     pub(in crate::schedules) columns: Factor<'a>,
     pub(in crate::schedules) queries: Option<Factor<'a>>,
+    /// The vectors that are added times what the state gives: the keys, or vectors of their own.
+    rows: Factor<'a>,
 }
 
 impl DeltaKernel<'_> {
-    /// Computes a tile, and the rates of the next one.
-    pub(in crate::schedules) fn tile(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        state: &State,
-        lanes: &AllLanes,
-        tile: Operand,
-    ) {
-        let at = Ring::of(self.schedule.stages).at(b, tile);
-        self.tiles().for_each(|tile| b.wait(tile.full, at));
-        let factors = self.factors(b, lanes, at.index);
-        let from = self.rates_from(b, tile);
-        let next = b.add(tile, Operand::i32(1));
-        let after = b.mul(next, Operand::i32(TIMES as i32));
-        let rates = self.rates(b, values, after);
-        self.pairs(b, &factors, lanes, from);
-        self.store_rates(b, &rates, next);
-        b.barrier();
-        let first = b.mul(tile, Operand::i32(TIMES as i32));
-        self.chunks(b, (values, state, lanes), &factors, (at.index, from, first));
-        b.barrier();
+    /// The factors of a tile that the walk takes.
+    fn walked_factors<'a>(&'a self, b: &mut Builder, lanes: &'a AllLanes, place: &TilePlace) -> Factors<'a> {
+        let Some(channels) = &self.channels else { return self.factors(b, lanes, place.deep.index) };
+        let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, place.pairs.index);
+        let (keys, columns) = (factor(&channels.keys), factor(&channels.columns));
+        let rows = channels.rows.as_ref().map_or(keys, &mut factor);
+        Factors { keys, columns, queries: channels.queries.as_ref().map(factor), rows }
     }
 
     pub(in crate::schedules) fn factors<'a>(
@@ -51,46 +39,69 @@ impl DeltaKernel<'_> {
         let keys = Factor::of(b, &self.keys, &lanes.right, stage);
         let columns = self.columns.as_ref().map_or(keys, |tile| Factor::of(b, tile, &lanes.right, stage));
         let queries = self.queries.as_ref().map(|tile| Factor::of(b, tile, &lanes.right, stage));
-        Factors { keys, columns, queries }
+        let rows = self.rows.as_ref().map_or(keys, |tile| Factor::of(b, tile, &lanes.right, stage));
+        Factors { keys, columns, queries, rows }
     }
 
     /// The products over pairs of times of the warp's chunk.
-    pub(in crate::schedules) fn pairs(&self, b: &mut Builder, factors: &Factors<'_>, lanes: &AllLanes, from: Operand) {
-        let keys = self.own_chunk(b, factors.keys);
+    pub(in crate::schedules) fn pairs(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) {
+        let factors = self.factors(b, lanes, place.deep.index);
+        let [keys, rows] = [factors.keys, factors.rows].map(|factor| self.own_chunk(b, factor));
         let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
-        let products = self.products(b, columns, keys);
-        self.store_system(b, &products, from);
+        let products = self.products(b, columns, rows);
+        self.store_system(b, &products, place);
+        if let Some([read, _]) = &self.of_values {
+            let products = self.products(b, columns, keys);
+            self.store_read_weights(b, read, &products, place);
+        }
         if let Some(queries) = factors.queries {
             let queries = self.own_chunk(b, Factor { lanes: &lanes.left, ..queries });
-            let products = self.products(b, queries, keys);
-            self.store_weights(b, &products, from);
+            let products = self.products(b, queries, rows);
+            self.store_weights(b, &self.weights, &products, place);
+            if let Some([_, queried]) = &self.of_values {
+                let products = self.products(b, queries, keys);
+                self.store_weights(b, queried, &products, place);
+            }
         }
-        self.invert(b);
     }
 
     /// All chunks at the warp's places of the width: outputs, and the state after the tile.
-    fn chunks(
+    pub(super) fn chunks(
         &self,
         b: &mut Builder,
-        (values, state, lanes): (&Values, &State, &AllLanes),
-        factors: &Factors<'_>,
-        (stage, from, first): (Operand, Operand, Operand),
+        (points, state, lanes): (&Values, &State, &AllLanes),
+        place: &TilePlace,
     ) {
-        let start = b.mul(stage, Operand::i32(self.values.len() as i32));
+        let factors = self.walked_factors(b, lanes, place);
+        let first = b.mul(place.number, Operand::i32(TIMES as i32));
+        let start = b.mul(place.stage.index, Operand::i32(self.values.len() as i32));
         let start = b.add(lanes.values, start);
-        let [inverses, weights] =
-            [&self.inverses, &self.weights].map(|tile| Factor { tile, lanes: &lanes.pairs, start: Operand::i32(0) });
-        let keys = Factor { lanes: &lanes.in_time, ..factors.keys };
+        let from = place.rates;
+        let mut pairs = |tile| Factor::of(b, tile, &lanes.pairs, place.pairs.index);
+        let [inverses, weights] = [&self.inverses, &self.weights].map(&mut pairs);
+        let of_values = self.of_values.as_ref().map(|[read, queried]| [pairs(read), pairs(queried)]);
+        let [keys, rows] = [factors.keys, factors.rows].map(|factor| Factor { lanes: &lanes.in_time, ..factor });
         for chunk in 0..WARPS {
             let left = self.left_of(b, state);
             let read = self.read(b, &left, factors.columns, chunk);
             let queried = factors.queries.map(|queries| self.read(b, &left, queries, chunk));
-            let added = self.solve(b, &read, (&self.values, start), inverses, (from, chunk));
-            self.advance(b, state, added, (keys, from), chunk);
+            let values = self.values_of(b, start, chunk);
+            let (mut all, added) = (
+                vec![],
+                match of_values {
+                    None => self.solve(b, &read, &values, inverses, (from, chunk)),
+                    Some([of_values, _]) => self.solve_for(b, &read, (&values, of_values), inverses, (from, chunk)),
+                },
+            );
+            all.push((added, rows, weights));
+            if let Some([_, queried]) = of_values {
+                all.push((self.scaled_values(b, &values, (from, chunk)), keys, queried));
+            }
+            self.advance(b, state, &all, (place, chunk));
             if let Some(queried) = queried {
-                let reads = self.reads(b, queried, (added, weights), (from, chunk));
+                let reads = self.reads(b, queried, &all, (from, chunk));
                 let first = b.add(first, Operand::i32((chunk * ROWS) as i32));
-                self.store_outputs(b, values, &reads, first);
+                self.store_outputs(b, points, &reads, first);
             }
         }
     }

@@ -7,16 +7,38 @@ use crate::schedules::problem::Problem;
 use crate::schedules::strategy::Strategy;
 use crate::words::counted;
 
+/// The part of the work on a tile that is the same for any part of the width: products over pairs of times, and copies of keys.
+const SHARED: f64 = 0.35;
+/// How much longer copies of single elements take.
+const SINGLE: f64 = 2.4;
+
+/// Microseconds of a walk over the tiles of blocks of a schedule, where the work on a tile is so many times that of the rule itself.
+pub(in crate::schedules) fn walk(
+    schedule: &ChunkDelta,
+    problem: &Problem<'_>,
+    (blocks, of_one): (u32, f64),
+    (channels, times): (bool, f64),
+) -> f64 {
+    let Constants { chunk_delta_tile, chunk_delta_wait, chunk_delta_channels, .. } = *problem.constants;
+    let tiles = problem.length().div_ceil(u64::from(TIMES)) as f64;
+    let resident = of_one.min(f64::from(blocks)).max(1.0);
+    let depth = f64::from(schedule.depth) / 64.0;
+    let part = f64::from(schedule.places) / f64::from(TIMES);
+    let work = times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
+    let wait = chunk_delta_wait + if channels { chunk_delta_channels * depth } else { 0.0 };
+    let slower = if schedule.vector == 1 { SINGLE } else { 1.0 };
+    tiles * slower * (of_one * work + of_one / resident * wait)
+}
+
 /// Microseconds of a stage of these sizes, and why.
 pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Memory) -> Cost {
-    let Constants { chunk_delta_tile, chunk_delta_wait, .. } = *problem.constants;
     let tiles = problem.length().div_ceil(u64::from(TIMES));
     let blocks = schedule.blocks(problem);
+    let channels = problem.stage.kind().delta().is_ok_and(|form| form.channels.is_some());
     let of_one = memory.share_of_one(blocks as f64);
-    let resident = of_one.min(f64::from(schedule.blocks)).max(1.0);
-    let slower = if schedule.vector == 1 { 2.0 } else { 1.0 };
-    let work = of_one * chunk_delta_tile * f64::from(schedule.depth) / 64.0 * slower;
-    let micros = tiles as f64 * (work + of_one / resident * chunk_delta_wait);
+    // The tiles of channels leave no room for a second block.
+    let resident = if channels { 1 } else { schedule.blocks };
+    let micros = walk(schedule, problem, (resident, of_one), (channels, 1.0));
     let why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
     Cost { micros: micros.max(memory.micros()), why }
 }

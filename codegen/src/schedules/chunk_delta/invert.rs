@@ -2,6 +2,7 @@
 
 use oplus_dsl::Ty;
 
+use super::ahead::TilePlace;
 use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::f32;
@@ -13,7 +14,7 @@ const ACCESS: u32 = 4;
 
 impl DeltaKernel<'_> {
     /// Writes the inverse of 1 − A, less 1, of the warp's chunk: a lane has a column of it.
-    pub(in crate::schedules) fn invert(&self, b: &mut Builder) {
+    pub(super) fn invert(&self, b: &mut Builder, place: &TilePlace) {
         b.push(Stmt::SyncWarp);
         let column = b.binary(Binary::Rem, self.lane, Operand::i32(ROWS as i32));
         let mut inverse: Vec<Operand> = vec![];
@@ -33,10 +34,12 @@ impl DeltaKernel<'_> {
         }
         let [piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(COLUMNS as i32)));
         let is_first = b.lt(self.lane, Operand::i32(ROWS as i32));
+        let start = b.mul(place.pairs.index, Operand::i32(self.inverses.len() as i32));
+        let start = b.add(start, within);
         for (row, element) in (0..).zip(inverse) {
             let own = b.add(first_row, Operand::i32(row));
             let index = self.inverses.piece_index(b, own, piece);
-            let index = b.add(index, within);
+            let index = b.add(index, start);
             let is_own = b.eq(column, Operand::i32(row));
             let element = b.select(is_own, f32(0.0), element);
             b.store(Memory::Shared(self.inverses.array), index, &[element], Some(is_first));

@@ -11,11 +11,18 @@
 //! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·u[j]⊗k[j]
 //! ```
 //!
-//! A block has 64 places of the width of a recurrence and goes from the first time to the last, 64 times at once. Each warp computes the
-//! products over pairs of times of one chunk and inverts 1 − A by substitution in `f32`, for all warps. Then it has 16 places of the width,
-//! whose states stay in its registers as left factors, and goes through the chunks without waiting for other warps.
+//! A decay may differ along the depth: then the factors of these products are multiplied by decays. If the row is added times another
+//! vector than the value, values have a term of their own in each line.
+//!
+//! A block has some places of the width of a recurrence and goes from the first time to the last, 64 times at once. Of each 64 times, four
+//! warps compute the products over pairs of times, a chunk each, and invert 1 − A by substitution in `f32`, one tile ahead of the warps that
+//! walk. Each of the latter has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks
+//! without waiting for the others.
 
+mod ahead;
 mod candidates;
+mod channel_logs;
+mod channels;
 mod chunk;
 mod cost;
 mod invert;
@@ -27,6 +34,7 @@ mod solve;
 mod staged;
 mod state;
 mod strategy;
+mod strong;
 mod walk;
 
 pub use parameters::ChunkDelta;
@@ -38,33 +46,39 @@ use crate::block::copy::Source;
 use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::pair::Index;
+use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use channels::ChannelTiles;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use staged::Staged;
 
+pub(in crate::schedules) use ahead::{TilePlace, Tiles};
 pub(in crate::schedules) use chunk::Factors;
-pub(in crate::schedules) use rates::{ADDED, BEFORE, NOTHING, READ, SUMS};
+pub(in crate::schedules) use cost::walk as cost_of_walk;
+pub(in crate::schedules) use rates::{ADDED, FROM_START, NOTHING, TO_END};
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use strategy::fit;
 pub(in crate::schedules) use walk::AllLanes;
 
-/// Warps of a block.
+/// Warps that compute products over pairs of times, and chunks of a tile.
 pub(in crate::schedules) const WARPS: u32 = 4;
-/// Times of a tile, four chunks, and places of a block's part of the width.
+/// Times of a tile.
 pub(in crate::schedules) const TIMES: u32 = WARPS * ROWS;
-/// Elements from one row of a system to the next.
+/// Tiles whose products over pairs of times are in shared memory.
+const PAIRS: u32 = 2;
+/// Elements from one row of a system, or of logarithms, to the next.
 const PITCH: u32 = ROWS + 4;
 
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkDelta { depth, padded, wide, stages, vector, blocks } = *schedule;
-    let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages >= 2 && blocks > 0 && !(padded && wide);
-    if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) {
+    let ChunkDelta { depth, padded, wide, places, stages, vector, blocks } = *schedule;
+    let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages > PAIRS && blocks > 0 && !(padded && wide);
+    if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) || !matches!(places, 16 | 32 | 64) {
         return Err(LowerError::parameters(schedule));
     }
     let form = stage.kind().delta().map_err(|refusal| LowerError::Kind { schedule: ChunkDelta::NAME, refusal })?;
@@ -85,6 +99,7 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDelta) -> u32 {
 }
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
+#[derive(Clone)]
 pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) stage: &'s Stage,
     pub(in crate::schedules) form: &'s DeltaRule,
@@ -96,13 +111,23 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     /// The vectors that the state is read by, where they are not the keys; queries, where there are any.
     pub(in crate::schedules) columns: Option<Tile>,
     pub(in crate::schedules) queries: Option<Tile>,
-    /// Of each chunk the inverse of its system, and weights of keys for queries.
+    /// The vectors that are added times the products of these with the state, where they are not the keys.
+    rows: Option<Tile>,
+    /// Keys, vectors and queries as the walk takes them, where decays differ along the depth.
+    pub(in crate::schedules) channels: Option<ChannelTiles>,
+    /// Of each chunk of two tiles the inverse of its system, and weights of keys for queries.
     pub(in crate::schedules) inverses: Tile,
     pub(in crate::schedules) weights: Tile,
+    /// Where there are two keys, the weights of values in what is read of the state, and for queries.
+    of_values: Option<[Tile; 2]>,
     /// The systems, in `f32`.
     pub(in crate::schedules) systems: SharedId,
-    /// Of the times of two tiles the running sums of logarithms, those before each step, and the factors of what is read and added.
-    pub(in crate::schedules) rates: [SharedId; 4],
+    /// The rates of the times of the tiles in flight, an array for each kind.
+    pub(in crate::schedules) rates: Vec<SharedId>,
+    /// The mbarriers of tiles whose products over pairs of times are there, and of tiles that have been walked.
+    pub(in crate::schedules) ready: SharedId,
+    pub(in crate::schedules) walked: SharedId,
+    /// The place of the thread, and of its warp, among those of its role.
     pub(in crate::schedules) thread: Operand,
     pub(in crate::schedules) warp: Operand,
     pub(in crate::schedules) lane: Operand,
@@ -139,25 +164,31 @@ impl<'s> DeltaKernel<'s> {
         args: Args,
     ) -> DeltaKernel<'s> {
         let mut tile = |param: u32, inner: Axis, depth: u32| {
-            let shape = TileShape { rows: TIMES, depth, stages: schedule.stages };
+            let stages = if inner == form.depth { deep_stages(form, schedule) } else { schedule.stages };
+            let shape = TileShape { rows: TIMES, depth, stages };
             Tile::declare(b, stage, TileOf { param, along: form.time, inner }, shape)
         };
-        let mut keys = tile(form.row.param, form.depth, schedule.depth);
-        let mut values = tile(form.value.param, form.width, TIMES);
-        let mut columns =
-            (form.column.param != form.row.param).then(|| tile(form.column.param, form.depth, schedule.depth));
+        let mut keys = tile(form.key, form.depth, schedule.depth);
+        let mut values = tile(form.value.param, form.width, schedule.places);
+        let mut columns = (form.column.param != form.key).then(|| tile(form.column.param, form.depth, schedule.depth));
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
+        let mut rows = form.has_two_keys().then(|| tile(form.row.param, form.depth, schedule.depth));
         let elem = keys.elem;
-        let [inverses, weights] = ["inverses", "weights"].map(|name| Tile::bare(b, name, elem, TIMES, ROWS));
+        let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule.depth, form));
+        let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, ROWS) };
+        let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
+        let of_values = form.has_two_keys().then(|| ["values_read", "values_queried"].map(&mut pairs));
         let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let systems = array(b, "systems", TIMES * PITCH);
-        let rates = ["sums", "before", "read", "added"].map(|name| array(b, name, 2 * TIMES));
-        for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries) {
+        let kinds = rates::kinds(form);
+        let rates = kinds.iter().map(|name| array(b, name, schedule.stages * TIMES)).collect();
+        for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries).chain(&mut rows) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, schedule.stages);
         }
+        let [ready, walked] = ["ready", "walked"].map(|name| b.shared(name, SharedKind::Mbarrier, PAIRS));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let (outer, part) = place(b, &args, form);
+        let (outer, part) = place(b, &args, form, schedule.places);
         DeltaKernel {
             stage,
             form,
@@ -167,10 +198,15 @@ impl<'s> DeltaKernel<'s> {
             values,
             columns,
             queries,
+            rows,
+            channels,
             inverses,
             weights,
+            of_values,
             systems,
             rates,
+            ready,
+            walked,
             thread,
             warp,
             lane,
@@ -184,15 +220,15 @@ impl<'s> DeltaKernel<'s> {
 
     /// The tiles that are copied.
     pub(in crate::schedules) fn tiles(&self) -> impl Iterator<Item = &Tile> {
-        [&self.keys, &self.values].into_iter().chain(&self.columns).chain(&self.queries)
+        [&self.keys, &self.values].into_iter().chain(&self.columns).chain(&self.queries).chain(&self.rows)
     }
 
-    /// The source of what all threads copy.
-    pub(in crate::schedules) fn source(&self) -> Source<'_> {
+    /// The source of copies, by the warps that compute ahead.
+    fn source(&self) -> Source<'_> {
         Source {
             args: &self.args,
             outer: &self.outer,
-            threads: self.schedule.threads(),
+            threads: WARPS * WARP,
             thread: self.thread,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
@@ -202,7 +238,7 @@ impl<'s> DeltaKernel<'s> {
     }
 
     /// The offset at which a tile's tensor begins for the block, at its part of the width.
-    pub(in crate::schedules) fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
+    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
         let origin = tile.origin(b, source);
         if tile.inner != self.form.width {
             return origin;
@@ -238,22 +274,26 @@ impl<'s> DeltaKernel<'s> {
     }
 
     /// The index of a tile's rates.
-    pub(in crate::schedules) fn rates_from(&self, b: &mut Builder, chunk: Operand) -> Operand {
-        let odd = b.binary(Binary::And, chunk, Operand::i32(1));
-        b.mul(odd, Operand::i32(TIMES as i32))
+    fn rates_from(&self, b: &mut Builder, tile: Operand) -> Operand {
+        let stage = Ring::of(self.schedule.stages).stage(b, tile);
+        b.mul(stage, Operand::i32(TIMES as i32))
     }
 }
 
+/// The stages of tiles over the depth: where decays differ along it, only the warps that compute ahead read them.
+fn deep_stages(form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
+    if form.channels.is_some() { schedule.stages - 1 } else { schedule.stages }
+}
+
 /// The index along every outer axis of a block but the width, and the first place of its part of the width, `i32`.
-fn place(b: &mut Builder, args: &Args, form: &DeltaRule) -> (Vec<(Axis, Operand)>, Operand) {
+fn place(b: &mut Builder, args: &Args, form: &DeltaRule, places: u32) -> (Vec<(Axis, Operand)>, Operand) {
     let block = b.special(Special::Block);
     let block = b.convert(Ty::I64, block);
-    let up = b.add(args.size(form.width), Operand::i64(i64::from(TIMES) - 1));
-    let parts = b.binary(Binary::Div, up, Operand::i64(i64::from(TIMES)));
+    let parts = b.div_ceil(args.size(form.width), places);
     let [point, part] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, parts));
     let outer = args.indices(b, point, form.outer);
     let part = b.convert(Ty::I32, part);
-    (outer, b.mul(part, Operand::i32(TIMES as i32)))
+    (outer, b.mul(part, places))
 }
 
 /// Columns of a block that a thread has, in its two rows: number r of four is in row r / 2 and column r mod 2.

@@ -1,19 +1,37 @@
 //! The parameters of delta rules in chunks.
 
+use super::{ROWS, WARPS};
+use crate::target::WARP;
+
 schedule! {
-    /// Delta rules by products of matrices: a block of four warps has 64 places of the state's width and walks chunks of 16 times.
+    /// Delta rules by products of matrices: a block has some places of the state's width and walks chunks of 16 times. Four warps compute
+    /// products over pairs of times ahead of the warps that walk.
     ChunkDelta, "chunk_delta" {
         /// Places along the axis that the matrices act on, a multiple of 16.
         depth: u32,
         /// Whether depth and width may be shorter; else they are exactly that long.
         padded: bool,
-        /// Whether the width is several times as long: blocks have parts of it.
+        /// Whether the width is several times as long as a block's part of it.
         wide: bool,
-        /// Tiles of 64 times in flight in shared memory, at least 2.
+        /// Places of the width that a block has, 16 for each warp that walks: 16, 32 or 64.
+        places: u32,
+        /// Tiles of 64 times in flight in shared memory, at least 3.
         stages: u32,
         /// Consecutive elements per access.
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+    }
+}
+
+impl ChunkDelta {
+    /// The warps that walk the chunks.
+    pub(in crate::schedules) fn walkers(&self) -> u32 {
+        self.places / ROWS
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        (self.walkers() + WARPS) * WARP
     }
 }

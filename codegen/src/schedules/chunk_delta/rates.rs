@@ -1,4 +1,4 @@
-//! The numbers that steps multiply by: decays, as running sums of logarithms, and factors of what is read and added.
+//! The numbers that steps multiply by: decays, as running sums of logarithms, and the factors of z and of values.
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary, Value};
@@ -7,9 +7,9 @@ use super::{DeltaKernel, ROWS, TIMES};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::stage::kind::Factored;
+use crate::stage::kind::{DeltaRule, Factored};
 use crate::target::WARP;
-use crate::tile::{Memory, Operand, Shuffle};
+use crate::tile::{Expr, Memory, Operand, Shuffle};
 
 /// Times of a lane.
 const EACH: u32 = TIMES / WARP;
@@ -17,7 +17,7 @@ const EACH: u32 = TIMES / WARP;
 pub(in crate::schedules) const NOTHING: f64 = -160.0;
 
 /// The rates at a lane's times of a tile.
-pub(in crate::schedules) struct Rates {
+pub(super) struct Rates {
     logs: Vec<Operand>,
     /// Whether the state is forgotten before a step, where that may be.
     resets: Vec<Option<Operand>>,
@@ -27,7 +27,7 @@ pub(in crate::schedules) struct Rates {
 
 impl DeltaKernel<'_> {
     /// Reads what the lane's times of a tile depend on.
-    pub(in crate::schedules) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
+    pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
         let mut values = values.clone();
         let own = b.mul(self.lane, Operand::i32(EACH as i32));
         let own = b.add(first, own);
@@ -37,7 +37,8 @@ impl DeltaKernel<'_> {
             let time = self.index_along(b, at, self.form.time);
             values.set_row(k, time);
             let here = Coordinates { row: Some(k), ..Coordinates::default() };
-            let log = logarithm_at(b, &mut values, self.form.decay, here);
+            let decay = self.form.decay.filter(|_| self.form.channels.is_none());
+            let log = logarithm_at(b, &mut values, decay, here);
             let reset = self.form.reset.map(|reset| {
                 let reset = values.value(b, reset, here);
                 b.and(time.exists, reset)
@@ -67,14 +68,14 @@ impl DeltaKernel<'_> {
     }
 
     /// Writes the rates of a tile, by the first warp.
-    pub(in crate::schedules) fn store_rates(&self, b: &mut Builder, rates: &Rates, chunk: Operand) {
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, tile: Operand) {
         let is_first = b.eq(self.warp, Operand::i32(0));
         let mut sums: Vec<Operand> = vec![];
         for log in &rates.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
         }
         let earlier = self.sum_before(b, sums[sums.len() - 1]);
-        let from = self.rates_from(b, chunk);
+        let from = self.rates_from(b, tile);
         let own = b.mul(self.lane, Operand::i32(EACH as i32));
         let at = b.add(from, own);
         let mut before = vec![];
@@ -86,9 +87,25 @@ impl DeltaKernel<'_> {
             }));
         }
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(earlier, sum)).collect();
-        for (array, own) in self.rates.iter().zip([&sums, &before, &rates.read, &rates.added]) {
+        let mut all = vec![sums.clone(), before.clone(), rates.read.clone(), rates.added.clone()];
+        if self.form.decays() {
+            all.extend(self.powers(b, &sums, (&before, &rates.read)));
+        }
+        for (array, own) in self.rates.iter().zip(&all) {
             b.store(Memory::Shared(*array), at, own, Some(is_first));
         }
+    }
+
+    /// The factors of z times the decays before each step, the decays from the chunk's start, and to its end.
+    fn powers(&self, b: &mut Builder, sums: &[Operand], (before, read): (&[Operand], &[Operand])) -> [Vec<Operand>; 3] {
+        let last = b.binary(Binary::Or, self.lane, Operand::i32((ROWS / EACH) as i32 - 1));
+        let end = b.shuffle(Shuffle::Index, sums[sums.len() - 1], last);
+        let mut power = |log: Operand| b.let_(Ty::F32, Expr::Exp2Fast(log));
+        let [before, from_start] = [before, sums].map(|logs| logs.iter().map(|log| power(*log)).collect::<Vec<_>>());
+        let scales = before.iter().zip(read).map(|(decay, read)| b.mul(*decay, *read)).collect();
+        let apart: Vec<Operand> = sums.iter().map(|sum| b.sub(end, *sum)).collect();
+        let to_end = apart.into_iter().map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))).collect();
+        [scales, from_start, to_end]
     }
 
     /// The sum of the lanes before that have times of the same chunk.
@@ -106,7 +123,7 @@ impl DeltaKernel<'_> {
         b.select(is_first, f32(0.0), before)
     }
 
-    /// Two neighbouring rates of a kind: those at the thread's columns of a block.
+    /// Two neighbouring rates of a kind, at the thread's columns of a block.
     pub(in crate::schedules) fn two_rates(
         &self,
         b: &mut Builder,
@@ -117,28 +134,56 @@ impl DeltaKernel<'_> {
         let column = self.first_column(b);
         let at = b.add(from, column);
         let at = b.add(at, Operand::i32((block * super::COLUMNS) as i32));
-        let two = b.load(
-            Memory::Shared(self.rates[kind]),
-            at,
-            2,
-            None,
-            Operand::Const(Ty::F32, oplus_dsl::ir::Literal::Float(0.0)),
-        );
+        let two = b.load(Memory::Shared(self.rates[kind]), at, 2, None, f32(0.0));
         [two[0], two[1]]
     }
 
+    /// The factors of the products of z with the state before the chunk, at the thread's columns of a block.
+    pub(in crate::schedules) fn two_scales(&self, b: &mut Builder, from: Operand, block: u32) -> [Operand; 2] {
+        self.two_rates(b, if self.form.decays() { SCALE } else { READ }, from, block)
+    }
+
+    /// Decays from the chunk's start or to its end at the thread's columns of a block, where there are any.
+    pub(in crate::schedules) fn two_decays(
+        &self,
+        b: &mut Builder,
+        kind: usize,
+        from: Operand,
+        block: u32,
+    ) -> Option<[Operand; 2]> {
+        self.form.decays().then(|| self.two_rates(b, kind, from, block))
+    }
+
+    /// The decay over a chunk, where there is one.
+    pub(in crate::schedules) fn decay_of_chunk(&self, b: &mut Builder, from: Operand, chunk: u32) -> Option<Operand> {
+        let end = Operand::i32(((chunk + 1) * ROWS) as i32 - 1);
+        self.form.decays().then(|| self.rate(b, FROM_START, from, end))
+    }
+
     /// A rate of a kind at a time of the tile.
-    pub(in crate::schedules) fn rate(&self, b: &mut Builder, kind: usize, from: Operand, time: Operand) -> Operand {
+    pub(super) fn rate(&self, b: &mut Builder, kind: usize, from: Operand, time: Operand) -> Operand {
         let at = b.add(from, time);
         b.load1(Memory::Shared(self.rates[kind]), at)
     }
 }
 
-/// The kinds of rates.
-pub(in crate::schedules) const SUMS: usize = 0;
-pub(in crate::schedules) const BEFORE: usize = 1;
-pub(in crate::schedules) const READ: usize = 2;
+/// The running sums of logarithms from the chunk's start, after each step and before it.
+pub(super) const SUMS: usize = 0;
+pub(super) const BEFORE: usize = 1;
+/// The factors of z, and of values.
+pub(super) const READ: usize = 2;
 pub(in crate::schedules) const ADDED: usize = 3;
+/// The factors of z times the decay from the chunk's start to before each step.
+const SCALE: usize = 4;
+/// The decays from the chunk's start to after each step, and from there to its end.
+pub(in crate::schedules) const FROM_START: usize = 5;
+pub(in crate::schedules) const TO_END: usize = 6;
+
+/// The names of the kinds of rates of a rule, in their order.
+pub(super) fn kinds(form: &DeltaRule) -> &'static [&'static str] {
+    let all = &["sums", "before", "read", "added", "scales", "from_start", "to_end"];
+    if form.decays() { all } else { &all[..SCALE] }
+}
 
 /// The product of values, 1 of none.
 fn product(b: &mut Builder, values: &mut Values, factors: &[Value], here: Coordinates) -> Operand {

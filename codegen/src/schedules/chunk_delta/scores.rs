@@ -2,6 +2,7 @@
 
 use oplus_dsl::ir::{Binary, Unary};
 
+use super::ahead::TilePlace;
 use super::rates::{ADDED, BEFORE, READ, SUMS};
 use super::{COLUMNS, DeltaKernel, ELEMENTS, PITCH, ROWS};
 use crate::block::layout::Tile;
@@ -30,7 +31,8 @@ impl DeltaKernel<'_> {
     }
 
     /// Writes the system of the warp's chunk.
-    pub(in crate::schedules) fn store_system(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+    pub(super) fn store_system(&self, b: &mut Builder, products: &Blocks, place: &TilePlace) {
+        let from = place.rates;
         let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
         let (row, column) = (self.first_row(b), self.first_column(b));
         for (block, products) in (0..).zip(products) {
@@ -42,7 +44,8 @@ impl DeltaKernel<'_> {
 
     /// Writes the system of the warp's chunk whose solution is x less what each step reads of the state: what has been added is scaled at
     /// its own time.
-    pub(in crate::schedules) fn store_error_system(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+    pub(in crate::schedules) fn store_error_system(&self, b: &mut Builder, products: &Blocks, place: &TilePlace) {
+        let from = place.rates;
         let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
         let (row, column) = (self.first_row(b), self.first_column(b));
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
@@ -74,12 +77,26 @@ impl DeltaKernel<'_> {
         }
     }
 
-    /// Writes the weights of the warp's chunk.
-    pub(in crate::schedules) fn store_weights(&self, b: &mut Builder, products: &Blocks, from: Operand) {
+    /// Writes the weights of the warp's chunk for queries.
+    pub(super) fn store_weights(&self, b: &mut Builder, tile: &Tile, products: &Blocks, place: &TilePlace) {
+        let from = place.rates;
+        let start = b.mul(place.pairs.index, Operand::i32(tile.len() as i32));
         let sums = self.of_rows(b, SUMS, from);
         for (block, products) in (0..).zip(products) {
             let decayed = self.decayed(b, products, sums, (block, from), Binary::Le);
-            self.store_block(b, &self.weights, block, decayed);
+            self.store_block(b, (tile, start), block, decayed);
+        }
+    }
+
+    /// Writes the weights that values of the warp's chunk have in the products with the state of later steps.
+    pub(super) fn store_read_weights(&self, b: &mut Builder, tile: &Tile, products: &Blocks, place: &TilePlace) {
+        let from = place.rates;
+        let start = b.mul(place.pairs.index, Operand::i32(tile.len() as i32));
+        let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
+        for (block, products) in (0..).zip(products) {
+            let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
+            let scaled = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], read[h]));
+            self.store_block(b, (tile, start), block, scaled);
         }
     }
 
@@ -120,11 +137,12 @@ impl DeltaKernel<'_> {
         })
     }
 
-    fn store_block(&self, b: &mut Builder, tile: &Tile, block: u32, elements: [Operand; 4]) {
+    fn store_block(&self, b: &mut Builder, (tile, start): (&Tile, Operand), block: u32, elements: [Operand; 4]) {
         let (row, column) = (self.first_row(b), self.first_column(b));
+        let within = b.add(start, column);
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            let index = self.element(b, tile, row, block, column);
+            let index = self.element(b, tile, row, block, within);
             b.store(Memory::Shared(tile.array), index, &elements[2 * h..2 * h + 2], None);
         }
     }

@@ -1,15 +1,16 @@
 //! The rows that the steps of a chunk add, of a warp's 16 places of the width, and what is read of the state.
 
-use super::rates::{ADDED, BEFORE, READ, SUMS};
+use super::rates::{ADDED, FROM_START};
 use super::{DeltaKernel, ELEMENTS, ROWS};
-use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, Factor, load_four, mma_two, pack, zeros};
 use crate::build::Builder;
-use crate::tile::{Expr, Operand};
-use oplus_dsl::Ty;
+use crate::tile::Operand;
 
-/// Sums that do not wait for one another.
-const CHAINS: usize = 2;
+/// The most sums that do not wait for one another.
+const CHAINS: usize = 4;
+
+/// Rows that the steps of a chunk add, as a left factor, the vectors that they are added times, and their weights for queries.
+pub(super) type AddedRows<'a> = ([Operand; 4], Factor<'a>, Factor<'a>);
 
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
@@ -20,7 +21,7 @@ impl DeltaKernel<'_> {
         right: Factor,
         chunk: u32,
     ) -> Blocks {
-        let chains = CHAINS.min(state.len());
+        let chains = CHAINS.min(state.len().div_ceil(2));
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
         for (sixteen, left) in (0..).zip(state) {
             let columns = right.four(b, chunk * ROWS, sixteen, false);
@@ -33,29 +34,63 @@ impl DeltaKernel<'_> {
         (0..2).map(|k| [0, 1, 2, 3].map(|r| add(b, k, r))).collect()
     }
 
-    /// The rows that a chunk's steps add, as a left factor: the solution of its system for what is read of the state, and the values.
-    pub(in crate::schedules) fn solve(
+    /// The values of the warp's places at the times of a chunk, from the index of those of a tile.
+    pub(super) fn values_of(&self, b: &mut Builder, first: Operand, chunk: u32) -> Blocks {
+        let values = &self.values;
+        let index = b.add(first, Operand::i32((chunk * ROWS * values.depth) as i32));
+        let packed = load_four(b, values, index, true);
+        let own = |eight: usize| {
+            let [first, second] = [0, 1].map(|h| b.unpack(values.elem, packed[2 * eight + h]));
+            [first[0], first[1], second[0], second[1]]
+        };
+        [0, 1].map(own).to_vec()
+    }
+
+    /// The rows that a chunk's steps add, as a left factor: the solution of its system for products with the state and values.
+    pub(super) fn solve(
         &self,
         b: &mut Builder,
         read: &Blocks,
-        (values, first): (&Tile, Operand),
+        values: &Blocks,
         inverses: Factor,
         (from, chunk): (Operand, u32),
     ) -> [Operand; 4] {
-        let index = b.add(first, Operand::i32((chunk * ROWS * values.depth) as i32));
-        let packed = load_four(b, values, index, true);
         let mut sums: Blocks = vec![];
-        for (eight, read) in (0..).zip(read) {
+        for ((eight, read), own) in (0..).zip(read).zip(values) {
             let block = 2 * chunk + eight;
-            let [scale, added, before] = [READ, ADDED, BEFORE].map(|kind| self.two_rates(b, kind, from, block));
-            let decays = self.powers(b, before);
-            let scale = [0, 1].map(|c| decays.map_or(scale[c], |decays| b.mul(scale[c], decays[c])));
-            let own = [0, 1].map(|h| b.unpack(values.elem, packed[2 * eight as usize + h]));
+            let added = self.two_rates(b, ADDED, from, block);
+            let scale = self.two_scales(b, from, block);
             sums.push(ELEMENTS.map(|(h, c)| {
-                let value = b.mul(own[h][c], added[c]);
+                let value = b.mul(own[2 * h + c], added[c]);
                 b.fma(read[2 * h + c], scale[c], value)
             }));
         }
+        self.solved(b, sums, inverses, chunk)
+    }
+
+    /// The rows that a chunk's steps add times a vector that is not the key, as a left factor: what values have added counts by
+    /// weights of its own.
+    pub(super) fn solve_for(
+        &self,
+        b: &mut Builder,
+        read: &Blocks,
+        (values, weights): (&Blocks, Factor),
+        inverses: Factor,
+        (from, chunk): (Operand, u32),
+    ) -> [Operand; 4] {
+        let mut sums: Blocks = vec![];
+        for (eight, read) in (0..).zip(read) {
+            let scale = self.two_scales(b, from, 2 * chunk + eight);
+            sums.push(ELEMENTS.map(|(h, c)| b.mul(read[2 * h + c], scale[c])));
+        }
+        let values = self.scaled_values(b, values, (from, chunk));
+        let columns = weights.four(b, chunk * ROWS, 0, false);
+        mma_two(b, self.keys.elem, &mut sums, values, columns);
+        self.solved(b, sums, inverses, chunk)
+    }
+
+    /// The solution of a chunk's system.
+    fn solved(&self, b: &mut Builder, mut sums: Blocks, inverses: Factor, chunk: u32) -> [Operand; 4] {
         // The inverse is stored without its identity.
         let left = pack(b, self.keys.elem, &sums);
         let columns = inverses.four(b, chunk * ROWS, 0, false);
@@ -63,27 +98,38 @@ impl DeltaKernel<'_> {
         pack(b, self.keys.elem, &sums)
     }
 
-    /// Two to the power of logarithms, where there are decays.
-    pub(in crate::schedules) fn powers(&self, b: &mut Builder, logs: [Operand; 2]) -> Option<[Operand; 2]> {
-        self.form.decays().then(|| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
+    /// Values times their numbers, as a left factor.
+    pub(super) fn scaled_values(
+        &self,
+        b: &mut Builder,
+        values: &Blocks,
+        (from, chunk): (Operand, u32),
+    ) -> [Operand; 4] {
+        let mut scaled: Blocks = vec![];
+        for (eight, own) in (0..).zip(values) {
+            let added = self.two_rates(b, ADDED, from, 2 * chunk + eight);
+            scaled.push(ELEMENTS.map(|(h, c)| b.mul(own[2 * h + c], added[c])));
+        }
+        pack(b, self.keys.elem, &scaled)
     }
 
     /// The outputs of each step of a chunk: queries times the state before the chunk, and times what its steps so far have added.
-    pub(in crate::schedules) fn reads(
+    pub(super) fn reads(
         &self,
         b: &mut Builder,
         mut sums: Blocks,
-        (added, weights): ([Operand; 4], Factor),
+        added: &[AddedRows<'_>],
         (from, chunk): (Operand, u32),
     ) -> Blocks {
         for (eight, sums) in (0..).zip(&mut sums) {
-            let logs = self.two_rates(b, SUMS, from, 2 * chunk + eight);
-            if let Some(decays) = self.powers(b, logs) {
+            if let Some(decays) = self.two_decays(b, FROM_START, from, 2 * chunk + eight) {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], decays[c]));
             }
         }
-        let columns = weights.four(b, chunk * ROWS, 0, false);
-        mma_two(b, self.keys.elem, &mut sums, added, columns);
+        for (added, _, weights) in added {
+            let columns = weights.four(b, chunk * ROWS, 0, false);
+            mma_two(b, self.keys.elem, &mut sums, *added, columns);
+        }
         sums
     }
 }

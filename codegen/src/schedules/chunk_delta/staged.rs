@@ -1,6 +1,6 @@
 //! Outputs by way of shared memory: a warp has neighbouring times of a place of the width, and writes neighbouring places.
 
-use super::{DeltaKernel, ELEMENTS, ROWS, TIMES};
+use super::{DeltaKernel, ELEMENTS, ROWS};
 use crate::abi::{Tensor, axes, elem};
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::Values;
@@ -11,8 +11,6 @@ use oplus_dsl::ir::{Axis, Binary};
 
 /// Elements of an access.
 const ACCESS: u32 = 8;
-/// Elements from one time to the next: neighbouring rows meet different banks.
-const PITCH: u32 = TIMES + ACCESS;
 
 /// An output that goes through shared memory.
 #[derive(Clone, Copy)]
@@ -21,6 +19,8 @@ pub(in crate::schedules) struct Staged {
     pub output: usize,
     /// An element for a chunk's times and all places of the width.
     array: SharedId,
+    /// Elements from one time to the next: neighbouring rows meet different banks.
+    pitch: u32,
 }
 
 impl Staged {
@@ -36,7 +36,8 @@ impl Staged {
         let is_wide = kernel.schedule.vector == ACCESS && !kernel.schedule.padded;
         (is_meant && is_wide && !own.contains(&kernel.form.depth)).then(|| {
             let kind = SharedKind::Elem(elem(stage, tensor));
-            Staged { output, array: b.shared("staged", kind, ROWS * PITCH) }
+            let pitch = kernel.schedule.places + ACCESS;
+            Staged { output, array: b.shared("staged", kind, ROWS * pitch), pitch }
         })
     }
 
@@ -45,7 +46,7 @@ impl Staged {
         let (h, c) = ELEMENTS[element];
         let (row, column) = (kernel.first_row(b), kernel.first_column(b));
         let time = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));
-        let index = b.mul(time, Operand::i32(PITCH as i32));
+        let index = b.mul(time, self.pitch);
         let index = b.add(index, row);
         let index = b.add(index, Operand::i32((h as u32 * COLUMNS) as i32));
         b.store(Memory::Shared(self.array), index, &[value], None);
@@ -62,7 +63,7 @@ impl Staged {
         let of_half = b.mul(half, Operand::i32(ACCESS as i32));
         let place = b.add(of_warp, of_half);
         let width = kernel.index_along(b, place, kernel.form.width);
-        let index = b.mul(line, Operand::i32(PITCH as i32));
+        let index = b.mul(line, self.pitch);
         let index = b.add(index, place);
         let elements = b.load(Memory::Shared(self.array), index, ACCESS, None, zero(Ty::F32));
         let time = b.add(first, line);

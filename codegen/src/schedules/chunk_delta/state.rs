@@ -1,11 +1,13 @@
 //! The state: 16 places of the width in every warp, all of the depth.
 
-use super::rates::SUMS;
-use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};
-use crate::block::matmul::{Blocks, Factor, multiply_in_time, pack};
+use super::ahead::TilePlace;
+use super::rates::TO_END;
+use super::solve::AddedRows;
+use super::{COLUMNS, DeltaKernel, ELEMENTS};
+use crate::block::matmul::{Blocks, multiply_in_time, pack};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
-use crate::tile::{Expr, Operand, Reg};
+use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -63,37 +65,35 @@ impl DeltaKernel<'_> {
     }
 
     /// S_next = decay·S + Σ decayed row⊗key, over a chunk.
-    pub(in crate::schedules) fn advance(
+    pub(super) fn advance(
         &self,
         b: &mut Builder,
         state: &State,
-        added: [Operand; 4],
-        (keys, from): (Factor, Operand),
-        chunk: u32,
+        added: &[AddedRows<'_>],
+        (place, chunk): (&TilePlace, u32),
     ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        let mut left = added;
-        if self.form.decays() {
-            let end = self.rate(b, SUMS, from, Operand::i32(((chunk + 1) * ROWS) as i32 - 1));
-            let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
+        let whole = self.decay_of_chunk(b, place.rates, chunk);
+        if let Some(whole) = whole {
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
-            left = self.to_end(b, added, chunk, (end, from));
         }
-        multiply_in_time(b, &mut sums, (left, keys), chunk);
+        if let Some(channels) = &self.channels {
+            for (sums, two) in sums.iter_mut().zip(self.ends(b, channels, place, chunk)) {
+                *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]));
+            }
+        }
+        for (added, keys, _) in added {
+            let left = whole.map_or(*added, |_| self.to_end(b, *added, chunk, place.rates));
+            multiply_in_time(b, &mut sums, (left, *keys), chunk);
+        }
         for (block, sums) in state.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }
     }
 
     /// The rows that a chunk's steps add, decayed to its end.
-    fn to_end(&self, b: &mut Builder, left: [Operand; 4], chunk: u32, (end, from): (Operand, Operand)) -> [Operand; 4] {
-        let decays = [0, 1].map(|half| {
-            let sums = self.two_rates(b, SUMS, from, 2 * chunk + half);
-            sums.map(|sum| {
-                let apart = b.sub(end, sum);
-                b.let_(Ty::F32, Expr::Exp2Fast(apart))
-            })
-        });
+    fn to_end(&self, b: &mut Builder, left: [Operand; 4], chunk: u32, from: Operand) -> [Operand; 4] {
+        let decays = [0, 1].map(|half| self.two_rates(b, TO_END, from, 2 * chunk + half));
         let elem = self.keys.elem;
         [0, 1, 2, 3].map(|register: usize| {
             // Registers 0 and 1 have the first eight times, 2 and 3 the others.

@@ -2,7 +2,7 @@
 
 use oplus_dsl::ir::{Axis, AxisSet};
 
-use super::{ChunkDelta, ROWS, TIMES, WARPS, candidates, cost};
+use super::{ChunkDelta, ROWS, TIMES, candidates, cost};
 use crate::schedules::chunkwise::fits::counted;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
@@ -12,7 +12,7 @@ use crate::schedules::problem::Problem;
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::kind::DeltaRule;
 use crate::stage::{Kind, Refusal, Stage};
-use crate::target::{Isa, WARP};
+use crate::target::Isa;
 use crate::tile::Kernel;
 
 /// The least depth: errors of rounding average out over the keys' places.
@@ -53,7 +53,7 @@ impl Strategy for ChunkDelta {
     }
 
     fn threads(&self) -> u32 {
-        WARPS * WARP
+        ChunkDelta::threads(self)
     }
 
     fn takes_empty_scans(&self) -> bool {
@@ -62,13 +62,13 @@ impl Strategy for ChunkDelta {
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let form = problem.stage.kind().delta()?;
-        fit(problem, form, self.depth, (self.padded, self.wide), self.vector)?;
+        fit(problem, form, [self.depth, self.places], (self.padded, self.wide), self.vector)?;
         counted(problem.size(form.time), TIMES * self.stages)
     }
 
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let Ok(form) = problem.stage.kind().delta() else { return 0 };
-        let parts = (problem.size(form.width) as u64).div_ceil(u64::from(TIMES));
+        let parts = (problem.size(form.width) as u64).div_ceil(u64::from(self.places));
         problem.bound.count(form.outer.iter()).saturating_mul(parts)
     }
 
@@ -81,9 +81,9 @@ impl Strategy for ChunkDelta {
     }
 
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
-        let stages = self.stages;
+        let ChunkDelta { places, stages, .. } = *self;
         format!(
-            "a block per {TIMES} places of the width of a recurrence; chunks of {ROWS} times, {TIMES} at once, {stages} tiles in flight"
+            "a block per {places} places of the width of a recurrence; chunks of {ROWS} times, {TIMES} at once, {stages} tiles in flight"
         )
     }
 
@@ -93,15 +93,15 @@ impl Strategy for ChunkDelta {
     }
 }
 
-/// Whether depth and width of a rule fit tiles of this depth.
+/// Whether depth and width of a rule fit tiles of this depth and width.
 pub(in crate::schedules) fn fit(
     problem: &Problem<'_>,
     form: &DeltaRule,
-    depth: u32,
+    [depth, places]: [u32; 2],
     (padded, wide): (bool, bool),
     vector: u32,
 ) -> Result<(), Misfit> {
-    for (axis, places) in [(form.depth, depth), (form.width, TIMES)] {
+    for (axis, places) in [(form.depth, depth), (form.width, places)] {
         let (size, places) = (problem.size(axis), i64::from(places));
         let several = wide && axis == form.width;
         let wanted = match padded {

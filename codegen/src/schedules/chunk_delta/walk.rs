@@ -1,13 +1,10 @@
-//! The walk of a block over the times of its recurrence.
+//! The kernel: a block goes over the times of its recurrence.
 
-use super::{DeltaKernel, TIMES};
+use super::DeltaKernel;
 use crate::block::layout::{Lanes, left_rows, right_rows};
 use crate::block::pair::Values;
 use crate::build::Builder;
-use crate::schedules::Strategy;
-use crate::tile::{Operand, Stmt};
-use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
+use crate::tile::Operand;
 
 /// The lanes by which tiles are read.
 pub(in crate::schedules) struct AllLanes {
@@ -24,63 +21,21 @@ pub(in crate::schedules) struct AllLanes {
 }
 
 impl DeltaKernel<'_> {
-    pub(in crate::schedules) fn body(&self, b: &mut Builder) {
-        self.start(b);
-        let source = self.source();
-        let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
-        let times = i64::from(TIMES);
-        let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
-        let tiles = b.binary(Binary::Div, up, Operand::i64(times));
-        let tiles = b.convert(Ty::I32, tiles);
-        for tile in 0..self.schedule.stages as i32 {
-            self.fetch(b, &origins, Operand::i32(tile), tiles);
-        }
+    pub(super) fn body(&self, b: &mut Builder) {
+        let tiles = self.tiles_of_times(b, false);
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
-        let state = self.first_state(b, &values);
-        let rates = self.rates(b, &values, Operand::i32(0));
-        self.store_rates(b, &rates, Operand::i32(0));
-        b.barrier();
+        self.start(b, &values, tiles);
         let lanes = self.lanes(b);
-        b.for_(Operand::i32(0), tiles, Operand::i32(1), |b, tile| {
-            self.tile(b, &values, &state, &lanes, tile);
-            let next = b.add(tile, Operand::i32(self.schedule.stages as i32));
-            self.fetch(b, &origins, next, tiles);
-        });
-        self.finals(b, &values, &state);
-    }
-
-    /// Initialises the mbarriers, by one thread.
-    pub(in crate::schedules) fn start(&self, b: &mut Builder) {
-        let first = b.eq(self.thread, Operand::i32(0));
-        b.if_(first, |b| {
-            self.tiles().for_each(|tile| b.init_mbarriers(tile.full, self.schedule.stages, self.schedule.threads()));
-            b.push(Stmt::FenceInit);
-        });
-        b.barrier();
-    }
-
-    /// Starts the copies of a tile of times, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], number: Operand, tiles: Operand) {
-        self.fetch_from(b, origins, (number, tiles), |_| number);
-    }
-
-    /// Starts the copies of the tile that is taken as this one of all, if there is one; `place` gives its place in time.
-    pub(in crate::schedules) fn fetch_from(
-        &self,
-        b: &mut Builder,
-        origins: &[Operand],
-        (number, tiles): (Operand, Operand),
-        place: impl FnOnce(&mut Builder) -> Operand,
-    ) {
-        let exists = b.lt(number, tiles);
-        b.if_(exists, |b| {
-            let place = place(b);
-            let first = b.mul(place, Operand::i32(TIMES as i32));
-            let stage = b.binary(Binary::Rem, number, Operand::i32(self.schedule.stages as i32));
-            let source = self.source();
-            for (tile, origin) in self.tiles().zip(origins) {
-                tile.fill(b, &source, *origin, first, stage);
-            }
+        let walk = |b: &mut Builder| {
+            let state = self.first_state(b, &values);
+            self.walk(b, tiles, |b, place| self.chunks(b, (&values, &state, &lanes), place));
+            self.finals(b, &values, &state);
+        };
+        self.in_roles(b, walk, |b, own| {
+            own.compute_ahead(b, &values, tiles, |b, place| match &own.channels {
+                Some(channels) => own.channel_pairs(b, &values, tiles, (channels, place)),
+                None => own.pairs(b, &lanes, place),
+            });
         });
     }
 

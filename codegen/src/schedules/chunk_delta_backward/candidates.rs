@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDeltaBackward, DeltaSweep};
+use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
 use crate::stage::Stage;
 use oplus_dsl::Elem;
 
@@ -15,12 +15,13 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
     }
     let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
     let sweep = DeltaSweep::Gradients;
-    let of = |depth: u32| {
-        kinds.map(|(padded, wide, vector)| {
+    let of = |depth: u32, places: u32| {
+        let kinds = kinds.into_iter().filter(move |(padded, ..)| places == TIMES || !padded);
+        kinds.map(move |(padded, wide, vector)| {
             // The sums of all parts of a wide state stay in registers.
             let blocks = if depth > 64 || wide { 1 } else { 2 };
-            ChunkDeltaBackward { sweep, depth, padded, wide, vector, blocks }
+            ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks }
         })
     };
-    DEPTHS.into_iter().flat_map(of).collect()
+    DEPTHS.into_iter().flat_map(|depth| [TIMES, 32, 16].into_iter().flat_map(move |places| of(depth, places))).collect()
 }

@@ -1,4 +1,4 @@
-//! Copies of tensors and of what walks have saved to the tiles of the third sweep.
+//! Copies to the tiles of the third sweep, from tensors and from the tiles that walks have saved.
 
 use super::TIMES;
 use super::gradients::{Gradients, Place};

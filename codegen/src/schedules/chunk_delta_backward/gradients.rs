@@ -16,7 +16,7 @@ use oplus_dsl::{Elem, Ty};
 
 /// How many kinds of rates there are.
 pub(super) const KINDS: usize = 5;
-/// The first row of parts of sums over the depth, behind those that the energy follows from.
+/// The first row of parts of sums over the depth. The rows before it are sums that the energy follows from.
 pub(super) const TOTALS: u32 = 10 + BLOCKS;
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
@@ -65,8 +65,8 @@ pub(super) struct Place {
 
 /// The sums over the parts of the width so far, at the warp's times.
 pub(super) struct Sums {
-    /// c·S, p·S and e·D, at the places of the depth of the warp's half. These products and those after of one part are computed when they
-    /// are needed.
+    /// c·S, p·S and e·D, at the places of the depth of the warp's half. Of a single part these products, and the two that
+    /// follow, are computed when they are needed.
     pub deep: [Blocks; 3],
     /// c·e and p·e, at the other times of the warp's half.
     pub given: Blocks,

@@ -50,8 +50,8 @@ mod weights;
 
 pub use parameters::{ChunkDeltaBackward, DeltaSweep};
 
+use super::LowerError;
 use super::chunk_delta::TIMES;
-use super::{ChunkDelta, LowerError};
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::stage::Stage;
@@ -69,15 +69,15 @@ const WARPS: u32 = 2 * BLOCKS;
 /// The longest axis that matrices act on.
 const MOST_DEPTH: u32 = 128;
 /// Tiles of times in flight in walks.
-const STAGES: u32 = 2;
-/// Blocks of walks that share a multiprocessor.
-const BLOCKS_OF_WALKS: u32 = 2;
+const STAGES: u32 = 3;
 
 /// The tile kernel of a stage under one sweep of the schedule.
 fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkDeltaBackward { depth, padded, wide, vector, blocks, .. } = *schedule;
+    let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, .. } = *schedule;
     let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && blocks > 0 && !(padded && wide);
-    if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) {
+    // A saved tile has 64 places: where there may be fewer, a block has them all.
+    let is_divided = places == TIMES || matches!(places, 16 | 32) && !padded;
+    if !is_possible || !is_divided || !matches!(vector, 1 | 2 | 4 | 8) {
         return Err(LowerError::parameters(schedule));
     }
     let form = stage
@@ -101,13 +101,18 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
     b.finish().shared_layout().1
 }
 
+/// Blocks of walks that share a multiprocessor.
+fn blocks_of_walks(schedule: &ChunkDeltaBackward) -> u32 {
+    if schedule.depth > 64 || schedule.vector == 1 { 1 } else { 2 }
+}
+
 /// The kernels of a schedule, in order.
 fn sweeps(schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
-    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: BLOCKS_OF_WALKS, ..*schedule };
+    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: blocks_of_walks(schedule), ..*schedule };
     vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
 }
 
-/// The numbers of what the walks store: states of every 64 times, cotangents of states, and rows of each time of both; `None` when 63
+/// How many numbers the walks store: states of every 64 times, cotangents of states, and rows of each time of both; `None` when 63
 /// bits cannot count them.
 fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<[u64; 4]> {
     let states = &form.states;
@@ -132,12 +137,11 @@ fn with_kernel(
     then: impl FnOnce(&mut Builder, Either<'_, '_>),
 ) {
     let args = Args::declare(b, stage, super::Strategy::abi(schedule, stage));
-    let ChunkDeltaBackward { sweep, depth, padded, wide, vector, blocks } = *schedule;
-    if sweep == DeltaSweep::Gradients {
+    if schedule.sweep == DeltaSweep::Gradients {
         let kernel = Gradients::declare(b, stage, form, schedule, args);
         return then(b, Either::Gradients(&kernel));
     }
-    let walked = ChunkDelta { depth, padded, wide, stages: STAGES, vector, blocks };
-    let kernel = Walk::declare(b, stage, form, (sweep, &walked), args);
+    let walked = schedule.walked();
+    let kernel = Walk::declare(b, stage, form, (schedule.sweep, &walked), args);
     then(b, Either::Walk(&kernel));
 }

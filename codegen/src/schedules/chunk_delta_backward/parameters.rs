@@ -1,6 +1,6 @@
 //! The parameters of the sweeps of a gradient of a delta rule in chunks.
 
-use super::super::chunk_delta;
+use crate::schedules::ChunkDelta;
 use crate::target::WARP;
 
 schedule! {
@@ -12,8 +12,10 @@ schedule! {
         depth: u32,
         /// Whether depth and width may be shorter; else they are exactly that long.
         padded: bool,
-        /// Whether the width is several times as long: blocks of walks have parts of it, and those of gradients go through them.
+        /// Whether the width is several times 64: blocks of gradients go through its parts.
         wide: bool,
+        /// Places of the width that a block of walks has, 16 for each warp that walks: 16, 32 or 64.
+        places: u32,
         /// Consecutive elements per access.
         vector: u32,
         /// Blocks that share a multiprocessor.
@@ -24,7 +26,7 @@ schedule! {
 word! {
     /// The kernels of the gradient of a delta rule, in order.
     DeltaSweep {
-        /// Walks the chunks of a recurrence; saves the state before every 64 times and what each step moves the state by.
+        /// Walks the chunks of a recurrence; saves the state before every 64 times and e of each time.
         States = "states",
         /// Walks the chunks from the last to the first; saves the cotangent of the state after every 64 times, and its products with keys.
         Cotangents = "cotangents",
@@ -38,7 +40,13 @@ impl ChunkDeltaBackward {
     pub fn threads(&self) -> u32 {
         match self.sweep {
             DeltaSweep::Gradients => super::WARPS * WARP,
-            _ => chunk_delta::WARPS * WARP,
+            _ => self.walked().threads(),
         }
+    }
+
+    /// The schedule of walks, as that of the rule itself.
+    pub(super) fn walked(&self) -> ChunkDelta {
+        let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, .. } = *self;
+        ChunkDelta { depth, padded, wide, places, stages: super::STAGES, vector, blocks }
     }
 }

@@ -15,7 +15,7 @@ use oplus_dsl::Ty;
 pub(super) type Sixteen = [[Operand; 4]; 2];
 
 impl Gradients<'_> {
-    /// Adds the products of a part of the width, and stores what it has of outputs over the width.
+    /// Adds the products of a part of the width, and stores the part's outputs over the width.
     pub(super) fn part(
         &self,
         b: &mut Builder,
@@ -86,7 +86,7 @@ impl Gradients<'_> {
         sum
     }
 
-    /// Two to the power of logarithms for what states before the times and cotangents after them give, at the thread's two times.
+    /// The decays from the state before the 64 times, and to the cotangent after them, at the thread's two times.
     pub(super) fn decays(&self, b: &mut Builder) -> Option<[[Operand; 2]; 3]> {
         self.form.states.decays().then(|| {
             let end = self.end(b);
@@ -96,7 +96,7 @@ impl Gradients<'_> {
         })
     }
 
-    /// Adds what pairs of times give to the sums at 16 places of the depth of the warp's half.
+    /// Adds the products over pairs of times to the sums at 16 places of the depth of the warp's half.
     pub(super) fn add_pairs(
         &self,
         b: &mut Builder,

@@ -1,4 +1,4 @@
-//! The numbers of 64 times: running sums of logarithms of decays, and factors of what is read, added and given.
+//! The numbers of 64 times: running sums of logarithms of decays, and the factors of vectors z, of keys and of cotangents.
 
 use super::TIMES;
 use super::gradients::{Gradients, KINDS, Place};
@@ -15,7 +15,7 @@ use oplus_dsl::ir::Unary;
 /// Times of a lane.
 pub(super) const EACH: u32 = TIMES / WARP;
 
-/// The kinds of rates: running sums of logarithms, those before each step, −y with the factors of z, y, and g.
+/// The kinds of rates: running sums of logarithms after each step and before it, −y with the factors of z, y, and g.
 pub(super) const SUMS: usize = 0;
 pub(super) const BEFORE: usize = 1;
 pub(super) const READ: usize = 2;
@@ -128,7 +128,7 @@ pub(super) fn number(b: &mut Builder, values: &mut Values, of: &Factored, here: 
     scaled(b, values, f32(1.0), of, here)
 }
 
-/// A number times those that a parameter is multiplied by.
+/// A number times the factors of a parameter.
 pub(super) fn scaled(
     b: &mut Builder,
     values: &mut Values,

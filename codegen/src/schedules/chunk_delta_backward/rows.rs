@@ -1,58 +1,55 @@
 //! The steps of walks: a chunk of 16 times at the warp's 16 places of the width.
 
-use super::walk::{Place, Walk, WalkLanes};
+use super::walk::{Walk, WalkLanes};
 use crate::block::matmul::{Blocks, Factor, ROWS, load_four, mma_two, multiply_in_time, pack};
 use crate::build::Builder;
-use crate::schedules::chunk_delta::{ADDED, BEFORE, ELEMENTS, Factors, READ, SUMS, State};
-use crate::tile::{Expr, Operand};
-use oplus_dsl::Ty;
+use crate::schedules::chunk_delta::{
+    ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, Factors, State, TO_END, TilePlace,
+};
+use crate::tile::Operand;
 
 /// Numbers at the thread's two columns of both blocks of eight times of a chunk.
 type Columns = [[Operand; 2]; 2];
 
-impl Walk<'_> {
-    /// The products over pairs of times of the warp's chunk: its system, inverted.
-    pub(super) fn error_pairs(&self, b: &mut Builder, factors: &Factors<'_>, lanes: &WalkLanes, from: Operand) {
-        let kernel = &self.kernel;
-        let keys = kernel.own_chunk(b, factors.keys);
-        let columns = kernel.own_chunk(b, Factor { lanes: &lanes.all.left, ..factors.columns });
-        let products = kernel.products(b, columns, keys);
-        kernel.store_error_system(b, &products, from);
-        kernel.invert(b);
+impl DeltaKernel<'_> {
+    /// The products over pairs of times of the warp's chunk, of the system of e.
+    pub(super) fn error_pairs(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) {
+        let factors = self.factors(b, lanes, place.deep.index);
+        let keys = self.own_chunk(b, factors.keys);
+        let columns = self.own_chunk(b, Factor { lanes: &lanes.left, ..factors.columns });
+        let products = self.products(b, columns, keys);
+        self.store_error_system(b, &products, place);
     }
+}
 
+impl Walk<'_> {
     /// Computes e of a chunk, and the state after it.
     pub(super) fn error_chunk(
         &self,
         b: &mut Builder,
         (state, lanes, factors): (&State, &WalkLanes, &Factors<'_>),
-        place: &Place,
+        (place, saved): (&TilePlace, Operand),
         chunk: u32,
     ) {
         let kernel = &self.kernel;
         let left = kernel.left_of(b, state);
         let read = kernel.read(b, &left, factors.columns, chunk);
         let values = self.own_values(b, lanes, place, chunk);
-        let [scale, before, added, sums] = [READ, BEFORE, ADDED, SUMS].map(|kind| self.columns(b, kind, place, chunk));
+        let (scale, added) = (self.scales(b, place, chunk), self.columns(b, ADDED, place, chunk));
         let mut rows: Blocks = vec![];
         for (eight, read) in read.iter().enumerate() {
-            let scale = self.decayed(b, scale[eight], before[eight]);
             let own = [0, 1].map(|h| b.unpack(kernel.values.elem, values[2 * eight + h]));
             rows.push(ELEMENTS.map(|(h, c)| {
-                let given = b.mul(read[2 * h + c], scale[c]);
+                let given = b.mul(read[2 * h + c], scale[eight][c]);
                 b.sub(own[h][c], given)
             }));
         }
-        let inverses = Factor { tile: &kernel.inverses, lanes: &lanes.all.pairs, start: Operand::i32(0) };
+        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
         self.solve(b, &mut rows, (inverses, false), chunk);
-        self.save_rows(b, &rows, place.number, chunk);
-        let end = self.end(b, place, chunk);
-        let to_end = [0, 1].map(|eight: usize| {
-            let apart = [0, 1].map(|c| b.sub(end, sums[eight][c]));
-            self.decayed(b, added[eight], apart)
-        });
+        self.save_rows(b, &rows, saved, chunk);
+        let to_end = self.decayed(b, added, (TO_END, place, chunk));
         let left = self.scaled(b, &rows, to_end);
-        let mut next = self.decayed_state(b, state, end);
+        let mut next = self.decayed_state(b, state, place, chunk);
         multiply_in_time(b, &mut next, (left, Factor { lanes: &lanes.all.in_time, ..factors.keys }), chunk);
         assign(b, state, next);
     }
@@ -62,35 +59,29 @@ impl Walk<'_> {
         &self,
         b: &mut Builder,
         (state, lanes, factors): (&State, &WalkLanes, &Factors<'_>),
-        place: &Place,
+        (place, saved): (&TilePlace, Operand),
         chunk: u32,
     ) {
         let kernel = &self.kernel;
         let left = kernel.left_of(b, state);
         let mut rows = kernel.read(b, &left, factors.keys, chunk);
         let given = self.own_values(b, lanes, place, chunk);
-        let [scale, before, gains, sums] = [READ, BEFORE, ADDED, SUMS].map(|kind| self.columns(b, kind, place, chunk));
-        let end = self.end(b, place, chunk);
-        if kernel.form.decays() {
-            for (eight, rows) in rows.iter_mut().enumerate() {
-                let decays = sums[eight].map(|sum| {
-                    let apart = b.sub(end, sum);
-                    b.let_(Ty::F32, Expr::Exp2Fast(apart))
-                });
+        let (scale, gains) = (self.scales(b, place, chunk), self.columns(b, ADDED, place, chunk));
+        for (eight, rows) in (0..).zip(&mut rows) {
+            if let Some(decays) = kernel.two_decays(b, TO_END, place.rates, 2 * chunk + eight) {
                 *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], decays[c]));
             }
         }
-        let weights = Factor { tile: &kernel.weights, lanes: &lanes.transposed, start: Operand::i32(0) };
+        let weights = Factor::of(b, &kernel.weights, &lanes.transposed, place.pairs.index);
         let weighed = self.scaled_pairs(b, given, gains);
         let columns = weights.four(b, chunk * ROWS, 0, true);
         mma_two(b, kernel.keys.elem, &mut rows, weighed, columns);
         self.solve(b, &mut rows, (Factor { tile: &kernel.inverses, ..weights }, true), chunk);
-        self.save_rows(b, &rows, place.number, chunk);
-        let from_start = [0, 1].map(|eight: usize| self.decayed(b, gains[eight], sums[eight]));
+        self.save_rows(b, &rows, saved, chunk);
+        let from_start = self.decayed(b, gains, (FROM_START, place, chunk));
         let given = self.scaled_pairs(b, given, from_start);
-        let moved = [0, 1].map(|eight: usize| self.decayed(b, scale[eight], before[eight]));
-        let moved = self.scaled(b, &rows, moved);
-        let mut next = self.decayed_state(b, state, end);
+        let moved = self.scaled(b, &rows, scale);
+        let mut next = self.decayed_state(b, state, place, chunk);
         if let Some(queries) = factors.queries {
             let queries = Factor { lanes: &lanes.all.in_time, ..queries };
             multiply_in_time(b, &mut next, (given, queries), chunk);
@@ -101,31 +92,33 @@ impl Walk<'_> {
     }
 
     /// The values of the warp's places at the times of a chunk, as a left factor.
-    fn own_values(&self, b: &mut Builder, lanes: &WalkLanes, place: &Place, chunk: u32) -> [Operand; 4] {
+    fn own_values(&self, b: &mut Builder, lanes: &WalkLanes, place: &TilePlace, chunk: u32) -> [Operand; 4] {
         let values = &self.kernel.values;
-        let start = b.mul(place.stage, Operand::i32(values.len() as i32));
+        let start = b.mul(place.stage.index, Operand::i32(values.len() as i32));
         let start = b.add(lanes.all.values, start);
         let index = b.add(start, Operand::i32((chunk * ROWS * values.depth) as i32));
         load_four(b, values, index, true)
     }
 
     /// Rates of a kind at the thread's columns of a chunk.
-    fn columns(&self, b: &mut Builder, kind: usize, place: &Place, chunk: u32) -> Columns {
-        [0, 1].map(|eight| self.kernel.two_rates(b, kind, place.from, 2 * chunk + eight))
+    fn columns(&self, b: &mut Builder, kind: usize, place: &TilePlace, chunk: u32) -> Columns {
+        [0, 1].map(|eight| self.kernel.two_rates(b, kind, place.rates, 2 * chunk + eight))
     }
 
-    /// The sum of logarithms at the end of a chunk.
-    fn end(&self, b: &mut Builder, place: &Place, chunk: u32) -> Operand {
-        self.kernel.rate(b, SUMS, place.from, Operand::i32(((chunk + 1) * ROWS) as i32 - 1))
+    /// The factors of the products of z with the state before a chunk.
+    fn scales(&self, b: &mut Builder, place: &TilePlace, chunk: u32) -> Columns {
+        [0, 1].map(|eight| self.kernel.two_scales(b, place.rates, 2 * chunk + eight))
     }
 
-    /// Numbers times two to the power of logarithms, where there are decays.
-    fn decayed(&self, b: &mut Builder, numbers: [Operand; 2], logs: [Operand; 2]) -> [Operand; 2] {
-        let decays = self.kernel.powers(b, logs);
-        [0, 1].map(|c| decays.map_or(numbers[c], |decays| b.mul(numbers[c], decays[c])))
+    /// Numbers times decays of a kind, where there are any.
+    fn decayed(&self, b: &mut Builder, numbers: Columns, (kind, place, chunk): (usize, &TilePlace, u32)) -> Columns {
+        [0, 1].map(|eight: usize| {
+            let decays = self.kernel.two_decays(b, kind, place.rates, 2 * chunk + eight as u32);
+            [0, 1].map(|c| decays.map_or(numbers[eight][c], |decays| b.mul(numbers[eight][c], decays[c])))
+        })
     }
 
-    /// Adds to rows what the inverse of the chunk's system has beside its identity.
+    /// Adds to rows their product with the inverse of the chunk's system less its identity.
     fn solve(&self, b: &mut Builder, rows: &mut Blocks, (inverses, transposed): (Factor, bool), chunk: u32) {
         let elem = self.kernel.keys.elem;
         let left = pack(b, elem, rows);
@@ -156,13 +149,12 @@ impl Walk<'_> {
     }
 
     /// The state decayed over a chunk.
-    fn decayed_state(&self, b: &mut Builder, state: &State, end: Operand) -> Blocks {
+    fn decayed_state(&self, b: &mut Builder, state: &State, place: &TilePlace, chunk: u32) -> Blocks {
         let all = state.iter().map(|block| block.map(Operand::Reg));
-        if !self.kernel.form.decays() {
-            return all.collect();
+        match self.kernel.decay_of_chunk(b, place.rates, chunk) {
+            Some(whole) => all.map(|block| block.map(|x| b.mul(x, whole))).collect(),
+            None => all.collect(),
         }
-        let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
-        all.map(|block| block.map(|x| b.mul(x, whole))).collect()
     }
 }
 

@@ -1,7 +1,7 @@
-//! What walks write: the state before a tile, and rows of each time.
+//! The stores of walks: the state before a tile, and rows of each time.
 
 use super::TIMES;
-use super::saved::{ACCESS, PITCH};
+use super::saved::ACCESS;
 use super::walk::Walk;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS};
 use crate::build::{Builder, zero};
@@ -15,7 +15,8 @@ impl Walk<'_> {
     pub(super) fn save_state(&self, b: &mut Builder, state: &State, number: Operand) {
         let kernel = &self.kernel;
         let first = b.mul(number, Operand::i64(i64::from(TIMES * kernel.keys.depth)));
-        let (row, column) = (kernel.first_row(b), kernel.first_column(b));
+        let row = self.saved.first_row(b, kernel);
+        let (row, column) = (b.add(row, kernel.group), kernel.first_column(b));
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             for (block, sums) in (0..).zip(state) {
@@ -37,7 +38,7 @@ impl Walk<'_> {
         for (block, rows) in (0..).zip(rows) {
             for (h, c) in ELEMENTS {
                 let time = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));
-                let index = b.mul(time, Operand::i32(PITCH as i32));
+                let index = b.mul(time, self.saved.pitch);
                 let index = b.add(index, row);
                 let index = b.add(index, Operand::i32((h as u32 * COLUMNS) as i32));
                 b.store(array, index, &[rows[2 * h + c]], None);
@@ -49,13 +50,17 @@ impl Walk<'_> {
         let of_warp = b.mul(kernel.warp, Operand::i32(pieces as i32));
         let piece = b.add(of_warp, half);
         let place = b.mul(piece, Operand::i32(ACCESS as i32));
-        let index = b.mul(line, Operand::i32(PITCH as i32));
+        let index = b.mul(line, self.saved.pitch);
         let index = b.add(index, place);
         let elements = b.load(array, index, ACCESS, None, zero(Ty::F32));
         let time = b.add(line, Operand::i32((chunk * ROWS) as i32));
-        let index = kernel.values.piece_index(b, time, piece);
+        let first_row = self.saved.first_row(b, kernel);
+        let first_piece = b.binary(Binary::Div, first_row, ACCESS);
+        let piece = b.add(first_piece, half);
+        let layout = &self.saved.layout;
+        let index = layout.piece_index(b, time, piece);
         let index = b.convert(Ty::I64, index);
-        let first = b.mul(number, Operand::i64(i64::from(kernel.values.len())));
+        let first = b.mul(number, Operand::i64(i64::from(layout.len())));
         let index = b.add(first, index);
         b.store(Memory::Global(self.saved.rows), index, &elements, None);
         b.push(Stmt::SyncWarp);

@@ -1,39 +1,53 @@
 //! The numbers that walks write to memory, tile by tile in the layout of shared memory: states, and rows of each time.
 
 use super::TIMES;
+use crate::block::layout::Tile;
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::build::Builder;
-use crate::schedules::chunk_delta::DeltaKernel;
+use crate::schedules::chunk_delta::{DeltaKernel, TilePlace, Tiles};
 use crate::tile::{Operand, ParamId, SharedId, SharedKind, Special};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
 
 /// Elements of an access.
 pub(super) const ACCESS: u32 = COLUMNS;
-/// Elements from one time to the next on the way to memory: neighbouring rows meet different banks.
-pub(super) const PITCH: u32 = TIMES + ACCESS;
 
-/// The memory of what a walk saves.
-#[derive(Clone, Copy)]
+/// The memory in which a walk saves.
 pub(super) struct Saved {
     pub states: ParamId,
     pub rows: ParamId,
     /// An element for a chunk's times and all places of the width.
     pub array: SharedId,
+    /// Elements from one time to the next on the way to memory: neighbouring rows meet different banks.
+    pub pitch: u32,
+    /// The layout of the rows of 64 times in memory.
+    pub layout: Tile,
 }
 
 impl Saved {
     pub(super) fn declare(b: &mut Builder, kernel: &DeltaKernel<'_>, is_back: bool) -> Saved {
         let scratch = &kernel.args.scratch;
         let (states, rows) = (scratch[usize::from(is_back)], scratch[2 + usize::from(is_back)]);
-        let array = b.shared("saved", SharedKind::Elem(kernel.keys.elem), ROWS * PITCH);
-        Saved { states, rows, array }
+        let pitch = kernel.schedule.places + ACCESS;
+        let array = b.shared("saved", SharedKind::Elem(kernel.keys.elem), ROWS * pitch);
+        let layout = Tile { rows: TIMES, depth: TIMES, ..kernel.values.clone() };
+        Saved { states, rows, array, pitch, layout }
     }
 
-    /// The number of the tile that a block has at a place in time.
-    pub(super) fn number(self, b: &mut Builder, place: Operand, tiles: Operand) -> Operand {
+    /// The number of the saved tile, of 64 times and as many places of the width, that a block has a part of, `i64`.
+    pub(super) fn number(&self, b: &mut Builder, kernel: &DeltaKernel<'_>, tiles: Tiles, place: &TilePlace) -> Operand {
         let block = b.special(Special::Block);
-        let [block, place, tiles] = [block, place, tiles].map(|x| b.convert(Ty::I64, x));
+        let block = b.binary(Binary::Div, block, TIMES / kernel.schedule.places);
+        let place = tiles.place(b, place.number);
+        let [block, place, tiles] = [block, place, tiles.count].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(block, tiles);
         b.add(before, place)
+    }
+
+    /// The first place of the warp in its saved tile.
+    pub(super) fn first_row(&self, b: &mut Builder, kernel: &DeltaKernel<'_>) -> Operand {
+        let part = b.binary(Binary::Rem, kernel.part, TIMES);
+        let of_warp = b.mul(kernel.warp, ROWS);
+        b.add(part, of_warp)
     }
 }

@@ -1,4 +1,4 @@
-//! Sums over the depth at every time: those that outputs are maps of, and those that the energy of a step follows from.
+//! Sums over the depth at every time: outputs are maps of some, and the energy of a step follows from the others.
 
 use super::gradients::{Gradients, Place, TOTALS};
 use super::products::Sixteen;
@@ -201,7 +201,7 @@ impl Gradients<'_> {
         });
     }
 
-    /// ⟨S\[t−1\], Λ\[t\]⟩ at the lane's times, from w\[t\]·⟨S\[t−1\], Λ\[t\]⟩: what the end has, and the changes of all later steps.
+    /// ⟨S\[t−1\], Λ\[t\]⟩ at the lane's times, from w\[t\]·⟨S\[t−1\], Λ\[t\]⟩: the energy at the end, and its changes at all later steps.
     fn energies(&self, b: &mut Builder, values: &mut Values) -> [Operand; 2] {
         let kinds = [(QUERIES, GIVEN), (COLUMNS_OF_STATES, READ), (KEYS, ADDED)];
         let [queries, columns, first] = kinds.map(|(part, kind)| {

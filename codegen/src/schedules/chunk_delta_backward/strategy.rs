@@ -67,7 +67,7 @@ impl Strategy for ChunkDeltaBackward {
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let form = problem.stage.kind().delta_back()?;
         let ChunkDeltaBackward { depth, padded, wide, vector, .. } = *self;
-        fit(problem, &form.states, depth, (padded, wide), vector)?;
+        fit(problem, &form.states, [depth, TIMES], (padded, wide), vector)?;
         problem.is_without_empty_axes()?;
         if scratch(form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);
@@ -80,11 +80,11 @@ impl Strategy for ChunkDeltaBackward {
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let Ok(form) = problem.stage.kind().delta_back() else { return 0 };
         let points = problem.bound.count(form.states.outer.iter());
-        let along = match self.sweep {
-            DeltaSweep::Gradients => form.states.time,
-            _ => form.states.width,
+        let (along, of_one) = match self.sweep {
+            DeltaSweep::Gradients => (form.states.time, TIMES),
+            _ => (form.states.width, self.places),
         };
-        points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(TIMES)))
+        points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(of_one)))
     }
 
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
@@ -101,16 +101,16 @@ impl Strategy for ChunkDeltaBackward {
     }
 
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
-        let words = match self.sweep {
-            DeltaSweep::States => {
-                "a block per 64 places of the width of a recurrence; the state before every 64 times saved, and what each step moves it by"
-            }
-            DeltaSweep::Cotangents => {
-                "a block per 64 places of the width of a recurrence, backwards; the state's cotangent after every 64 times saved, and its products with keys"
-            }
-            DeltaSweep::Gradients => "a block per 64 times of a recurrence",
-        };
-        words.to_owned()
+        let places = self.places;
+        match self.sweep {
+            DeltaSweep::States => format!(
+                "a block per {places} places of the width of a recurrence; the state before every 64 times saved, and what each step moves it by"
+            ),
+            DeltaSweep::Cotangents => format!(
+                "a block per {places} places of the width of a recurrence, backwards; the state's cotangent after every 64 times saved, and its products with keys"
+            ),
+            DeltaSweep::Gradients => "a block per 64 times of a recurrence".to_owned(),
+        }
     }
 
     fn picture(&self, stage: &Stage) -> Picture {

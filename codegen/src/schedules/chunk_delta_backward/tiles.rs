@@ -15,7 +15,7 @@ pub(super) struct Tiles {
     pub keys: Tile,
     pub queries: Tile,
     pub columns: Option<Tile>,
-    /// The cotangents of what is read: of a part of the width.
+    /// The cotangents of queries' readings, of a part of the width.
     pub cotangents: Tile,
     /// e and p, saved by walks: a row for every time.
     pub errors: Tile,

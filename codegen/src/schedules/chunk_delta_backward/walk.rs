@@ -1,19 +1,15 @@
-//! The walks: a block goes through the times of a recurrence, either way, and saves what the third sweep needs.
+//! The walks: a block goes through the times of a recurrence, either way, and saves states and rows for the third sweep.
 
+use super::DeltaSweep;
 use super::saved::Saved;
-use super::{DeltaSweep, STAGES, TIMES};
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, left_rows};
 use crate::block::pair::Values;
-use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
-use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, State, WARPS};
+use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, State, TilePlace, Tiles, WARPS};
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
-use crate::tile::Operand;
-use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
 
 /// The kernel of a walk.
 pub(super) struct Walk<'s> {
@@ -23,16 +19,6 @@ pub(super) struct Walk<'s> {
     /// Whether it goes from the last time to the first, for the cotangents of states.
     pub is_back: bool,
     pub saved: Saved,
-}
-
-/// The place of a tile of times.
-pub(super) struct Place {
-    /// The stage of its copies.
-    pub stage: Operand,
-    /// The index of its rates.
-    pub from: Operand,
-    /// The number of its saved tiles, `i64`.
-    pub number: Operand,
 }
 
 /// The lanes by which tiles are read.
@@ -59,46 +45,22 @@ impl<'s> Walk<'s> {
 
     pub(super) fn body(&self, b: &mut Builder) {
         let kernel = &self.kernel;
-        kernel.start(b);
-        let source = kernel.source();
-        let origins: Vec<Operand> = kernel.tiles().map(|tile| kernel.origin(b, tile, &source)).collect();
-        let times = i64::from(TIMES);
-        let up = b.add(kernel.args.size(kernel.form.time), Operand::i64(times - 1));
-        let tiles = b.binary(Binary::Div, up, Operand::i64(times));
-        let tiles = b.convert(Ty::I32, tiles);
-        for number in (0..STAGES as i32).map(Operand::i32) {
-            kernel.fetch_from(b, &origins, (number, tiles), |b| self.place(b, number, tiles));
-        }
+        let tiles = kernel.tiles_of_times(b, self.is_back);
         let values =
             Values::new(kernel.stage, &kernel.args, [kernel.form.time, kernel.form.width], kernel.outer.clone());
-        let state = kernel.first_state(b, &values);
-        let first = self.first_time(b, Operand::i32(0), tiles);
-        let rates = kernel.rates(b, &values, first);
-        kernel.store_rates(b, &rates, Operand::i32(0));
-        b.barrier();
+        kernel.start(b, &values, tiles);
         let lanes = self.lanes(b);
-        b.for_(Operand::i32(0), tiles, Operand::i32(1), |b, number| {
-            self.tile(b, (&values, &state, &lanes), number, tiles);
-            let next = b.add(number, Operand::i32(STAGES as i32));
-            kernel.fetch_from(b, &origins, (next, tiles), |b| self.place(b, next, tiles));
+        let walk = |b: &mut Builder| {
+            let state = kernel.first_state(b, &values);
+            kernel.walk(b, tiles, |b, place| self.tile(b, (&state, &lanes), tiles, place));
+            self.finals(b, &values, &state);
+        };
+        kernel.in_roles(b, walk, |b, own| {
+            own.compute_ahead(b, &values, tiles, |b, place| match self.is_back {
+                true => own.pairs(b, &lanes.all, place),
+                false => own.error_pairs(b, &lanes.all, place),
+            });
         });
-        self.finals(b, &values, &state);
-    }
-
-    /// The place in time of the tile that is taken as this one.
-    fn place(&self, b: &mut Builder, number: Operand, tiles: Operand) -> Operand {
-        if !self.is_back {
-            return number;
-        }
-        let last = b.sub(tiles, Operand::i32(1));
-        b.sub(last, number)
-    }
-
-    /// The first time of the tile that is taken as this one; of none that is before the first 0.
-    fn first_time(&self, b: &mut Builder, number: Operand, tiles: Operand) -> Operand {
-        let place = self.place(b, number, tiles);
-        let place = if self.is_back { b.binary(Binary::Max, place, Operand::i32(0)) } else { place };
-        b.mul(place, Operand::i32(TIMES as i32))
     }
 
     fn lanes(&self, b: &mut Builder) -> WalkLanes {
@@ -107,41 +69,18 @@ impl<'s> Walk<'s> {
         WalkLanes { all, transposed: self.kernel.inverses.lanes(b, row, half) }
     }
 
-    /// Computes a tile, and the rates of the next one.
-    fn tile(
-        &self,
-        b: &mut Builder,
-        (values, state, lanes): (&Values, &State, &WalkLanes),
-        number: Operand,
-        tiles: Operand,
-    ) {
-        let kernel = &self.kernel;
-        let at = Ring::of(STAGES).at(b, number);
-        kernel.tiles().for_each(|tile| b.wait(tile.full, at));
-        let place = self.place(b, number, tiles);
-        let place = self.saved.number(b, place, tiles);
-        self.save_state(b, state, place);
-        let factors = kernel.factors(b, &lanes.all, at.index);
-        let from = kernel.rates_from(b, number);
-        let next = b.add(number, Operand::i32(1));
-        let after = self.first_time(b, next, tiles);
-        let rates = kernel.rates(b, values, after);
-        if self.is_back {
-            kernel.pairs(b, &factors, &lanes.all, from);
-        } else {
-            self.error_pairs(b, &factors, lanes, from);
-        }
-        kernel.store_rates(b, &rates, next);
-        b.barrier();
-        let place = Place { stage: at.index, from, number: place };
+    /// Computes a tile.
+    fn tile(&self, b: &mut Builder, (state, lanes): (&State, &WalkLanes), tiles: Tiles, place: &TilePlace) {
+        let saved = self.saved.number(b, &self.kernel, tiles, place);
+        self.save_state(b, state, saved);
+        let factors = self.kernel.factors(b, &lanes.all, place.deep.index);
         for chunk in 0..WARPS {
             if self.is_back {
-                self.cotangent_chunk(b, (state, lanes, &factors), &place, WARPS - 1 - chunk);
+                self.cotangent_chunk(b, (state, lanes, &factors), (place, saved), WARPS - 1 - chunk);
             } else {
-                self.error_chunk(b, (state, lanes, &factors), &place, chunk);
+                self.error_chunk(b, (state, lanes, &factors), (place, saved), chunk);
             }
         }
-        b.barrier();
     }
 
     /// Stores the cotangent of the state before the first step.

@@ -28,7 +28,7 @@ struct Kind<'a> {
     earlier: Binary,
     /// The factors of the later times.
     scales: [Operand; 2],
-    /// The weights of keys, and of those vectors.
+    /// The weights of keys, and of the vectors z.
     weights: [&'a Tile; 2],
 }
 

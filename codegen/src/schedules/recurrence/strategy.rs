@@ -21,7 +21,11 @@ const LEAST: i64 = 16;
 
 impl Strategy for Recurrence {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
-        kind.recurrence().map(|_| ())
+        kind.recurrence()?;
+        match kind.delta() {
+            Ok(form) if form.channels.is_some() => Err(Refusal::RepeatedDecays),
+            _ => Ok(()),
+        }
     }
 
     fn candidates(stage: &Stage, _isa: Isa, access: Access) -> Vec<Recurrence> {

@@ -1,7 +1,7 @@
 //! Recurrences whose step moves what the state gives for a vector: the delta rules.
 //!
-//! S\[t\] = w\[t\]·S\[t−1\] + (Σ over the depth of S\[t−1\]·z\[t\])·b\[t\] + y\[t\]⊗x\[t\], where b and y are numbers times one vector, the key. So a step
-//! adds the key times one row: of what the state gives for z, and of x.
+//! S\[t\] = w\[t\]·S\[t−1\] + (Σ over the depth of S\[t−1\]·z\[t\])·b\[t\] + y\[t\]⊗x\[t\], with vectors z, b and y that are numbers times parameters.
+//! In the delta rules b and y are numbers times one vector, the key, so that a step adds one row times the key.
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Term, Unary, Value};
 
@@ -21,20 +21,33 @@ pub struct DeltaRule {
     pub width: Axis,
     /// The axes over which recurrences are computed apart.
     pub outer: AxisSet,
-    /// The decay, over time and the outer axes; none where it is 1.
+    /// The decay, over time, the outer axes and perhaps the depth; none where it is 1.
     pub decay: Option<Decay>,
+    /// Where the decay differs along the depth, which state the step reads.
+    pub channels: Option<Channels>,
     /// Where the state is forgotten, if there is such a condition: at the first time of a packed sequence.
     pub reset: Option<Value>,
     /// The vector that the state is read by, as a parameter and other factors.
     pub column: Factored,
-    /// The key in what is read of the state and added, and the other factors.
+    /// The vector that is added times the product of the state with `column`, as a parameter and other factors.
     pub row: Factored,
-    /// The parameter with the width that is added times the key, and the other factors.
+    /// The parameter that is added times `value`: the key. In the delta rules it is that of `row`.
+    pub key: u32,
+    /// The parameter with the width that is added times the key, and the factors beside both.
     pub value: Factored,
     /// The state before the first step.
     pub init: Value,
     /// The reads of the state after every step, if there are any.
     pub readout: Option<DeltaReadout>,
+}
+
+/// The state that a step reads whose decay differs along the depth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// The state as the step before has left it.
+    ReadBefore,
+    /// The decayed state: the vector that it is read by has the decay as a factor.
+    ReadAfter,
 }
 
 /// A parameter times numbers over time and the outer axes.
@@ -82,13 +95,10 @@ impl DeltaRule {
             width: "another axis of the state".to_owned(),
         };
         let decay = find.decay(scan.decay)?;
-        let (column, row) = (find.vector(column)?, find.vector(row)?);
+        let ((column, channels), row) = (find.column(column, scan.decay)?, find.vector(row)?);
         let mut added = find.factors(scan.input);
         let key = find.take(&mut added, scan.along).ok_or_else(not_outer)?;
-        if key != row.param {
-            return Err(Refusal::TwoKeys);
-        }
-        let width = axes.iter().filter(|axis| find.is_width(&added, *axis, (column.param, key)));
+        let width = axes.iter().filter(|axis| find.is_width(&added, *axis, [column.param, row.param, key]));
         let width = width.last().ok_or_else(not_outer)?;
         let value = find.take(&mut added, width).ok_or_else(not_outer)?;
         let outer = axes.without(width);
@@ -99,13 +109,20 @@ impl DeltaRule {
             width,
             outer,
             decay,
+            channels,
             reset: scan.reset,
             column,
             row,
+            key,
             value,
             init: scan.init,
             readout: None,
         })
+    }
+
+    /// Whether what the state gives and values are added times vectors of their own.
+    pub fn has_two_keys(&self) -> bool {
+        self.key != self.row.param
     }
 
     /// What finds factors along the axes of the form.
@@ -115,25 +132,23 @@ impl DeltaRule {
 
     /// The parameters that are multiplied as matrices.
     pub fn params(&self) -> Vec<u32> {
-        let mut params = vec![self.column.param, self.row.param, self.value.param];
+        let mut params = vec![self.column.param, self.row.param, self.key, self.value.param];
         params.extend(self.readout.as_ref().map(|readout| readout.query.param));
         params
     }
 
-    /// Whether a state before a step counts less after it.
+    /// Whether a state before a step counts less after it, by one number for all of it.
     pub fn decays(&self) -> bool {
-        self.decay.is_some() || self.reset.is_some()
+        (self.decay.is_some() || self.reset.is_some()) && self.channels.is_none()
     }
 
-    /// Whether the decay is one number for all of a state.
+    /// Whether decay and resets are one for all of the width.
     pub(super) fn check_decay(&self, program: &Program) -> Result<(), Refusal> {
         let of_decay = self.decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
         let of_reset = self.reset.map_or(AxisSet::EMPTY, |reset| program.node(reset).axes);
-        let varies = |axis: &Axis| of_decay.union(of_reset).contains(*axis);
-        match [self.width, self.depth].into_iter().find(varies) {
-            Some(axis) => Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() }),
-            None => Ok(()),
-        }
+        let differs = if of_decay.union(of_reset).contains(self.width) { Some(self.width) } else { None };
+        let differs = differs.or(of_reset.contains(self.depth).then_some(self.depth));
+        differs.map_or(Ok(()), |axis| Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() }))
     }
 
     fn check(&self, stage: &Stage) -> Result<(), Refusal> {
@@ -145,7 +160,7 @@ impl DeltaRule {
         let lacks_width = |values: &[Value]| values.iter().all(|v| !program.node(*v).axes.contains(self.width));
         let numbers = [&self.column, &self.row, &self.value].into_iter().chain(self.readout.iter().map(|r| &r.query));
         if !numbers.into_iter().all(|factored| lacks_width(&factored.factors)) {
-            return Err(Refusal::TwoKeys);
+            return Err(Refusal::Vectors);
         }
         self.check_decay(program)?;
         if program.outputs.iter().any(|o| o.axes.contains(&self.time) && o.axes.contains(&self.depth)) {
@@ -190,10 +205,25 @@ impl Find<'_> {
         if let Some(Op::Param(param)) = param { Some(*param) } else { None }
     }
 
+    /// The vector that the state is read by, and how decays apply to it where they differ along the depth.
+    fn column(&self, value: Value, decay: Value) -> Result<(Factored, Option<Channels>), Refusal> {
+        let mut factors = self.factors(value);
+        let channels = match self.factors(decay).values[..] {
+            [one] if self.program.node(one).axes.contains(self.depth) => {
+                let place = factors.values.iter().position(|v| *v == one);
+                place.inspect(|place| _ = factors.values.remove(*place));
+                Some(place.map_or(Channels::ReadBefore, |_| Channels::ReadAfter))
+            }
+            _ => None,
+        };
+        let param = self.take(&mut factors, self.depth).ok_or(Refusal::Vectors)?;
+        Ok((self.factored(param, factors)?, channels))
+    }
+
     /// A parameter with the depth and time, times numbers.
     fn vector(&self, value: Value) -> Result<Factored, Refusal> {
         let mut factors = self.factors(value);
-        let param = self.take(&mut factors, self.depth).ok_or(Refusal::TwoKeys)?;
+        let param = self.take(&mut factors, self.depth).ok_or(Refusal::Vectors)?;
         self.factored(param, factors)
     }
 
@@ -201,16 +231,16 @@ impl Find<'_> {
         let has_time = self.program.params[param as usize].axes.contains(&self.time);
         let is_free = factors.values.iter().all(|v| !self.program.node(*v).axes.contains(self.depth));
         if !has_time || !is_free {
-            return Err(Refusal::TwoKeys);
+            return Err(Refusal::Vectors);
         }
         Ok(Factored { param, factors: factors.values, negative: factors.negative })
     }
 
     /// Whether the factors of what is added have an axis that the other vectors lack.
-    fn is_width(&self, added: &Factors, axis: Axis, (column, key): (u32, u32)) -> bool {
+    fn is_width(&self, added: &Factors, axis: Axis, vectors: [u32; 3]) -> bool {
         let has = |param: u32| self.program.params[param as usize].axes.contains(&axis);
         let added = added.values.iter().any(|v| self.program.node(*v).axes.contains(axis));
-        added && !has(column) && !has(key)
+        added && !vectors.into_iter().any(has)
     }
 
     fn decay(&self, decay: Value) -> Result<Option<Decay>, Refusal> {
@@ -218,9 +248,6 @@ impl Find<'_> {
         match factors.values[..] {
             _ if factors.negative => Err(Refusal::NoExponential),
             [] => Ok(None),
-            [one] if self.program.node(one).axes.contains(self.depth) => {
-                Err(Refusal::Channels { axis: self.program.axis_name(self.depth).to_owned() })
-            }
             [one] => match self.program.node(one).op {
                 Op::Unary(Unary::Exp, log) => Ok(Some(Decay { log, binary: false, reset: None })),
                 Op::Unary(Unary::Exp2, log) => Ok(Some(Decay { log, binary: true, reset: None })),

@@ -73,8 +73,15 @@ impl DeltaRuleBackward {
         let [forward, back] = stage.opposite_recurrences().ok_or(Refusal::OneDirection)?;
         let any = forward.inclusive.or(forward.exclusive).ok_or(Refusal::NoReadout)?;
         let axes = program.node(any).axes.without(forward.scan.axis).without(forward.scan.along);
+        let depth = forward.scan.along;
+        if program.node(narrow(program, forward.scan.decay)).axes.contains(depth) {
+            return Err(Refusal::Channels { axis: program.axis_name(depth).to_owned() });
+        }
         let states = DeltaRule::steps(program, forward, axes)?;
         states.check_decay(program)?;
+        if states.has_two_keys() {
+            return Err(Refusal::TwoKeys);
+        }
         if states.row.factors != states.value.factors || states.row.negative == states.value.negative {
             return Err(Refusal::NotMoved);
         }

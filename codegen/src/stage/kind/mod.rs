@@ -19,7 +19,7 @@ mod scale;
 pub use backward::{BackwardScan, Given, Sum};
 pub use contracted::Walk;
 pub(crate) use contracted::is_point;
-pub use delta::{DeltaReadout, DeltaRule, Factored};
+pub use delta::{Channels, DeltaReadout, DeltaRule, Factored};
 pub use delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};

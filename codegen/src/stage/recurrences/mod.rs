@@ -22,13 +22,15 @@ use super::{Cut, Sink, Source, Stage, Temporary};
 use assemble::assemble;
 use group::Group;
 pub(super) use opposite::cut_opposite;
+pub(super) use points::{Decays, stores_decays};
 
 /// Cuts a program into stages of one recurrence each, and stages of all else, into which `plain` cuts programs without recurrences.
 pub(super) fn cut_recurrences(
     program: &Program,
+    decays: Decays,
     plain: impl Fn(&Program) -> Result<Cut, CutError>,
 ) -> Result<Cut, CutError> {
-    let mut parts = Parts::new(program);
+    let mut parts = Parts { decays, ..Parts::new(program) };
     while let Some(group) = Group::next(&parts) {
         parts.store(&group.imports, &plain)?;
         parts.run(&group)?;
@@ -40,6 +42,8 @@ pub(super) fn cut_recurrences(
 /// A program of which some stages are made.
 struct Parts<'p> {
     program: &'p Program,
+    /// Where the exponentials of decays are computed that differ along the axis that the matrices act on.
+    decays: Decays,
     /// The recurrences that have a stage.
     ran: BTreeSet<Value>,
     /// Values that are in memory by now, and where.
@@ -53,7 +57,7 @@ struct Parts<'p> {
 impl<'p> Parts<'p> {
     fn new(program: &'p Program) -> Parts<'p> {
         let (ran, held, written) = (BTreeSet::new(), HashMap::new(), BTreeSet::new());
-        Parts { program, ran, held, written, stages: vec![], buffers: vec![] }
+        Parts { program, decays: Decays::Stored, ran, held, written, stages: vec![], buffers: vec![] }
     }
 
     /// A tensor that holds a value exactly; the axis `last` is its fastest one.

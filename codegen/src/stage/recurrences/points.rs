@@ -27,7 +27,9 @@ impl Points {
         while let Some(value) = open.pop() {
             if parts.held.contains_key(&value) {
                 points.held.insert(value);
-            } else if is_inside(program, value, (scan, members), rows) {
+            } else if is_inside(program, value, (scan, members), rows)
+                || parts.decays == Decays::Computed && is_decay(program, value, scan)
+            {
                 if points.inside.insert(value) {
                     open.extend(program.node(value).op.operands());
                 }
@@ -37,6 +39,41 @@ impl Points {
         }
         points
     }
+}
+
+/// Where the exponentials of decays are computed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::stage) enum Decays {
+    /// Before the stage of the recurrence, which reads them.
+    Stored,
+    /// In the stage of the recurrence.
+    Computed,
+}
+
+/// Whether a value is the exponential that the states decay by.
+fn is_decay(program: &Program, value: Value, scan: &MatrixScan) -> bool {
+    let decay = oplus_dsl::walk::follow(scan.decay, |v| match program.node(v).op {
+        Op::Broadcast(x) => Some(x),
+        _ => None,
+    });
+    value == decay && matches!(program.node(value).op, Op::Unary(Unary::Exp | Unary::Exp2, _))
+}
+
+/// Whether a recurrence of matrices has decays that its stage reads from memory: exponentials that differ along the axis that the matrices
+/// act on, but not along all rows.
+pub(in crate::stage) fn stores_decays(program: &Program) -> bool {
+    let scans = program.nodes.iter().filter_map(|node| match &node.op {
+        Op::MatrixScan(scan) => Some((&**scan, node.axes)),
+        _ => None,
+    });
+    let mut decays = scans.flat_map(|(scan, axes)| {
+        let rows = axes.without(scan.axis).without(scan.along);
+        (0..program.nodes.len() as u32).map(Value).filter(move |v| is_decay(program, *v, scan)).map(move |v| {
+            let own = program.node(v).axes;
+            !own.contains_all(rows) && own.contains(scan.axis) && own.contains(scan.along)
+        })
+    });
+    decays.any(|is_stored| is_stored)
 }
 
 /// Whether the stage computes a value that is not in memory.

@@ -1,0 +1,182 @@
+//! The two roles of a block's warps: some walk the chunks of a tile of times. Meanwhile four others compute the part of the next tile that
+//! does not depend on the state.
+
+use super::{DeltaKernel, PAIRS, TIMES, WARPS, deep_stages};
+use crate::block::layout::Tile;
+use crate::block::pair::Values;
+use crate::block::ring::{Ring, RingStage};
+use crate::build::Builder;
+use crate::target::WARP;
+use crate::tile::{Operand, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// The tiles of times of a recurrence, in the order of a walk.
+#[derive(Clone, Copy)]
+pub(in crate::schedules) struct Tiles {
+    /// Their number, `i32`.
+    pub count: Operand,
+    /// Whether the walk begins at the last one.
+    is_back: bool,
+}
+
+/// The place of a tile in shared memory.
+pub(in crate::schedules) struct TilePlace {
+    /// Its number in the order of the walk, `i32`.
+    pub number: Operand,
+    /// The stage of copies over the width.
+    pub stage: RingStage,
+    /// The stage of copies over the depth.
+    pub deep: RingStage,
+    /// The stage of its products over pairs of times.
+    pub pairs: RingStage,
+    /// The index of its rates.
+    pub rates: Operand,
+}
+
+impl Tiles {
+    /// The place in time of the tile of a number.
+    pub(in crate::schedules) fn place(self, b: &mut Builder, number: Operand) -> Operand {
+        if !self.is_back {
+            return number;
+        }
+        let last = b.sub(self.count, Operand::i32(1));
+        b.sub(last, number)
+    }
+
+    /// The first time of the tile of a number; of none that is before the first tile 0.
+    pub(super) fn first_time(self, b: &mut Builder, number: Operand) -> Operand {
+        let place = self.place(b, number);
+        let place = if self.is_back { b.binary(Binary::Max, place, Operand::i32(0)) } else { place };
+        b.mul(place, Operand::i32(TIMES as i32))
+    }
+}
+
+impl DeltaKernel<'_> {
+    /// The tiles of the recurrence.
+    pub(in crate::schedules) fn tiles_of_times(&self, b: &mut Builder, is_back: bool) -> Tiles {
+        let count = b.div_ceil(self.args.size(self.form.time), TIMES);
+        Tiles { count: b.convert(Ty::I32, count), is_back }
+    }
+
+    fn tile_place(&self, b: &mut Builder, number: Operand) -> TilePlace {
+        let stage = Ring::of(self.schedule.stages).at(b, number);
+        let deep = deep_stages(self.form, self.schedule);
+        let deep = if deep == self.schedule.stages { stage } else { Ring::of(deep).at(b, number) };
+        let pairs = Ring::of_power(PAIRS).at(b, number);
+        TilePlace { number, stage, deep, pairs, rates: self.rates_from(b, number) }
+    }
+
+    /// Whether a tile is over the depth.
+    fn is_deep(&self, tile: &Tile) -> bool {
+        tile.inner == self.form.depth
+    }
+
+    /// Waits for the copies of tiles.
+    fn wait_for<'t>(&self, b: &mut Builder, tiles: impl Iterator<Item = &'t Tile>, place: &TilePlace) {
+        tiles.for_each(|tile| b.wait(tile.full, if self.is_deep(tile) { place.deep } else { place.stage }));
+    }
+
+    /// Initialises the mbarriers and writes the rates of the first tile.
+    pub(in crate::schedules) fn start(&self, b: &mut Builder, values: &Values, tiles: Tiles) {
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| {
+            let stages = self.schedule.stages;
+            for tile in self.tiles() {
+                let stages = if self.is_deep(tile) { deep_stages(self.form, self.schedule) } else { stages };
+                b.init_mbarriers(tile.full, stages, WARPS * WARP);
+            }
+            b.init_mbarriers(self.ready, PAIRS, WARPS * WARP);
+            b.init_mbarriers(self.walked, PAIRS, self.schedule.walkers() * WARP);
+            b.push(Stmt::FenceInit);
+        });
+        let none = Operand::i32(0);
+        let first = tiles.first_time(b, none);
+        let rates = self.rates(b, values, first);
+        self.store_rates(b, &rates, none);
+        b.barrier();
+    }
+
+    /// Divides the warps: the first have places of the width and `walk`, the four after them work `ahead`.
+    pub(in crate::schedules) fn in_roles(
+        &self,
+        b: &mut Builder,
+        walk: impl FnOnce(&mut Builder),
+        ahead: impl FnOnce(&mut Builder, &Self),
+    ) {
+        let walkers = self.schedule.walkers();
+        let walks = b.lt(self.warp, walkers);
+        b.if_else(walks, walk, |b| {
+            let thread = b.sub(self.thread, walkers * WARP);
+            let warp = b.sub(self.warp, walkers);
+            ahead(b, &Self { thread, warp, ..self.clone() });
+        });
+    }
+
+    /// Goes through the tiles ahead of the walk: starts copies, computes products over `pairs` of times of each, inverts their systems, and
+    /// computes the rates of the tile after it.
+    pub(in crate::schedules) fn compute_ahead(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        tiles: Tiles,
+        pairs: impl FnOnce(&mut Builder, &TilePlace),
+    ) {
+        let source = self.source();
+        let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
+        let ahead = self.schedule.stages - PAIRS;
+        for number in 0..ahead as i32 {
+            self.fetch(b, &origins, Operand::i32(number), tiles);
+        }
+        b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
+            let place = self.tile_place(b, number);
+            // The tile whose stages are taken next has been walked.
+            let before = place.pairs.before(b);
+            b.wait(self.walked, before);
+            let later = b.add(number, ahead);
+            self.fetch(b, &origins, later, tiles);
+            self.wait_for(b, self.tiles(), &place);
+            pairs(b, &place);
+            // Rates are read while the systems are inverted.
+            let next = b.add(number, Operand::i32(1));
+            let first = tiles.first_time(b, next);
+            let rates = self.rates(b, values, first);
+            self.invert(b, &place);
+            self.store_rates(b, &rates, next);
+            b.arrive(self.ready, place.pairs.index);
+            // From here on the four warps see the rates of the next tile.
+            b.wait(self.ready, place.pairs);
+        });
+    }
+
+    /// Goes through the tiles as soon as they are ready.
+    pub(in crate::schedules) fn walk(
+        &self,
+        b: &mut Builder,
+        tiles: Tiles,
+        step: impl FnOnce(&mut Builder, &TilePlace),
+    ) {
+        b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
+            let place = self.tile_place(b, number);
+            let walked = self.tiles().filter(|tile| self.channels.is_none() || !self.is_deep(tile));
+            self.wait_for(b, walked, &place);
+            b.wait(self.ready, place.pairs);
+            step(b, &place);
+            b.arrive(self.walked, place.pairs.index);
+        });
+    }
+
+    /// Starts the copies of the tile of a number, if there is one.
+    fn fetch(&self, b: &mut Builder, origins: &[Operand], number: Operand, tiles: Tiles) {
+        let exists = b.lt(number, tiles.count);
+        b.if_(exists, |b| {
+            let first = tiles.first_time(b, number);
+            let place = self.tile_place(b, number);
+            let source = self.source();
+            for (tile, origin) in self.tiles().zip(origins) {
+                let stage = if self.is_deep(tile) { place.deep } else { place.stage };
+                tile.fill(b, &source, *origin, first, stage.index);
+            }
+        });
+    }
+}

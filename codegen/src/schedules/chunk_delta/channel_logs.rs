@@ -1,0 +1,126 @@
+//! The logarithms of the decays of channels, and their sums over a chunk, in fragments of left factors.
+
+use super::rates::NOTHING;
+use super::{COLUMNS, DeltaKernel, ROWS};
+use crate::block::pair::{Coordinates, Values};
+use crate::build::Builder;
+use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::stage::kind::Channels;
+use crate::tile::{Operand, Shuffle};
+
+/// The logarithm of the least decay from a chunk's start whose reciprocal is taken.
+const LEAST: f64 = -90.0;
+
+/// Numbers at the elements that a thread has of a left factor's fragment: register r has the row 8·(r mod 2) further and the columns
+/// 8·(r / 2) further, two of them.
+pub(super) type Fragment = [[Operand; 2]; 4];
+
+/// The logarithms of 16 channels at a thread's elements.
+pub(super) struct Logs {
+    /// Sums from the chunk's start to after each step.
+    pub after: Fragment,
+    /// Sums that the state is read with.
+    pub read: Fragment,
+    /// Sums to the chunk's end, of the thread's channels.
+    pub end: [[Operand; 2]; 2],
+}
+
+impl Logs {
+    /// Whether no decay over the chunk is so strong that its reciprocal would leave the range of the elements, the same for all lanes.
+    pub(super) fn is_mild(&self, b: &mut Builder) -> Operand {
+        let all = self.after.iter().flatten().fold(Operand::bool(true), |all, sum| {
+            let own = b.ge(*sum, f32(LEAST));
+            b.and(all, own)
+        });
+        b.all(all)
+    }
+}
+
+impl DeltaKernel<'_> {
+    /// The logarithms of the decays of 16 channels.
+    pub(super) fn own_logs(&self, b: &mut Builder, values: &Values, sixteen: Operand) -> Fragment {
+        let mut values = values.clone();
+        let first = b.mul(sixteen, ROWS);
+        let column = self.first_column(b);
+        let first = b.add(first, column);
+        let mut own = [[f32(0.0); 2]; 4];
+        for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let number = 2 * eight + c;
+            let at = b.add(first, eight * COLUMNS + c);
+            let index = self.index_along(b, at, self.form.depth);
+            values.set_inner(number, self.form.depth, index);
+            for h in 0..2 {
+                let log = self.channel_log(b, &mut values, h, number);
+                own[(2 * eight + h) as usize][c as usize] = b.select(index.exists, log, f32(0.0));
+            }
+        }
+        own
+    }
+
+    /// Sums of the logarithms of 16 channels.
+    pub(super) fn channel_logs(&self, b: &mut Builder, values: &Values, own: &Fragment) -> Logs {
+        let mut values = values.clone();
+        let none = [[f32(0.0); 2]; 4];
+        let mut logs = Logs { after: none, read: none, end: [[f32(0.0); 2]; 2] };
+        let last = b.add(self.member, 28);
+        for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let own = [0, 1].map(|h: usize| own[2 * eight + h][c]);
+            let sums = self.sums_over_rows(b, own);
+            logs.end[eight][c] = b.shuffle(Shuffle::Index, sums[1], last);
+            for h in 0..2 {
+                logs.after[2 * eight + h][c] = sums[h];
+                logs.read[2 * eight + h][c] = self.read_log(b, &mut values, h as u32, (sums[h], own[h]));
+            }
+        }
+        logs
+    }
+
+    /// The logarithm of a decay at a row and a channel.
+    fn channel_log(&self, b: &mut Builder, values: &mut Values, row: u32, inner: u32) -> Operand {
+        let here = Coordinates { row: Some(row), inner: Some(inner), ..Coordinates::default() };
+        let log = logarithm_at(b, values, self.form.decay, here);
+        match self.reset_at(b, values, row) {
+            Some(reset) => b.select(reset, f32(NOTHING), log),
+            None => log,
+        }
+    }
+
+    /// Whether the state is forgotten before a row, where that may be.
+    fn reset_at(&self, b: &mut Builder, values: &mut Values, row: u32) -> Option<Operand> {
+        let here = Coordinates { row: Some(row), ..Coordinates::default() };
+        let reset = values.row(row).exists;
+        self.form.reset.map(|condition| {
+            let condition = values.value(b, condition, here);
+            b.and(reset, condition)
+        })
+    }
+
+    /// The sum of logarithms that the state is read with at a row, from that after the step and the step's own.
+    fn read_log(&self, b: &mut Builder, values: &mut Values, row: u32, (sum, own): (Operand, Operand)) -> Operand {
+        if self.form.channels == Some(Channels::ReadAfter) {
+            return sum;
+        }
+        let before = b.sub(sum, own);
+        match self.reset_at(b, values, row) {
+            Some(reset) => b.select(reset, sum, before),
+            None => before,
+        }
+    }
+
+    /// Running sums over the 16 rows of the warp.
+    fn sums_over_rows(&self, b: &mut Builder, own: [Operand; 2]) -> [Operand; 2] {
+        let [first, second] = own.map(|own| {
+            let mut sum = own;
+            for by in [1, 2, 4] {
+                let other = b.shuffle(Shuffle::Up, sum, Operand::i32(4 * by));
+                let both = b.add(sum, other);
+                let inside = b.ge(self.group, by);
+                sum = b.select(inside, both, sum);
+            }
+            sum
+        });
+        let last = b.add(self.member, 28);
+        let of_first = b.shuffle(Shuffle::Index, first, last);
+        [first, b.add(of_first, second)]
+    }
+}

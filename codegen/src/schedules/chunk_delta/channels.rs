@@ -1,0 +1,253 @@
+//! Decays for each channel: keys, vectors z and queries are multiplied by decays before products take them.
+//!
+//! With s\[i\] the running sum of the logarithms of a channel's decays from the chunk's start, products over pairs of times are of factors
+//! times 2^s\[i\] and keys times 2^−s\[j\], and the walk takes keys times 2^(s\[end\] − s\[j\]). Where 2^−s would leave the range of the
+//! elements, 16 channels are summed one after the other, with differences of the sums as exponents.
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Literal, Unary};
+
+use super::ahead::{TilePlace, Tiles};
+use super::channel_logs::{Fragment, Logs};
+use super::{COLUMNS, DeltaKernel, PAIRS, PITCH, ROWS, TIMES, WARPS};
+use crate::block::layout::{Tile, left_rows};
+use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, load_four, mma_two, zeros};
+use crate::block::pair::Values;
+use crate::build::Builder;
+use crate::schedules::chunkwise::decay::f32;
+use crate::stage::kind::{Channels, DeltaRule};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind};
+use oplus_dsl::Elem;
+
+/// Factors of two tiles that are multiplied by decays, in shared memory.
+#[derive(Clone)]
+pub(in crate::schedules) struct ChannelTiles {
+    /// Keys, decayed to the end of their chunk.
+    pub keys: Tile,
+    /// The vectors that the state is read by, decayed from the start of their chunk.
+    pub columns: Tile,
+    /// Queries, decayed from the start of their chunk.
+    pub queries: Option<Tile>,
+    /// The vectors that are added times products with the state, where they are not the keys, decayed to the end of their chunk.
+    pub rows: Option<Tile>,
+    /// The decays over chunks, for each channel.
+    pub ends: SharedId,
+    /// The sums of logarithms at 16 times of each warp's chunk in 16 channels: after the steps, and as the state is read.
+    pub(super) logs: [SharedId; 2],
+}
+
+/// Registers with products over pairs of times.
+pub(super) type Products = Vec<[Reg; 4]>;
+
+impl ChannelTiles {
+    /// The tiles of a kernel whose decays differ along the depth.
+    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, form: &DeltaRule) -> ChannelTiles {
+        let mut tile = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, depth) };
+        let (keys, columns) = (tile("decayed_keys"), tile("decayed_columns"));
+        let queries = form.readout.as_ref().map(|_| tile("decayed_queries"));
+        let rows = form.has_two_keys().then(|| tile("decayed_rows"));
+        let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
+        let ends = array("decays", PAIRS * WARPS * depth);
+        let logs = ["logs", "read_logs"].map(|name| array(name, TIMES * PITCH));
+        ChannelTiles { keys, columns, queries, rows, ends, logs }
+    }
+}
+
+impl DeltaKernel<'_> {
+    /// The products over pairs of times of the warp's chunk, and the factors of the walk.
+    pub(super) fn channel_pairs(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        tiles: Tiles,
+        (channels, place): (&ChannelTiles, &TilePlace),
+    ) {
+        let mut values = values.clone();
+        let first = tiles.first_time(b, place.number);
+        let row = self.first_row(b);
+        let first = b.add(first, row);
+        for h in 0..2 {
+            let at = b.add(first, h * COLUMNS);
+            values.set_row(h, self.index_along(b, at, self.form.time));
+        }
+        let mut products = || block_vars(b, &[zeros(); 2]);
+        let of_rows = [products(), products()];
+        let of_values = self.of_values.as_ref().map(|_| [products(), products()]);
+        let sums: Vec<&[Products; 2]> = [&of_rows].into_iter().chain(&of_values).collect();
+        let first = self.own_logs(b, &values, Operand::i32(0));
+        let next: [[Reg; 2]; 4] = first.map(|two| two.map(|log| b.var(log)));
+        let sixteens = (self.schedule.depth / ROWS) as i32;
+        b.for_(Operand::i32(0), Operand::i32(sixteens), Operand::i32(1), |b, sixteen| {
+            let own = next.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Copy(log.into()))));
+            let after = b.add(sixteen, 1);
+            // Read one turn of the loop before they are needed.
+            let later = self.own_logs(b, &values, after);
+            let logs = self.channel_logs(b, &values, &own);
+            self.sixteen_channels(b, (channels, place), (&logs, sixteen), &sums);
+            let all = next.iter().flatten().zip(later.iter().flatten());
+            all.for_each(|(register, log)| b.assign(*register, *log));
+        });
+        let [system, weights] = &of_rows;
+        self.store_system(b, &block_values(system), place);
+        let is_queried = self.queries.is_some();
+        if is_queried {
+            self.store_weights(b, &self.weights, &block_values(weights), place);
+        }
+        if let (Some([read, queried]), Some([to_read, to_queries])) = (&of_values, &self.of_values) {
+            self.store_read_weights(b, to_read, &block_values(read), place);
+            if is_queried {
+                self.store_weights(b, to_queries, &block_values(queried), place);
+            }
+        }
+    }
+
+    /// Takes 16 channels: adds products over pairs of times, of vectors that rows are added times and of keys where these are others, and
+    /// writes the factors of the walk.
+    fn sixteen_channels(
+        &self,
+        b: &mut Builder,
+        (channels, place): (&ChannelTiles, &TilePlace),
+        (logs, sixteen): (&Logs, Operand),
+        sums: &[&[Products; 2]],
+    ) {
+        let keys = self.loaded(b, &self.keys, (place, sixteen));
+        let columns = self.columns.as_ref().map_or(keys, |tile| self.loaded(b, tile, (place, sixteen)));
+        let queries = self.queries.as_ref().map(|tile| self.loaded(b, tile, (place, sixteen)));
+        let rows = self.rows.as_ref().map(|tile| self.loaded(b, tile, (place, sixteen)));
+        // In the order of the sums.
+        let added: Vec<(Fragment, &Tile)> = match (rows, &channels.rows) {
+            (Some(rows), Some(tile)) => vec![(rows, tile), (keys, &channels.keys)],
+            _ => vec![(keys, &channels.keys)],
+        };
+        let start = b.mul(place.pairs.index, channels.keys.len());
+        let read = self.powers_of(b, &logs.read);
+        let columns = times(b, &columns, &read);
+        self.store_factor(b, (&channels.columns, start), sixteen, &columns);
+        let after = if self.form.channels == Some(Channels::ReadAfter) { read } else { self.powers_of(b, &logs.after) };
+        let queries = queries.map(|queries| times(b, &queries, &after));
+        if let (Some(queries), Some(tile)) = (&queries, &channels.queries) {
+            self.store_factor(b, (tile, start), sixteen, queries);
+        }
+        let ends = logs.end.map(|two| two.map(|end| b.let_(Ty::F32, Expr::Exp2Fast(end))));
+        self.store_ends(b, channels, place, (sixteen, &ends));
+        let is_mild = logs.is_mild(b);
+        let inverse = logs.after.map(|two| two.map(|log| b.unary(Unary::Neg, log)));
+        let inverse = self.powers_of(b, &inverse);
+        let zero = Operand::Const(Ty::U32, Literal::Int(0));
+        for ((vectors, tile), [system, weights]) in added.iter().zip(sums) {
+            let apart = times(b, vectors, &inverse);
+            let [a, c, e, g] = packed(b, self.keys.elem, &apart).map(|pair| b.select(is_mild, pair, zero));
+            let right = [a, e, c, g];
+            self.add_products(b, system, &columns, right);
+            if let Some(queries) = &queries {
+                self.add_products(b, weights, queries, right);
+            }
+            let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.mul(apart[r][c], ends[r / 2][c])));
+            self.store_factor(b, (tile, start), sixteen, &to_end);
+        }
+        let is_strong = b.unary(Unary::Not, is_mild);
+        b.if_(is_strong, |b| {
+            let apart = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
+            let decays = self.powers_of(b, &apart);
+            for (vectors, tile) in &added {
+                let to_end = times(b, vectors, &decays);
+                self.store_factor(b, (tile, start), sixteen, &to_end);
+            }
+            self.add_by_channel(b, (channels, place), (logs, sixteen), sums);
+        });
+    }
+
+    /// The elements of 16 channels of a tile that was copied, at the warp's chunk.
+    fn loaded(&self, b: &mut Builder, tile: &Tile, (place, sixteen): (&TilePlace, Operand)) -> Fragment {
+        let (row, half) = left_rows(b, self.lane);
+        let first = b.mul(self.warp, ROWS);
+        let row = b.add(first, row);
+        let piece = b.mul(sixteen, 2);
+        let piece = b.add(piece, half);
+        let index = tile.piece_index(b, row, piece);
+        let start = b.mul(place.deep.index, tile.len());
+        let index = b.add(index, start);
+        load_four(b, tile, index, false).map(|pair| b.unpack(tile.elem, pair))
+    }
+
+    fn powers_of(&self, b: &mut Builder, logs: &Fragment) -> Fragment {
+        logs.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
+    }
+
+    /// Adds the products of a left factor with a right one.
+    fn add_products(&self, b: &mut Builder, sums: &[[Reg; 4]], left: &Fragment, right: [Operand; 4]) {
+        let left = packed(b, self.keys.elem, left);
+        let mut all: Blocks = block_values(sums);
+        mma_two(b, self.keys.elem, &mut all, left, right);
+        assign_blocks(b, sums, &all);
+    }
+
+    /// Writes the elements of 16 channels of a tile.
+    fn store_factor(&self, b: &mut Builder, (tile, start): (&Tile, Operand), sixteen: Operand, elements: &Fragment) {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let start = b.add(start, column);
+        let piece = b.mul(sixteen, 2);
+        for (r, two) in (0..).zip(elements) {
+            let row = b.add(row, r % 2 * COLUMNS);
+            let piece = b.add(piece, r / 2);
+            let index = tile.piece_index(b, row, piece);
+            let index = b.add(index, start);
+            b.store(Memory::Shared(tile.array), index, two, None);
+        }
+    }
+
+    /// Writes the decays of 16 channels over the chunk.
+    fn store_ends(
+        &self,
+        b: &mut Builder,
+        channels: &ChannelTiles,
+        place: &TilePlace,
+        (sixteen, ends): (Operand, &[[Operand; 2]; 2]),
+    ) {
+        let is_first = b.eq(self.group, 0);
+        let first = self.end_index(b, place, self.warp);
+        let from = b.mul(sixteen, ROWS);
+        let first = b.add(first, from);
+        for (eight, two) in (0..).zip(ends) {
+            let index = b.add(first, eight * COLUMNS);
+            b.store(Memory::Shared(channels.ends), index, two, Some(is_first));
+        }
+    }
+
+    /// The index of the decay over a chunk at the thread's first column.
+    fn end_index(&self, b: &mut Builder, place: &TilePlace, chunk: Operand) -> Operand {
+        let depth = self.schedule.depth;
+        let of_tile = b.mul(place.pairs.index, WARPS * depth);
+        let of_chunk = b.mul(chunk, depth);
+        let first = b.add(of_tile, of_chunk);
+        let column = self.first_column(b);
+        b.add(first, column)
+    }
+
+    /// The decays over a chunk at the thread's columns, for every block of the state.
+    pub(super) fn ends(
+        &self,
+        b: &mut Builder,
+        channels: &ChannelTiles,
+        place: &TilePlace,
+        chunk: u32,
+    ) -> Vec<[Operand; 2]> {
+        let first = self.end_index(b, place, Operand::i32(chunk as i32));
+        let block = |block: u32| {
+            let index = b.add(first, block * COLUMNS);
+            let two = b.load(Memory::Shared(channels.ends), index, 2, None, f32(0.0));
+            [two[0], two[1]]
+        };
+        (0..self.schedule.depth / COLUMNS).map(block).collect()
+    }
+}
+
+/// The products of two fragments' elements.
+fn times(b: &mut Builder, elements: &Fragment, by: &Fragment) -> Fragment {
+    [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c: usize| b.mul(elements[r][c], by[r][c])))
+}
+
+/// A fragment rounded to the elements' type.
+fn packed(b: &mut Builder, elem: Elem, elements: &Fragment) -> [Operand; 4] {
+    elements.map(|[low, high]| b.pack(elem, low, high))
+}

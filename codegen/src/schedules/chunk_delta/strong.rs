@@ -1,0 +1,107 @@
+//! Strong decays of channels: products over pairs of times are summed one channel after the other.
+
+use super::ahead::TilePlace;
+use super::channel_logs::Logs;
+use super::channels::{ChannelTiles, Products};
+use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
+use crate::block::layout::Tile;
+use crate::build::Builder;
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, Stmt};
+use oplus_dsl::Ty;
+
+impl DeltaKernel<'_> {
+    /// Adds products over pairs of times one channel after the other.
+    pub(super) fn add_by_channel(
+        &self,
+        b: &mut Builder,
+        (channels, place): (&ChannelTiles, &TilePlace),
+        (logs, sixteen): (&Logs, Operand),
+        sums: &[&[Products; 2]],
+    ) {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        for (array, own) in channels.logs.iter().zip([&logs.after, &logs.read]) {
+            for (r, two) in (0..).zip(own) {
+                let row = b.add(row, r % 2 * COLUMNS);
+                let index = b.mul(row, PITCH);
+                let index = b.add(index, column);
+                let index = b.add(index, r / 2 * COLUMNS);
+                b.store(Memory::Shared(*array), index, two, None);
+            }
+        }
+        b.push(Stmt::SyncWarp);
+        b.for_(Operand::i32(0), Operand::i32(ROWS as i32), Operand::i32(1), |b, channel| {
+            let rows = [row, b.add(row, COLUMNS)];
+            let first = b.mul(self.warp, ROWS);
+            let first = b.add(first, column);
+            let earlier = [0, 1, 2, 3].map(|k: u32| b.add(first, k % 2 + k / 2 * COLUMNS));
+            let [after, read] = channels.logs.map(|array| Numbers { array, channel });
+            let of_rows = [after, read].map(|numbers| rows.map(|row| numbers.at(b, row)));
+            let of_columns = earlier.map(|row| after.at(b, row));
+            let element =
+                |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, (row, channel, sixteen));
+            let columns = rows.map(|row| element(b, self.columns.as_ref().unwrap_or(&self.keys), row));
+            let queries = self.queries.as_ref().map(|queries| rows.map(|row| element(b, queries, row)));
+            let added = self.rows.iter().chain([&self.keys]);
+            for (tile, [system, weights]) in added.zip(sums) {
+                let vectors = earlier.map(|row| element(b, tile, row));
+                add_channel(b, system, (of_rows[1], of_columns), (columns, vectors));
+                if let Some(queries) = queries {
+                    add_channel(b, weights, (of_rows[0], of_columns), (queries, vectors));
+                }
+            }
+        });
+        b.push(Stmt::SyncWarp);
+    }
+
+    /// An element of a tile that was copied, in a channel of 16.
+    fn element_at(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        place: &TilePlace,
+        (row, channel, sixteen): (Operand, Operand, Operand),
+    ) -> Operand {
+        let [piece, within] = b.div_rem(channel, COLUMNS);
+        let first = b.mul(sixteen, 2);
+        let piece = b.add(first, piece);
+        let index = tile.piece_index(b, row, piece);
+        let start = b.mul(place.deep.index, tile.len());
+        let index = b.add(index, start);
+        let index = b.add(index, within);
+        b.load1(Memory::Shared(tile.array), index)
+    }
+}
+
+/// Logarithms of one channel in shared memory.
+#[derive(Clone, Copy)]
+struct Numbers {
+    array: SharedId,
+    channel: Operand,
+}
+
+impl Numbers {
+    fn at(self, b: &mut Builder, row: Operand) -> Operand {
+        let index = b.mul(row, PITCH);
+        let index = b.add(index, self.channel);
+        b.load1(Memory::Shared(self.array), index)
+    }
+}
+
+/// Adds the products of one channel at a thread's pairs of times. Nothing reads the sums of pairs whose column is the later time.
+fn add_channel(
+    b: &mut Builder,
+    sums: &[[Reg; 4]],
+    (of_rows, of_columns): ([Operand; 2], [Operand; 4]),
+    (left, right): ([Operand; 2], [Operand; 4]),
+) {
+    for (block, sums) in sums.iter().enumerate() {
+        for (r, sum) in sums.iter().enumerate() {
+            let (h, k) = (r / 2, 2 * block + r % 2);
+            let apart = b.sub(of_rows[h], of_columns[k]);
+            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+            let own = b.mul(left[h], right[k]);
+            let next = b.fma(own, decay, (*sum).into());
+            b.assign(*sum, next);
+        }
+    }
+}
