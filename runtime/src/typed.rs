@@ -111,6 +111,34 @@ pub fn required(tensors: Found<'_>) -> Tensor {
     tensor
 }
 
+/// The order of a struct's fields, for [`Fields`] and, with the struct of cotangents after its name, for [`Gradients`]; `scan!` writes
+/// this.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! tensors {
+    (@given required $tensor:expr) => { ::core::option::Option::Some(&$tensor) };
+    (@given optional $tensor:expr) => { $tensor.as_ref() };
+    (@found required $tensors:ident) => { $crate::typed::required($tensors) };
+    (@found optional $tensors:ident) => { ::core::iter::Iterator::next($tensors).flatten() };
+    ($structure:ident { $($kind:ident $name:ident),* }) => {
+        impl $crate::typed::Fields for $structure {
+            fn append_to<'t>(&'t self, tensors: &mut $crate::typed::Given<'t>) {
+                tensors.extend([$($crate::tensors!(@given $kind self.$name)),*]);
+            }
+        }
+    };
+    ($structure:ident: $cotangents:ident { $($kind:ident $name:ident),* }) => {
+        $crate::tensors! { $structure { $($kind $name),* } }
+
+        impl $crate::typed::Gradients for $structure {
+            type Cotangents = $cotangents;
+            fn take_from(tensors: $crate::typed::Found<'_>) -> Self {
+                Self { $($name: $crate::tensors!(@found $kind tensors)),* }
+            }
+        }
+    };
+}
+
 /// The gradient of a kernel with inputs `I` as a kernel: it takes `I` and the cotangents `C` of the outputs, and gives the
 /// gradients `G` of the floating-point inputs.
 pub struct Gradient<I, C, G> {

@@ -42,12 +42,18 @@ impl Division {
         choosing: Choosing<'_>,
         most: u64,
     ) -> Option<Plan> {
-        if self.cut.part_axis.is_some() {
-            return None;
-        }
+        let mut whole = self.with_parts(call, 1);
+        let call = &whole.call.clone();
         let parts = self.parts(program, call, most)?;
         let group = self.group(program, &parts);
-        let whole = self.with_parts(call, 1);
+        // Each piece may have another number of parts.
+        let written = self.cut.stages.iter().zip(&group.inside).filter(|(_, inside)| **inside);
+        let mut written = written.flat_map(|(stage, _)| &stage.sinks);
+        if written
+            .any(|sink| matches!(sink, Sink::Buffer(k) if !group.local[*k as usize] && self.has_parts(*k as usize)))
+        {
+            return None;
+        }
         self.check(&whole).ok()?;
         let mut plan = self.empty(self.buffers(&whole).ok()?);
         let lens = self.lens(call, &parts);
@@ -59,13 +65,30 @@ impl Division {
             (0..self.stages.len()).filter(is_one).collect::<Vec<_>>()
         };
         for index in others(false) {
-            self.step(&whole, choosing, index, &mut plan).ok()?;
+            self.step_in(&mut whole, choosing, index, &mut plan)?;
         }
         self.all_pieces(program, call, choosing, (&parts, &group), &mut plan)?;
         for index in others(true) {
-            self.step(&whole, choosing, index, &mut plan).ok()?;
+            self.step_in(&mut whole, choosing, index, &mut plan)?;
         }
         Some(plan)
+    }
+
+    /// Whether a buffer has sums in parts.
+    fn has_parts(&self, buffer: usize) -> bool {
+        self.cut.part_axis.is_some_and(|axis| self.cut.buffers[buffer].axes.contains(&axis))
+    }
+
+    /// Adds the launch of a stage. Where it stores sums in parts, later stages of the piece have their number.
+    fn step_in(&self, given: &mut Given, choosing: Choosing<'_>, index: usize, plan: &mut Plan) -> Option<()> {
+        if let Some(parts) = self.step(given, choosing, index, plan).ok()? {
+            given.call = self.with_parts(&given.call, parts).call;
+            self.check(given).ok()?;
+            for k in (0..self.cut.buffers.len()).filter(|k| self.has_parts(*k)) {
+                plan.buffers[k].len = plan.buffers[k].len.max(count(given, &self.cut.buffers[k].axes)?);
+            }
+        }
+        Some(())
     }
 
     /// Adds the launches of all pieces.
@@ -80,10 +103,10 @@ impl Division {
         let all = firsts(call, parts);
         let scratch = plan.buffers.len();
         for (number, firsts) in all.iter().enumerate() {
-            let given = self.piece(program, call, (parts, firsts), group);
+            let mut given = self.piece(program, call, (parts, firsts), group);
             let (steps, choices, buffers) = (plan.steps.len(), plan.choices.len(), plan.buffers.len());
             for index in (0..self.stages.len()).filter(|i| group.inside[*i]) {
-                self.step(&given, choosing, index, plan).ok()?;
+                self.step_in(&mut given, choosing, index, plan)?;
             }
             if number > 0 {
                 reuse_scratch(plan, steps, scratch, buffers);

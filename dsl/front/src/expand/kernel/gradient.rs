@@ -1,6 +1,6 @@
 //! The items of a kernel's gradient: its structs, the method `backward`, and the gradient as a kernel.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 use super::{Framework, Kernel, derives, docs};
@@ -62,16 +62,11 @@ impl Kernel<'_> {
         let (name, shared) = (&self.item.name.ident, self.shared());
         let all: Vec<&TensorItem> = self.item.params.iter().collect();
         let (params, outputs) = (Self::floats(&self.item.params), Self::floats(&self.item.outputs));
-        let items = [
-            self.structure_of_cotangents(&params),
-            self.fields(inputs, &all, false),
-            self.fields(cotangents, &outputs, true),
-            self.fields(gradients, &params, false),
-            self.fields(gradients_cotangents, &params, true),
-            self.gradients(cotangents, cotangents, &outputs, true),
-            self.gradients(gradients, gradients_cotangents, &params, false),
-            self.gradients(gradients_cotangents, gradients_cotangents, &params, true),
-        ];
+        let fields = [(inputs, None), (cotangents, Some(cotangents)), (gradients, Some(gradients_cotangents))];
+        let fields = fields.into_iter().chain([(gradients_cotangents, Some(gradients_cotangents))]);
+        let tensors = [(&all, false), (&outputs, true), (&params, false), (&params, true)];
+        let fields = fields.zip(tensors).map(|(names, (tensors, absent))| self.fields(names, tensors, absent));
+        let items = [self.structure_of_cotangents(&params)].into_iter().chain(fields);
         quote! {
             #(#items)*
             #shared
@@ -98,51 +93,21 @@ impl Kernel<'_> {
         )
     }
 
-    /// The order of a struct's fields.
-    fn fields(&self, structure: &proc_macro2::Ident, tensors: &[&TensorItem], may_be_absent: bool) -> TokenStream {
-        let shared = self.shared();
-        let given = tensors.iter().map(|tensor| {
-            let name = ident(&tensor.name);
-            if may_be_absent || tensor.default.is_some() {
-                quote!(self.#name.as_ref())
-            } else {
-                quote!(::core::option::Option::Some(&self.#name))
-            }
-        });
-        quote! {
-            #shared
-            impl ::oplus::typed::Fields for #structure {
-                fn append_to<'t>(&'t self, tensors: &mut ::oplus::typed::Given<'t>) {
-                    tensors.extend([#(#given),*]);
-                }
-            }
-        }
-    }
-
-    /// How a struct is made of gradients in their order.
-    fn gradients(
+    /// The order of a struct's fields, and of gradients the struct of their cotangents.
+    fn fields(
         &self,
-        structure: &proc_macro2::Ident,
-        cotangents: &proc_macro2::Ident,
+        (structure, cotangents): (&Ident, Option<&Ident>),
         tensors: &[&TensorItem],
         may_be_absent: bool,
     ) -> TokenStream {
         let (shared, names) = (self.shared(), idents(tensors));
-        let taken = tensors.iter().map(|tensor| {
-            if may_be_absent || tensor.default.is_some() {
-                quote!(tensors.next().flatten())
-            } else {
-                quote!(::oplus::typed::required(tensors))
-            }
-        });
+        let kinds = tensors
+            .iter()
+            .map(|tensor| if may_be_absent || tensor.default.is_some() { quote!(optional) } else { quote!(required) });
+        let cotangents = cotangents.map(|cotangents| quote!(: #cotangents));
         quote! {
             #shared
-            impl ::oplus::typed::Gradients for #structure {
-                type Cotangents = #cotangents;
-                fn take_from(tensors: ::oplus::typed::Found<'_>) -> Self {
-                    Self { #(#names: #taken,)* }
-                }
-            }
+            ::oplus::tensors! { #structure #cotangents { #(#kinds #names),* } }
         }
     }
 
