@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use oplus::{Device, Elem, Kernel, Tensor, kernels, models, scan};
+use oplus::{Elem, Kernel, Tensor, kernels, models, scan};
 use oplus_dsl::rng::Rng;
 
 use super::CheckError;
