@@ -4,6 +4,8 @@
 //! A stage can run in pieces of an axis if all that it writes has the axis, and it treats every index by itself. No kernel is another
 //! for it: sizes and addresses are arguments.
 
+use std::collections::HashMap;
+
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, ENDS, Program};
 
@@ -11,7 +13,7 @@ use super::layouts::contiguous;
 use super::{Division, Given};
 use crate::plan::choosing::Choosing;
 use crate::plan::sizes::{count, merged};
-use crate::plan::{Arg, Buffer, Call, Layout, Plan};
+use crate::plan::{Arg, Buffer, Call, Choice, Launch, Layout, Plan};
 use crate::stage::{Sink, Source, Stage};
 use crate::words::counted;
 
@@ -102,34 +104,36 @@ impl Division {
     ) -> Option<()> {
         let all = firsts(call, parts);
         let scratch = plan.buffers.len();
+        // The launches of pieces of the same sizes differ in addresses alone.
+        let mut known: HashMap<Vec<i64>, Vec<Launch>> = HashMap::new();
         for (number, firsts) in all.iter().enumerate() {
             let mut given = self.piece(program, call, (parts, firsts), group);
-            let (steps, choices, buffers) = (plan.steps.len(), plan.choices.len(), plan.buffers.len());
-            for index in (0..self.stages.len()).filter(|i| group.inside[*i]) {
-                self.step_in(&mut given, choosing, index, plan)?;
+            let (sizes, step) = (given.call.sizes.clone(), plan.steps.len());
+            if let Some(launches) = known.get(&sizes) {
+                for launch in launches {
+                    plan.choices.push(Choice { step: Some(plan.steps.len()), candidates: vec![], refused: vec![] });
+                    plan.steps.push(launch.clone());
+                }
+            } else {
+                let (choices, buffers) = (plan.choices.len(), plan.buffers.len());
+                for index in (0..self.stages.len()).filter(|i| group.inside[*i]) {
+                    self.step_in(&mut given, choosing, index, plan)?;
+                }
+                let choices = &mut plan.choices[choices..];
+                if number == 0 {
+                    choices.iter_mut().for_each(|choice| tell(choice, program, parts, all.len()));
+                } else {
+                    choices.iter_mut().for_each(|choice| (choice.candidates, choice.refused) = (vec![], vec![]));
+                    reuse_scratch(plan, step, scratch, buffers);
+                }
+                known.insert(sizes, plan.steps[step..].to_vec());
             }
-            if number > 0 {
-                reuse_scratch(plan, steps, scratch, buffers);
-            }
-            for launch in &mut plan.steps[steps..] {
+            for launch in &mut plan.steps[step..] {
                 for place in 0..launch.args.len() {
                     let by = self.bytes_before(program, call, group, firsts, launch.args[place]);
                     if by != 0 {
                         launch.offsets.push((place, by));
                     }
-                }
-            }
-            for choice in &mut plan.choices[choices..] {
-                if number > 0 {
-                    (choice.candidates, choice.refused) = (vec![], vec![]);
-                }
-                for estimate in &mut choice.candidates {
-                    estimate.micros *= all.len() as f64;
-                    estimate.bytes = estimate.bytes.saturating_mul(all.len() as u64);
-                    let names: Vec<&str> = parts.iter().map(|(axis, _)| program.axis_name(*axis)).collect();
-                    let pieces = counted(all.len() as u64, "piece");
-                    estimate.why =
-                        format!("{pieces} of {} to save memory, each: {}", names.join(" and "), estimate.why);
                 }
             }
         }
@@ -262,6 +266,17 @@ impl Division {
             read.chain(written).for_each(|k| group.local[k as usize] = false);
         }
         group
+    }
+}
+
+/// Makes the estimates of a stage for one piece those for so many.
+fn tell(choice: &mut Choice, program: &Program, parts: &Along, count: usize) {
+    let names: Vec<&str> = parts.iter().map(|(axis, _)| program.axis_name(*axis)).collect();
+    let pieces = format!("{} of {}", counted(count, "piece"), names.join(" and "));
+    for estimate in &mut choice.candidates {
+        estimate.micros *= count as f64;
+        estimate.bytes = estimate.bytes.saturating_mul(count as u64);
+        estimate.why = format!("{pieces} to save memory, each: {}", estimate.why);
     }
 }
 
