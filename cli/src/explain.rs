@@ -183,7 +183,7 @@ fn explained(
     write_tile(args, program, &plan, target.isa)?;
     let mut explanation = Explanation::of(program, &plan);
     let mut texts = vec![];
-    for (explained, launch) in explanation.launches.iter_mut().zip(&plan.steps) {
+    for (explained, (launch, _)) in explanation.launches.iter_mut().zip(plan.distinct()) {
         let (facts, ptx) = facts(launch)?;
         explained.facts = facts;
         texts.push(ptx);

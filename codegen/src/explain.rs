@@ -25,8 +25,10 @@ pub struct Explanation {
     pub name: String,
     /// The program as equations.
     pub equations: String,
-    /// The launches, in order.
+    /// The launches, in order; of those that differ in their piece of the call alone, the first.
     pub launches: Vec<Explained>,
+    /// How many launches there are, each piece counted.
+    pub count: usize,
     /// Stages that are not launched because they produce nothing for these sizes.
     pub skipped: usize,
     /// Bytes of temporary tensors.
@@ -73,12 +75,12 @@ pub struct Explained {
 impl Explanation {
     /// The explanation of a program's plan.
     pub fn of(program: &Program, plan: &Plan) -> Explanation {
-        let chosen = plan.choices.iter().filter(|c| c.step.is_some());
         let temporary = |b: &crate::plan::Buffer| b.len * b.elem.bytes().unwrap_or(8) as u64;
         Explanation {
             name: program.name.clone(),
             equations: equations(program),
-            launches: plan.steps.iter().zip(chosen).map(|(launch, choice)| Explained::of(launch, choice)).collect(),
+            launches: plan.distinct().into_iter().map(|(launch, choice)| Explained::of(launch, choice)).collect(),
+            count: plan.steps.len(),
             skipped: plan.choices.iter().filter(|c| c.step.is_none()).count(),
             temporary_bytes: plan.buffers.iter().map(temporary).sum(),
             message_words: plan.message_words,
@@ -242,7 +244,7 @@ pub struct PlanInWords<'a>(&'a Explanation);
 
 impl Display for PlanInWords<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Explanation { launches, skipped, temporary_bytes, other_cuts, instead_of, .. } = self.0;
+        let Explanation { launches, count, skipped, temporary_bytes, other_cuts, instead_of, .. } = self.0;
         for (i, launch) in launches.iter().enumerate() {
             launch.picture(f, i + 1, launches.len())?;
         }
@@ -253,7 +255,7 @@ impl Display for PlanInWords<'_> {
         other_cuts.iter().try_for_each(|(how, why)| writeln!(f, "not cut {how}: {why}"))?;
         instead_of.iter().try_for_each(|plan| writeln!(f, "taken instead of {plan}"))?;
         let total: u64 = launches.iter().map(|l| l.bytes).sum();
-        let (launches, total, micros) = (counted(launches.len(), "launch"), Bytes(total), self.0.micros());
+        let (launches, total, micros) = (counted(*count, "launch"), Bytes(total), self.0.micros());
         write!(f, "{launches}, {total}, about {micros:.1} µs")?;
         if *temporary_bytes > 0 {
             write!(f, ", {} of temporary tensors", Bytes(*temporary_bytes))?;

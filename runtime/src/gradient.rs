@@ -57,6 +57,11 @@ impl Gradient {
         Ok(Gradient { executable, sources, gradients, cotangents, axes, plans })
     }
 
+    /// Whether it reads an output of the kernel.
+    pub(crate) fn reads(&self, output: usize) -> bool {
+        self.sources.contains(&Source::Output(output))
+    }
+
     /// Runs the gradient of a call. `sinks` has one entry per floating-point parameter of the kernel.
     pub(crate) fn run(
         &self,

@@ -1,5 +1,7 @@
 //! Kernels: programs by their text, with their derived gradients.
 
+mod derived;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -32,12 +34,15 @@ pub struct Kernel {
 struct Form {
     forward: Executable,
     gradient: OnceLock<Result<Gradient, Error>>,
+    /// The gradient as a function of the inputs and of cotangents alone.
+    derived: OnceLock<Result<Arc<Kernel>, Error>>,
     plans: Plans,
 }
 
 impl Form {
     fn of(program: Program) -> Form {
-        Form { forward: Executable::new(program), gradient: OnceLock::new(), plans: Plans::default() }
+        let (gradient, derived) = (OnceLock::new(), OnceLock::new());
+        Form { forward: Executable::new(program), gradient, derived, plans: Plans::default() }
     }
 
     fn gradient(&self) -> Result<&Gradient, Error> {
@@ -132,7 +137,9 @@ impl Kernel {
         self.gradient().map(|gradient| &gradient.executable.program)
     }
 
-    /// The gradient as a kernel: callable by itself, and differentiable again, to any order.
+    /// The gradient as a kernel: callable by itself, and differentiable again, to any order. Outputs of the kernel that it reads are
+    /// parameters, which a further derivative holds fixed; the gradient of a kernel of `scan!` that is a function of its inputs and
+    /// cotangents alone is in [`typed`](crate::typed).
     ///
     /// Its parameters are those of [`Kernel::gradient_program`], the cotangents last, in the order of the outputs; where these leave
     /// a size or the call's element type open, parameters of the kernel that tell it stand behind them. Its outputs are `p.bar`, in

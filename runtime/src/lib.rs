@@ -86,6 +86,7 @@ pub mod source;
 pub mod tape;
 mod tensor;
 mod transfer;
+pub mod typed;
 mod views;
 
 pub use call::{Call, Residual};

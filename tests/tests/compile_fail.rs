@@ -9,6 +9,11 @@ fn every_mistake_is_told_on_its_token() {
 }
 
 #[test]
+fn tensors_of_gradients_have_the_types_of_their_kernel() {
+    trybuild::TestCases::new().compile_fail("ui/typed/*.rs");
+}
+
+#[test]
 fn what_is_not_used_is_warned_of_unless_that_is_meant() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("ui/warnings/*.rs");

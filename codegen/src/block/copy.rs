@@ -28,10 +28,25 @@ pub(crate) struct Source<'s> {
     pub rolled: bool,
 }
 
+/// Where a parameter's rows begin for a block.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    /// The offset of the first row, `i64`.
+    pub offset: Operand,
+    /// The place in the rows at which the block's part of them begins, `i64`, if they have several parts.
+    pub place: Option<Operand>,
+}
+
+impl From<Operand> for Origin {
+    fn from(offset: Operand) -> Origin {
+        Origin { offset, place: None }
+    }
+}
+
 /// The rows that are copied, and where to.
 struct Into {
-    /// Offset of the parameter's first row, `i64`.
-    origin: Operand,
+    /// The parameter's first row.
+    origin: Origin,
     /// The first row, `i32`.
     first: Operand,
     /// Index of the stage's first element.
@@ -51,6 +66,8 @@ struct CopiedPiece {
     rows: i32,
     /// Its number in the row.
     piece: Operand,
+    /// The place at which the row begins, as in [`Origin`].
+    place: Option<Operand>,
 }
 
 impl Tile {
@@ -60,7 +77,15 @@ impl Tile {
     }
 
     /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
-    pub(crate) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
+    pub(crate) fn fill(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        origin: impl std::convert::Into<Origin>,
+        first: Operand,
+        stage: Operand,
+    ) {
+        let origin = origin.into();
         let pieces = self.depth / self.piece();
         let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, self.len()) };
@@ -122,8 +147,8 @@ impl Tile {
         let column = b.mul(piece, self.piece());
         let column = b.convert(Ty::I64, column);
         let of_column = b.mul(column, source.args.stride(tensor, self.inner));
-        let [shared, own] = [b.add(into.origin, of_first), b.add(of_row, of_column)];
-        CopiedPiece { to, from: b.add(shared, own), left, rows: 0, piece }
+        let [shared, own] = [b.add(into.origin.offset, of_first), b.add(of_row, of_column)];
+        CopiedPiece { to, from: b.add(shared, own), left, rows: 0, piece, place: into.origin.place }
     }
 
     /// The piece of the same number in a row that is `rows` further, a multiple of 8.
@@ -138,10 +163,14 @@ impl Tile {
         &self,
         b: &mut Builder,
         source: &Source,
-        CopiedPiece { to, from, left, rows, piece }: CopiedPiece,
+        CopiedPiece { to, from, left, rows, piece, place: before }: CopiedPiece,
     ) {
         let tensor = Tensor::Param(self.param);
         let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
+        let size = match before.filter(|_| source.padded) {
+            Some(before) => b.sub(size, before),
+            None => size,
+        };
         let exists = b.binary(Binary::Gt, left, rows);
         let column = b.mul(piece, self.piece());
         let column = b.convert(Ty::I64, column);

@@ -2,6 +2,7 @@
 
 mod facts;
 mod layouts;
+mod pieces;
 mod sound;
 
 use std::collections::HashMap;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use super::choosing::Choosing;
 use super::cost::estimate;
 use super::fits::fits;
-use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Plan, PlanError, Reasons};
+use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError, Reasons};
 use crate::abi::Role;
 use crate::key::Key;
 use crate::schedules::{Constants, Misfit, Piece, Problem, Schedule, Segments};
@@ -82,6 +83,21 @@ struct Bindings<'d> {
     bound: Bound,
 }
 
+/// A call, or a piece of one.
+struct Given {
+    call: Call,
+    /// The layouts of buffers that are there for all pieces; the others are contiguous.
+    kept: Vec<Option<Layout>>,
+}
+
+impl std::ops::Deref for Given {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.call
+    }
+}
+
 /// The schedules that may be taken, the fastest first, and why not the others.
 type Offers = (Vec<Estimate>, Vec<(Schedule, Misfit)>);
 
@@ -145,13 +161,13 @@ impl Division {
     }
 
     /// The call with a size for the part axis, if there is one.
-    fn with_parts(&self, call: &Call, parts: u64) -> Call {
+    fn with_parts(&self, call: &Call, parts: u64) -> Given {
         let mut call = call.clone();
         if let Some(axis) = self.cut.part_axis {
             call.sizes.resize(axis.0 as usize + 1, 1);
             call.sizes[axis.0 as usize] = parts as i64;
         }
-        call
+        Given { call, kept: vec![] }
     }
 
     /// The launch of one stage, its axes as they are, under any schedule.
@@ -205,7 +221,7 @@ impl Division {
     /// Adds the launch of a stage to the plan. Gives how many parts it stores sums in, if it does.
     fn step(
         &self,
-        call: &Call,
+        call: &Given,
         choosing: Choosing<'_>,
         index: usize,
         plan: &mut Plan,
@@ -230,7 +246,7 @@ impl Division {
     }
 
     /// The form in which a stage runs, and its schedules, the one that is taken first.
-    fn fitting(&self, call: &Call, index: usize, choosing: Choosing<'_>) -> (Bindings<'_>, Offers) {
+    fn fitting(&self, call: &Given, index: usize, choosing: Choosing<'_>) -> (Bindings<'_>, Offers) {
         let of = |merges| {
             let bindings = self.bindings(call, index, merges);
             let fitting = self.candidates(call, &bindings, choosing);
@@ -249,7 +265,7 @@ impl Division {
     }
 
     /// A stage with merged axes if that is wanted and the call allows it, and its sizes and layouts.
-    fn bindings(&self, call: &Call, index: usize, merges: bool) -> Bindings<'_> {
+    fn bindings(&self, call: &Given, index: usize, merges: bool) -> Bindings<'_> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
         let merged = ready.merged.as_ref().filter(|_| merges);
@@ -261,7 +277,7 @@ impl Division {
     }
 
     /// A stage's sizes and layouts under a schedule, and how many parts it stores sums in, if it does.
-    fn bound_under(&self, call: &Call, form: &Form, bound: Bound, schedule: &Schedule) -> (Bound, Option<u64>) {
+    fn bound_under(&self, call: &Given, form: &Form, bound: Bound, schedule: &Schedule) -> (Bound, Option<u64>) {
         let parts = form.stage.part_axis.and_then(|_| schedule.parts(&self.problem(&form.stage, &bound)));
         let Some(parts) = parts else { return (bound, None) };
         let FormId { index, is_merged } = form.id;
@@ -306,6 +322,7 @@ impl Division {
 
     /// The plan of a call in which the stages with states have one schedule.
     pub(super) fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, PlanError> {
+        let call = &Given { call: call.clone(), kept: vec![] };
         self.check(call)?;
         let mut plan = self.empty(self.buffers(call)?);
         for (index, ready) in self.stages.iter().enumerate() {
@@ -328,7 +345,7 @@ impl Division {
     }
 
     /// The schedules of a form.
-    fn candidates(&self, call: &Call, Bindings { form, bound }: &Bindings<'_>, choosing: Choosing<'_>) -> Offers {
+    fn candidates(&self, call: &Given, Bindings { form, bound }: &Bindings<'_>, choosing: Choosing<'_>) -> Offers {
         let (mut candidates, mut refused) = (vec![], vec![]);
         for schedule in &form.schedules {
             let (bound, _) = self.bound_under(call, form, bound.clone(), schedule);

@@ -303,6 +303,18 @@ impl Plan {
         self.buffers.iter().map(bytes).fold(0, u64::saturating_add)
     }
 
+    /// The launches with their choices, without those that repeat an earlier one for another piece of the call.
+    pub fn distinct(&self) -> Vec<(&Launch, &Choice)> {
+        let mut all: Vec<(&Launch, &Choice)> = vec![];
+        for (launch, choice) in self.steps.iter().zip(self.choices.iter().filter(|choice| choice.step.is_some())) {
+            let is_same = |(own, _): &(&Launch, &Choice)| own.stage == launch.stage && own.schedule == launch.schedule;
+            if !choice.candidates.is_empty() || !all.iter().any(is_same) {
+                all.push((launch, choice));
+            }
+        }
+        all
+    }
+
     /// The estimate of all launches, microseconds.
     pub fn micros(&self) -> f64 {
         self.choices.iter().filter_map(|choice| choice.candidates.first()).map(|taken| taken.micros).sum()

@@ -16,6 +16,11 @@ use crate::target::Target;
 /// At most so many schedules of a two-way stage fit a call.
 const SCHEDULES: usize = 12;
 
+/// Bytes that the buffers of a plan may always take: for less it is not divided into pieces.
+const SPARE: u64 = 64 << 20;
+/// How many times as long as the fastest plan one may take that needs less memory by another cut.
+const SLOWER: f64 = 2.0;
+
 /// The plan of one call of a verified, instantiated program. Parameters that the call leaves out are constants.
 pub fn plan(program: &Program, call: &Call, target: &Target) -> Result<Plan, PlanError> {
     let given = |(i, param): (usize, &Param)| param.default.is_none() || call.params.get(i).is_none_or(Option::is_some);
@@ -46,6 +51,8 @@ pub struct Planner {
     divisions: Vec<Division>,
     /// The ways in which the program is not cut, and why.
     refused: Vec<(CutKind, CutRefusal)>,
+    /// Bytes that buffers may always take.
+    spare: u64,
 }
 
 impl Planner {
@@ -58,16 +65,18 @@ impl Planner {
                 Err(refusal) => refused.push((how, refusal)),
             }
         }
-        Ok(Planner { program: program.clone(), target: *target, divisions, refused })
+        Ok(Planner { program: program.clone(), target: *target, divisions, refused, spare: SPARE })
     }
 
-    /// A planner whose plans cut the program only in ways of which kernels are committed.
+    /// A planner whose plans cut the program only in ways of which kernels are committed, and are whole: pieces take of the kernels
+    /// that there are.
     ///
     /// # Errors
     /// As [`Planner::new`].
     pub fn of_committed_cuts(program: &Program, target: &Target) -> Result<Planner, PlanError> {
         let mut planner = Planner::new(program, target)?;
         planner.divisions.retain(|division| division.how.is_committed());
+        planner.spare = u64::MAX;
         Ok(planner)
     }
 
@@ -76,12 +85,18 @@ impl Planner {
     /// forms give the bits of the whole. States that the program sums away are stored in between.
     pub fn ordered(program: &Program, target: &Target) -> Result<Planner, PlanError> {
         let divisions = vec![Division::ordered(cut_ordered(program)?, target)];
-        Ok(Planner { program: program.clone(), target: *target, divisions, refused: vec![] })
+        Ok(Planner { program: program.clone(), target: *target, divisions, refused: vec![], spare: SPARE })
     }
 
     /// Estimates by other constants than those of the committed table, to find out which are best.
     pub fn set_constants(&mut self, constants: &Constants) {
         self.divisions.iter_mut().for_each(|division| division.constants = *constants);
+    }
+
+    /// Lets buffers always take so many bytes, for tests of small calls: a plan that takes more, and more than four times the
+    /// memory of its call, runs in pieces.
+    pub fn set_spare(&mut self, bytes: u64) {
+        self.spare = bytes;
     }
 
     /// The program.
@@ -218,8 +233,38 @@ impl Planner {
             others.push(OtherCut { how, why });
         }
         let refused = self.refused.iter().map(|(how, why)| OtherCut { how: *how, why: NotTaken::Cut(why.clone()) });
-        let best = best.unwrap_or(Err(PlanError::NoStage));
-        best.map(|plan| Plan { cut: taken, other_cuts: others.into_iter().chain(refused).collect(), ..plan })
+        let best = best.unwrap_or(Err(PlanError::NoStage))?;
+        let bytes = best.buffer_bytes();
+        let best = self.in_pieces(call, choosing, best);
+        if best.cut != taken {
+            others.retain(|other| other.how != best.cut);
+            let why = NotTaken::Memory { bytes, room: self.room(call) };
+            others.push(OtherCut { how: taken, why });
+        }
+        Ok(Plan { other_cuts: others.into_iter().chain(refused).collect(), ..best })
+    }
+
+    /// A plan whose buffers take more than four times the call's tensors, in pieces that take less, if it can run so.
+    fn in_pieces(&self, call: &Call, choosing: Choosing<'_>, plan: Plan) -> Plan {
+        let (bytes, most) = (plan.buffer_bytes(), self.room(call).saturating_mul(2).max(self.spare));
+        if bytes <= most {
+            return plan;
+        }
+        let of = |division: &Division| division.plan_in_pieces(&self.program, call, choosing, most);
+        let own = self.division(plan.cut).and_then(of);
+        if own.as_ref().is_some_and(|own| own.buffer_bytes() <= most) {
+            return own.unwrap_or(plan);
+        }
+        // Another cut may be one whose stages run in pieces.
+        let others = self.divisions.iter().filter(|division| division.how != plan.cut).filter_map(of);
+        let others = others.filter(|other| other.micros() <= SLOWER * plan.micros());
+        let all: Vec<Plan> = own.into_iter().chain(others).filter(|divided| divided.buffer_bytes() < bytes).collect();
+        let rank = |plan: &Plan| (plan.buffer_bytes().max(most), plan.micros());
+        let better = |a: &Plan, b: &Plan| {
+            let ((bytes, micros), (others, slower)) = (rank(a), rank(b));
+            bytes.cmp(&others).then(micros.total_cmp(&slower))
+        };
+        all.into_iter().min_by(better).unwrap_or(plan)
     }
 
     /// Bytes of the buffers of the leanest plan that stores no states but saved ones. Whether its kernels are there does not

@@ -137,6 +137,8 @@ pub enum Wanted {
     MoreThan(i64),
     /// A multiple of this.
     MultipleOf(i64),
+    /// No multiple of this.
+    NoMultipleOf(i64),
     /// Two or more times this.
     SeveralTimes(i64),
 }
@@ -149,6 +151,7 @@ impl Display for Wanted {
             Wanted::Exactly(n) => write!(f, "not {n}"),
             Wanted::MoreThan(n) => write!(f, "for which {n} suffice"),
             Wanted::MultipleOf(n) => write!(f, "not a multiple of {n}"),
+            Wanted::NoMultipleOf(n) => write!(f, "a multiple of {n}"),
             Wanted::SeveralTimes(n) => write!(f, "not several times {n}"),
         }
     }

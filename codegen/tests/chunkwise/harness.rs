@@ -120,8 +120,8 @@ impl<'a> Case<'a> {
         }
         let form = self.stage.kind().matrices().expect("has the form");
         let parts =
-            if schedule.wide { self.sizes[form.width.0 as usize] as u64 / u64::from(schedule.width()) } else { 1 };
-        let rows = form.outer.iter().map(|a| self.sizes[a.0 as usize] as u64).product::<u64>() * parts;
+            if schedule.wide { self.sizes[form.width.0 as usize].div_ceil(schedule.width() as usize) } else { 1 };
+        let rows = form.outer.iter().map(|a| self.sizes[a.0 as usize] as u64).product::<u64>() * parts as u64;
         let len = scratch(rows, segments as u64, schedule.width(), schedule.depth).expect("counts");
         let ends = memory.add(Buffer::unwritten(Elem::F32, len as usize));
         let int = |n: usize| Arg::Scalar(Literal::Int(n as i64));

@@ -141,6 +141,34 @@ fn parts_of_wide_states() {
 }
 
 #[test]
+fn widths_that_end_in_the_middle_of_a_part() {
+    let schedule = Chunkwise { depth: 16, wide: true, ..CHUNKS };
+    for (name, elem, warps, vector, width, depth) in [
+        ("mamba2", Elem::Bf16, 4, 8, 80, 16),
+        ("ssd", Elem::Bf16, 4, 1, 65, 13),
+        ("ssd_softplus", Elem::Bf16, 4, 8, 184, 8),
+        ("linear_attention", Elem::F32, 2, 1, 33, 16),
+        ("retention", Elem::F32, 2, 4, 92, 12),
+        ("ssd", Elem::F16, 2, 8, 40, 16),
+        ("mamba2", Elem::F16, 2, 1, 63, 13),
+        ("gated_linear_attention", Elem::Bf16, 4, 1, 67, 13),
+        ("gated_linear_attention", Elem::Bf16, 4, 8, 80, 16),
+        ("gated_linear_attention", Elem::F32, 2, 4, 44, 16),
+        // Whole parts of a shorter depth.
+        ("ssd", Elem::Bf16, 4, 8, 128, 8),
+    ] {
+        let stage = stage(&model(name, elem, &[]));
+        let by_warpgroups = elem == Elem::Bf16 && vector > 1 && name != "gated_linear_attention";
+        let unit = if by_warpgroups { Unit::Warpgroup } else { Unit::Warp };
+        let sizes = [("B", 2), ("T", 70), ("G", 1), ("H", 2), ("P", width), ("V", width), ("N", depth), ("K", depth)];
+        let case = Case::new(&stage, &sizes);
+        let schedule = Chunkwise { warps, unit, vector, ..schedule };
+        case.check(&schedule, Order::Random(width as u64));
+        case.check_segments(&schedule, 2, Order::Descending);
+    }
+}
+
+#[test]
 fn packed_sequences() {
     let stage = stage(&model("ssd_packed", Elem::Bf16, &[]));
     for t in [1, 33, 101] {

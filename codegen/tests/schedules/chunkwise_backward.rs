@@ -204,6 +204,26 @@ fn parts_of_wide_states() {
 }
 
 #[test]
+fn widths_that_end_in_the_middle_of_a_part() {
+    for (name, elem, width, depth) in [
+        ("ssd_softplus", Elem::Bf16, 80, 32),
+        ("ssd", Elem::F32, 65, 13),
+        ("linear_attention", Elem::Bf16, 65, 64),
+        ("retention", Elem::Bf16, 136, 24),
+        ("gated_linear_attention", Elem::Bf16, 67, 29),
+        ("ssd", Elem::F16, 72, 16),
+        // Whole parts of a shorter depth.
+        ("ssd", Elem::Bf16, 128, 24),
+    ] {
+        let outputs: &[&str] =
+            if ["ssd", "ssd_softplus", "mamba2"].contains(&name) { &["y", "h_last"] } else { &["o", "s_last"] };
+        let program = gradient_of((name, elem), &[], outputs);
+        let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", 3), ("P", width), ("V", width), ("N", depth), ("K", depth)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(width as u64));
+    }
+}
+
+#[test]
 fn sums_of_queries_that_have_no_registers() {
     let program = gradient("ssd", &["skip", "dt_bias", "h0"], &["y"]);
     for (p, n) in [(29, 101), (128, 128)] {

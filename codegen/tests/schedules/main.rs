@@ -4,6 +4,7 @@
 mod operators;
 
 mod borders;
+mod call_pieces;
 mod chunk_delta;
 mod chunk_delta_backward;
 mod chunkwise_backward;

@@ -225,6 +225,16 @@ impl Case<'_> {
         self.compare(&work, target.isa);
     }
 
+    /// The plan, in pieces wherever buffers would take more than four times the memory of the call, gives what the program means.
+    pub(crate) fn check_in_pieces(&self, target: &Target) {
+        let mut planner = Planner::new(self.program, target).expect("cuts");
+        planner.set_spare(0);
+        let call = call(self.program, self.sizes, self.placement);
+        let plan = planner.plan(&call).unwrap_or_else(|e| panic!("{}{e}", self.program));
+        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        self.compare(&work, target.isa);
+    }
+
     /// The temporary tensors of a cut.
     fn buffers(&self, cut: &Cut) -> Vec<plan::Buffer> {
         let size = |axes: &[Axis]| axes.iter().map(|a| self.sizes[a.0 as usize] as u64).product();

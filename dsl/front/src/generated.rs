@@ -14,6 +14,8 @@ pub(crate) struct Generated {
     pub(crate) cotangents: proc_macro2::Ident,
     /// The struct of the inputs' gradients.
     pub(crate) gradients: proc_macro2::Ident,
+    /// The struct of these gradients' cotangents.
+    pub(crate) gradients_cotangents: proc_macro2::Ident,
 }
 
 impl Generated {
@@ -25,13 +27,14 @@ impl Generated {
             output: format_ident!("{base}Output", span = span),
             cotangents: format_ident!("{base}Cotangents", span = span),
             gradients: format_ident!("{base}Gradients", span = span),
+            gradients_cotangents: format_ident!("{base}GradientsCotangents", span = span),
         }
     }
 
     /// All names that the kernel takes in Rust's namespace of types: its structs and its module.
     pub(crate) fn types(kernel: &Name) -> Vec<String> {
         let items = Generated::of(kernel);
-        let structs = [items.inputs, items.output, items.cotangents, items.gradients];
+        let structs = [items.inputs, items.output, items.cotangents, items.gradients, items.gradients_cotangents];
         structs.iter().map(ToString::to_string).chain([kernel.text.clone()]).collect()
     }
 }

@@ -10,7 +10,7 @@ use proc_macro::TokenStream;
 ///
 /// For a kernel `ema` the block expands to a function `ema`, the structs `Ema` of its inputs and `EmaOutput` of its
 /// outputs, `EmaCotangents` and `EmaGradients` for the method `EmaOutput::backward` where there is a gradient, and a module
-/// `ema` with `kernel()` and `explain()`. Where the state goes in by a parameter and out by an output, the module also has
+/// `ema` with `kernel()` and `explain()`, and there `gradient()`, the gradient as a kernel, with `EmaGradientsCotangents` for its own. Where the state goes in by a parameter and out by an output, the module also has
 /// the kernel's one-step form for decoding: `ema::step`, `ema::Step`, `ema::StepOutput` and so on. An operator expands to a unit type that documents it.
 #[proc_macro]
 pub fn scan(tokens: TokenStream) -> TokenStream {

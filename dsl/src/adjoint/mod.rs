@@ -111,7 +111,28 @@ pub enum AdjointError {
 /// y of (∂y/∂p)ᵀ·ȳ, zero for a parameter that nothing depends on differentiably. The result is a valid program, so it
 /// has an adjoint in turn (residuals are parameters like any other).
 pub fn adjoint(program: &Program) -> Result<Program, AdjointError> {
-    let mut reverse = Reverse::of(program)?;
+    derive(program, Parameters::Needed)
+}
+
+/// The adjoint as a function of the program's parameters and of cotangents alone: it computes what [`adjoint`] reads from outputs.
+///
+/// Its parameters are all those of the program, also the ones that it does not need, and then the cotangents. It is what a further
+/// derivative is taken of: of a program that reads outputs, the adjoint would hold these fixed.
+pub fn adjoint_of_inputs(program: &Program) -> Result<Program, AdjointError> {
+    derive(program, Parameters::All)
+}
+
+/// The parameters of an adjoint, beside the cotangents.
+#[derive(Clone, Copy, PartialEq)]
+enum Parameters {
+    /// Those of the program that are needed, and outputs that are read.
+    Needed,
+    /// Those of the program.
+    All,
+}
+
+fn derive(program: &Program, parameters: Parameters) -> Result<Program, AdjointError> {
+    let mut reverse = Reverse::of(program, parameters)?;
     let gradients = reverse.gradients()?;
     if gradients.iter().all(Option::is_none) {
         let reason = reason(program);
@@ -123,7 +144,7 @@ pub fn adjoint(program: &Program) -> Result<Program, AdjointError> {
 /// The names of the parameters that have a gradient: floating-point parameters that some output depends on
 /// differentiably. In [`adjoint`] the others get zeros.
 pub fn differentiable_params(program: &Program) -> Result<Vec<String>, AdjointError> {
-    let gradients = Reverse::of(program)?.gradients()?;
+    let gradients = Reverse::of(program, Parameters::Needed)?.gradients()?;
     let named = program.params.iter().zip(&gradients);
     Ok(named.filter(|(_, gradient)| gradient.is_some()).map(|(param, _)| param.name.clone()).collect())
 }
@@ -145,18 +166,21 @@ struct Reverse {
     sweep: Sweep,
     /// The parameters that stand for values of the forward pass.
     residuals: HashMap<Value, u32>,
+    parameters: Parameters,
 }
 
 impl Reverse {
     /// The nodes of the forward pass, the parameters of the adjoint, and the cotangents of the outputs.
-    fn of(program: &Program) -> Result<Reverse, AdjointError> {
+    fn of(program: &Program, parameters: Parameters) -> Result<Reverse, AdjointError> {
         verify(program).map_err(|errors| AdjointError::Invalid { program: program.name.clone(), errors })?;
         let forward = simplify(program);
         let name = format!("{}.bar", program.name);
         let start = Program { name, outputs: vec![], ..forward.clone() };
-        let mut reverse =
-            Reverse { forward, sweep: Sweep::of(Builder::from_program(start)), residuals: HashMap::new() };
-        reverse.add_residuals()?;
+        let sweep = Sweep::of(Builder::from_program(start));
+        let mut reverse = Reverse { forward, sweep, residuals: HashMap::new(), parameters };
+        if parameters == Parameters::Needed {
+            reverse.add_residuals()?;
+        }
         reverse.add_cotangents()?;
         Ok(reverse)
     }
@@ -207,8 +231,12 @@ impl Reverse {
                 b.output(&format!("{name}.bar"), axes, *elem, gradient)?;
             }
         }
-        let outputs = self.forward.outputs.iter().filter(|o| o.elem.is_float()).count();
+        let (parameters, outputs) =
+            (self.parameters, self.forward.outputs.iter().filter(|o| o.elem.is_float()).count());
         let program = simplify(&self.read_residuals()?);
+        if parameters == Parameters::All {
+            return Ok(program);
+        }
         let cotangents = program.params.len() - outputs;
         Ok(retain_params(&program, |k, read| read || k as usize >= cotangents))
     }

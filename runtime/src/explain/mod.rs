@@ -154,7 +154,7 @@ fn explain_on_gpu(
         let micros = fastest.micros();
         format!("the fastest plan, {micros:.1} µs, for want of a kernel: {}", source::missing(name, launch))
     });
-    for (explained, launch) in planned.launches.iter_mut().zip(&plan.steps) {
+    for (explained, (launch, _)) in planned.launches.iter_mut().zip(plan.distinct()) {
         explained.facts = facts(name, launch, target, device);
     }
     Ok(planned)

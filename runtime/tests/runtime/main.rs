@@ -21,5 +21,6 @@ mod sizes;
 mod tape;
 mod tensors;
 mod texts;
+mod typed;
 mod unmaintained;
 mod views;

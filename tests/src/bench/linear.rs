@@ -23,6 +23,10 @@ pub fn cases() -> Vec<Case> {
     let keyed = [
         ("retention", models::retention::kernel(), retained, Some(vec![32])),
         ("linear-attention", models::linear_attention::kernel(), [8, 16, 4096, 128, 64], None),
+        // Widths that end in the middle of a part, and the next multiple.
+        ("linear-attention", models::linear_attention::kernel(), [8, 16, 2048, 64, 65], None),
+        ("linear-attention", models::linear_attention::kernel(), [8, 16, 2048, 64, 80], None),
+        ("linear-attention", models::linear_attention::kernel(), [8, 16, 2048, 64, 128], None),
         ("gla", models::gated_linear_attention::kernel(), gated, Some(vec![8, 16, 2048, 64])),
         ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 128], Some(vec![8, 16, 2048, 64])),
     ];

@@ -20,13 +20,18 @@ const ODD: [[usize; 4]; 3] = [[1, 16, 1920, 64], [3, 16, 1111, 64], [3, 16, 1111
 const DUALS: [[usize; 6]; 4] =
     [[8, 2048, 80, 64, 1, 128], [2, 8192, 80, 64, 1, 128], [1, 65_536, 24, 64, 1, 128], [8, 2048, 24, 64, 1, 64]];
 
+/// Those of head sizes that are no multiple of a tile, and the next multiple.
+const ODD_DUALS: [[usize; 6]; 3] = [[8, 2048, 16, 80, 1, 128], [8, 2048, 16, 96, 1, 128], [8, 2048, 16, 128, 1, 128]];
+
 /// Every shape forward and backward, attention with a causal mask and without.
 pub fn cases() -> Vec<Case> {
     let both = |case: fn([usize; 4], bool, bool) -> Case, shape| {
         [(false, false), (false, true), (true, false), (true, true)].map(|(causal, back)| case(shape, causal, back))
     };
     let mut cases: Vec<Case> = usual().chain(ODD).flat_map(|shape| both(attention, shape)).collect();
-    cases.extend(DUALS.into_iter().flat_map(|shape| [false, true].map(|back| dual(shape, Elem::Bf16, back))));
+    cases.extend(
+        DUALS.into_iter().chain(ODD_DUALS).flat_map(|shape| [false, true].map(|back| dual(shape, Elem::Bf16, back))),
+    );
     let others = [Elem::F16, Elem::F32].into_iter();
     cases.extend(others.flat_map(|elem| [false, true].map(|back| dual(DUALS[0], elem, back))));
     cases

@@ -16,7 +16,7 @@ use oplus_tests::check::report::{Line, Receipts, Report, Sink};
 use oplus_tests::check::run::Runs;
 use oplus_tests::check::scenario::{self, Scenario, World};
 use oplus_tests::check::source::Recorder;
-use oplus_tests::check::{CheckError, cases, faults, large, poison, rules, selective, stability};
+use oplus_tests::check::{CheckError, cases, derived, faults, large, poison, rules, selective, stability};
 use regex_lite::Regex;
 
 /// Checks oplus on a GPU.
@@ -123,6 +123,7 @@ impl Args {
         scenarios.extend([rules::scenarios(extent), large::scenarios(extent)]);
         if cfg!(feature = "jit") {
             scenarios.push(selective::scenarios(extent));
+            scenarios.push(derived::scenarios(extent));
         }
         cases.iter_mut().for_each(|(_, cases)| cases.retain(|case| self.wants(&case.to_string())));
         scenarios.iter_mut().for_each(|all| all.retain(|one| !self.cpu && self.wants(&one.name)));

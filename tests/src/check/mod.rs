@@ -3,6 +3,7 @@
 pub mod bound;
 pub mod case;
 pub mod data;
+pub mod derived;
 pub mod faults;
 pub mod inputs;
 pub mod large;

@@ -2,7 +2,7 @@
 
 use oplus_dsl::ir::Axis;
 
-use super::Division;
+use super::{Division, Given};
 use crate::abi::{Role, Tensor, axes, tensors};
 use crate::plan::sizes::{are_countable, count, merged, shape};
 use crate::plan::{Arg, Buffer, Call, Layout, PlanError};
@@ -44,7 +44,7 @@ impl Division {
     }
 
     /// A stage's sizes and layouts.
-    pub(super) fn bind(&self, call: &Call, stage: &Stage) -> Bound {
+    pub(super) fn bind(&self, call: &Given, stage: &Stage) -> Bound {
         let sizes: Vec<i64> = stage.axes.iter().map(|group| merged(call, group)).collect();
         let place = |tensor: Tensor| {
             let source = match tensor {
@@ -58,7 +58,7 @@ impl Division {
             match source {
                 Source::Param(i) => call.params[i as usize].as_ref().map(of),
                 Source::Output(i) => Some(of(&call.outputs[i as usize])),
-                Source::Buffer(_) => None,
+                Source::Buffer(k) => call.kept.get(k as usize).and_then(Option::as_ref).map(of),
             }
             .unwrap_or_else(|| contiguous(axes(stage, tensor), &sizes))
         };
@@ -66,7 +66,8 @@ impl Division {
     }
 }
 
-fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
+/// The layout of a tensor without gaps.
+pub(super) fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
     let mut strides = vec![1; axes.len()];
     for i in (1..axes.len()).rev() {
         strides[i - 1] = i64::saturating_mul(strides[i], sizes[axes[i].0 as usize].max(1));

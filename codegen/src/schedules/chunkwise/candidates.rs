@@ -9,8 +9,8 @@ use oplus_dsl::Elem;
 /// Lengths of the axis that is summed away.
 const DEPTHS: [u32; 4] = [16, 32, 64, 128];
 /// Whether tiles are padded, and the width is several times theirs; elements per access.
-pub(crate) const KINDS: [(bool, bool, u32); 4] =
-    [(false, false, 8), (true, false, 8), (true, false, 1), (false, true, 8)];
+pub(crate) const KINDS: [(bool, bool, u32); 6] =
+    [(false, false, 8), (true, false, 8), (true, false, 1), (false, true, 8), (true, true, 8), (true, true, 1)];
 /// Warps that hide one another's waits in such kernels.
 pub(super) const WARPS: u32 = 8;
 /// Shared memory that every block takes beside its own.

@@ -5,7 +5,11 @@ use crate::schedules::misfit::{Misfit, Wanted};
 use crate::schedules::problem::Problem;
 use crate::stage::kind::MatrixRecurrence;
 
-/// Tiles of a recurrence of matrices, filled or padded, of keys and values that are where they are read.
+/// The least depth that tiles of every schedule by chunks may have.
+const LEAST_DEPTH: i64 = 32;
+
+/// Tiles of a recurrence of matrices, filled or padded, of keys and values that are where they are read. A width of several tiles
+/// may end in the middle of one where they are padded.
 pub(crate) struct Matrices {
     pub depth: u32,
     pub width: u32,
@@ -18,11 +22,19 @@ impl Matrices {
     /// Whether the sizes of a call fit.
     pub(crate) fn fit(&self, form: &MatrixRecurrence, problem: &Problem<'_>) -> Result<(), Misfit> {
         let (stage, vector) = (problem.stage, i64::from(self.vector));
+        let is_deep = problem.size(form.depth) == i64::from(self.depth);
         for (axis, places) in [(form.depth, self.depth), (form.width, self.width)] {
             let (size, places) = (problem.size(axis), i64::from(places));
             let several = self.wide && axis == form.width;
             let wanted = match self.padded {
-                true if size > places => Wanted::AtMost(places),
+                true if several && size <= places => Wanted::MoreThan(places),
+                // Of several parts only the least depth that suffices.
+                true if self.wide && !several && places > LEAST_DEPTH && size * 2 <= places => {
+                    Wanted::MoreThan(places / 2)
+                }
+                // Filled tiles have schedules of their own.
+                true if several && size % places == 0 && is_deep => Wanted::NoMultipleOf(places),
+                true if !several && size > places => Wanted::AtMost(places),
                 false if several && (size <= places || size % places != 0) => Wanted::SeveralTimes(places),
                 false if !several && size != places => Wanted::Exactly(places),
                 _ if size % vector != 0 => Wanted::MultipleOf(vector),

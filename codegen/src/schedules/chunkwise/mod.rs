@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A block has a recurrence, or a segment of one, and goes from the first time to the last in chunks of as many times as the
-//! state is wide, 16 for each warp; of a recurrence several times as wide it has a part. Queries, keys and values of coming
+//! state is wide, 16 for each warp; of a wider recurrence it has a part, of which the last may be shorter. Queries, keys and values of coming
 //! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
 //! places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
@@ -46,7 +46,7 @@ pub use parameters::Chunkwise;
 use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
-use crate::block::copy::Source;
+use crate::block::copy::{Origin, Source};
 use crate::block::layout::{Tile, TileOf, TileShape};
 pub(crate) use crate::block::matmul::{COLUMNS, ROWS, zeros};
 use crate::block::pair::Values;
@@ -64,12 +64,11 @@ use segments::Segment;
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let Chunkwise { warps, unit, depth, padded, wide, stages, vector, blocks, .. } = *schedule;
+    let Chunkwise { warps, unit, depth, stages, vector, blocks, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
-    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages < 2 || blocks == 0 || (padded && wide)
-    {
+    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages < 2 || blocks == 0 {
         return Err(parameters);
     }
     let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: Chunkwise::NAME, refusal })?;
@@ -119,9 +118,9 @@ pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
 }
 
-/// The parts of this width that blocks have, for axes of these sizes.
+/// The parts of this width that blocks have, for axes of these sizes; the last may be shorter where tiles are padded.
 pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
-    if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
+    if wide { (size(form.width) as u64).div_ceil(u64::from(width)) } else { 1 }
 }
 
 /// The length of the segment carries of so many recurrences and segments; `None` when 63 bits cannot count
@@ -216,7 +215,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
-        let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
+        let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width(), schedule.padded));
         let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
         let (point, part) = match parts {
             None => (segment.row, None),
@@ -331,8 +330,9 @@ impl<'s> ChunkwiseKernel<'s> {
 }
 
 /// The number of parts of the width, `i64`.
-pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32) -> Operand {
-    b.binary(Binary::Div, args.size(form.width), width)
+pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32, is_padded: bool) -> Operand {
+    let size = args.size(form.width);
+    if is_padded { b.div_ceil(size, width) } else { b.binary(Binary::Div, size, width) }
 }
 
 /// A number over several parts: the number of the whole, and the part.
@@ -340,11 +340,11 @@ pub(crate) fn divided(b: &mut Builder, number: Operand, parts: Operand) -> (Oper
     (b.binary(Binary::Div, number, parts), b.binary(Binary::Rem, number, parts))
 }
 
-/// The offset of a tile's parameter where rows begin at a place, `i32`, of the axis within them.
-pub(crate) fn origin_at(b: &mut Builder, tile: &Tile, source: &Source, place: Option<Operand>) -> Operand {
+/// The origin of a tile's parameter where rows begin at a place, `i32`, of the axis within them.
+pub(crate) fn origin_at(b: &mut Builder, tile: &Tile, source: &Source, place: Option<Operand>) -> Origin {
     let origin = tile.origin(b, source);
-    let Some(place) = place else { return origin };
+    let Some(place) = place else { return origin.into() };
     let place = b.convert(Ty::I64, place);
     let by = b.mul(place, source.args.stride(Tensor::Param(tile.param), tile.inner));
-    b.add(origin, by)
+    Origin { offset: b.add(origin, by), place: Some(place) }
 }

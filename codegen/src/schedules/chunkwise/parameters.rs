@@ -15,9 +15,9 @@ schedule! {
         unit: Unit,
         /// Places along the axis that is summed away, a multiple of 16.
         depth: u32,
-        /// Whether depth and width may be shorter; else they are exactly that long.
+        /// Whether depth and width, or its last part, may be shorter; else they are exactly that long.
         padded: bool,
-        /// Whether the width is several times as long: blocks have parts of it.
+        /// Whether the width is longer than that: blocks have parts of it.
         wide: bool,
         /// Chunks in flight in shared memory, at least 2.
         stages: u32,

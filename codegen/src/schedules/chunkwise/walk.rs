@@ -4,7 +4,7 @@ use super::decay::{Rates, f32};
 use super::segments::Iterations;
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS, origin_at};
-use crate::block::copy::Source;
+use crate::block::copy::{Origin, Source};
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::Factor;
 use crate::block::pair::Values;
@@ -40,8 +40,8 @@ pub(super) struct Running<'w> {
 
 /// Values that stay constant from chunk to chunk.
 struct Walk<'w, 's> {
-    /// The offset of every tile's tensor.
-    origins: &'w [Operand],
+    /// Where every tile's tensor begins.
+    origins: &'w [Origin],
     values: &'w Values<'s>,
     running: Running<'w>,
     iterations: Iterations,
@@ -79,7 +79,7 @@ impl ChunkwiseKernel<'_> {
     pub(crate) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = self.source();
-        let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
+        let origins: Vec<Origin> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
         let times = i64::from(self.schedule.times());
         let chunks = b.div_ceil(self.args.size(self.form.time), times);
         let chunks = b.convert(Ty::I32, chunks);
@@ -138,13 +138,13 @@ impl ChunkwiseKernel<'_> {
         b.barrier();
     }
 
-    /// The offset at which a tile's tensor begins for the block, at its part of the width.
-    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
+    /// Where a tile's tensor begins for the block, at its part of the width.
+    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Origin {
         origin_at(b, tile, source, self.part.filter(|_| tile.inner == self.form.width))
     }
 
     /// Starts the copies of a chunk, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], iteration: Operand, iterations: Iterations) {
+    fn fetch(&self, b: &mut Builder, origins: &[Origin], iteration: Operand, iterations: Iterations) {
         let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
             let chunk = self.chunk(b, iteration, iterations);

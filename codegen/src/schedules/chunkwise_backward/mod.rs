@@ -19,8 +19,8 @@
 //! that share keys and queries: G is computed once, and the sums over heads stay in registers. Sums over heads of E come
 //! first, then their products.
 //!
-//! A width of several times 64 is taken part by part in the third sweep, as heads are: all of the above but value'
-//! are sums over the width.
+//! A width of more than 64 is taken part by part in the third sweep, as heads are: all of the above but value'
+//! are sums over the width. The last part may be shorter.
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 //!
@@ -78,10 +78,10 @@ const WARPS: u32 = 2 * BLOCKS;
 
 /// The tile kernel of a stage under one sweep of the schedule, for an instruction set.
 pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkwiseBackward { sweep, depth, padded, wide, vector, stages, blocks } = *schedule;
+    let ChunkwiseBackward { sweep, depth, wide, vector, stages, blocks, .. } = *schedule;
     let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
     let is_possible = is_possible && (sweep != Sweep::Gradients || SETS.contains(&stages));
-    if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
+    if !is_possible || stages < 2 || blocks == 0 {
         return Err(LowerError::parameters(schedule));
     }
     let form = stage

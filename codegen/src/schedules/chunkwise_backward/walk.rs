@@ -206,7 +206,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let heads = self.args.rows(b, self.form.heads);
         let heads = b.convert(Ty::I32, heads);
         let parts = if self.schedule.wide {
-            let parts = parts_of(b, &self.args, &self.form.states, TIMES);
+            let parts = parts_of(b, &self.args, &self.form.states, TIMES, self.schedule.padded);
             b.convert(Ty::I32, parts)
         } else {
             Operand::i32(1)

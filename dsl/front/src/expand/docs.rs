@@ -199,6 +199,11 @@ pub(super) fn cotangents(item: &KernelItem) -> Doc {
     Doc(format!("The cotangents of the floating-point outputs of {}; those left out are zero.", link(item)))
 }
 
+/// Documents the struct of the gradients' cotangents.
+pub(super) fn gradients_cotangents(item: &KernelItem) -> Doc {
+    Doc(format!("The cotangents of the gradients of {}, for a second derivative; those left out are zero.", link(item)))
+}
+
 fn link(item: &KernelItem) -> String {
     let name = &item.name.text;
     format!("[`{name}`](fn@{name})")

@@ -1,12 +1,14 @@
 //! The items of a kernel: structs of its tensors, the function, its gradient, and a module beside it.
 
+mod gradient;
+
 use oplus_dsl::Elem;
 use oplus_dsl::ir::Program;
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 use super::docs::{self, Doc};
-use super::{Framework, ident, idents, step, unused};
+use super::{Framework, ident, step, unused};
 use crate::generated::Generated;
 use crate::syntax::{KernelItem, TensorItem};
 
@@ -45,8 +47,7 @@ pub(super) fn of_one(
     let names = Generated::of(&item.name);
     let kernel = Kernel { item, names, call, docs: &docs, inner: inside.items, framework, is_divisible };
     let parts = [kernel.inputs(), kernel.output(), kernel.function(), kernel.module(program)];
-    let is_own = matches!(framework, Framework::Oplus);
-    let gradient = (docs.gradient.is_ok() && is_own).then(|| kernel.gradient());
+    let gradient = kernel.has_gradient().then(|| kernel.gradient());
     let sharded = is_divisible.then(|| kernel.sharded());
     parts.into_iter().chain(gradient).chain(sharded).collect()
 }
@@ -227,7 +228,7 @@ impl Kernel<'_> {
         let kernel = program.map_or(&self.item.name.text, |program| &program.name);
         let (doc, inner) = (docs::about("program and the plans of", self.item), &self.inner);
         let oplus = self.framework.oplus();
-        let sharded = self.sharded_in_module();
+        let (sharded, gradient) = (self.sharded_in_module(), self.gradient_in_module());
         quote! {
             #shared
             #doc
@@ -253,60 +254,9 @@ impl Kernel<'_> {
 
                 #sharded
 
+                #gradient
+
                 #inner
-            }
-        }
-    }
-
-    /// The cotangents, the gradients, and the method that makes one of the other.
-    fn gradient(&self) -> TokenStream {
-        let output = |output: &TensorItem| {
-            let (name, doc, ty) = (ident(&output.name), docs::tensor(output), self.tensor(output, true));
-            quote! { #doc pub #name: #ty }
-        };
-        let param = |param: &TensorItem| {
-            let (name, doc, ty) =
-                (ident(&param.name), docs::gradient(param), self.tensor(param, param.default.is_some()));
-            quote! { #doc pub #name: #ty }
-        };
-        let outputs: Vec<_> = Self::floats(&self.item.outputs).into_iter().map(output).collect();
-        let params: Vec<_> = Self::floats(&self.item.params).into_iter().map(param).collect();
-        let doc = docs::cotangents(self.item);
-        let cotangents = self.structure(&self.names.cotangents, &doc, &derives(true), &outputs);
-        let doc = docs::about("gradients of the inputs of", self.item);
-        let gradients = self.structure(&self.names.gradients, &doc, &derives(false), &params);
-        let backward = self.backward();
-        quote! { #cotangents #gradients #backward }
-    }
-
-    fn backward(&self) -> TokenStream {
-        let (name, shared, call) = (&self.item.name.ident, self.shared(), &self.call);
-        let Generated { output, cotangents, gradients, .. } = &self.names;
-        let given = idents(&Self::floats(&self.item.outputs));
-        let params = Self::floats(&self.item.params);
-        let (names, count) = (idents(&params), params.len());
-        let tensors = numbered(count);
-        let patterns = params.iter().zip(&tensors).map(|(param, name)| {
-            if param.default.is_some() { quote!(#name) } else { quote!(::core::option::Option::Some(#name)) }
-        });
-        quote! {
-            #shared
-            impl #output {
-                /// The gradient of the call that gave these outputs: for every input p, p̄ = Σ over outputs y of
-                /// (∂y/∂p)ᵀ·ȳ.
-                ///
-                /// # Errors
-                /// When a cotangent does not fit its output, when memory runs out, and faults of the device.
-                #[allow(dead_code)]
-                pub fn backward(&self, cotangents: #cotangents) -> ::core::result::Result<#gradients, ::oplus::Error> {
-                    let gradients = #name::kernel().backward(&self.#call, &[#(cotangents.#given.as_ref()),*])?;
-                    let ::core::result::Result::Ok([#(#patterns),*]) =
-                        <[::core::option::Option<::oplus::Tensor>; #count] as ::core::convert::TryFrom<_>>::try_from(gradients)
-                    else {
-                        ::core::unreachable!("a kernel gives one gradient per floating-point input")
-                    };
-                    ::core::result::Result::Ok(#gradients { #(#names: #tensors,)* })
-                }
             }
         }
     }

@@ -59,6 +59,10 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
         ([2, 1024, 8, 128, 128], 1.0),
         ([2, 1024, 8, 128, 128], 10.0),
         ([4, 2048, 8, 64, 64], 0.1),
+        // Widths that end in the middle of a part.
+        ([2, 1024, 4, 64, 65], 1.0),
+        ([2, 1024, 8, 128, 80], 1.0),
+        ([2, 1024, 4, 64, 136], 1.0),
     ];
     let elems: &[Elem] = if extent == Extent::Long { &[Elem::Bf16, Elem::F16, Elem::F32] } else { &[Elem::Bf16] };
     let mut all: Vec<Scenario> = vec![];
@@ -67,8 +71,10 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
         let is_in_range = |normaliser: f64| decay != Decay::Steady || elem != Elem::F16 || normaliser <= 1.0;
         for (sizes, normaliser) in shapes.into_iter().filter(|(_, normaliser)| is_in_range(*normaliser)) {
             let subject = Subject { decay, elem, sizes, normaliser };
-            let [b, t, h, k, _] = sizes;
-            let name = format!("rules/linear attention {decay:?} {elem} {b}x{t}x{h}x{k} normaliser {normaliser}");
+            let [b, t, h, k, v] = sizes;
+            let values = if v == k { String::new() } else { format!("x{v}") };
+            let name =
+                format!("rules/linear attention {decay:?} {elem} {b}x{t}x{h}x{k}{values} normaliser {normaliser}");
             all.push(Scenario::new(name, move |world| subject.check(&world.device()?)));
         }
     }

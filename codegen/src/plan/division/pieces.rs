@@ -1,0 +1,371 @@
+//! Plans in pieces: stages that run for one part of an axis after the other, so that what they store in between takes the memory of
+//! one part.
+//!
+//! A stage can run in pieces of an axis if all that it writes has the axis, and it treats every index by itself. No kernel is another
+//! for it: sizes and addresses are arguments.
+
+use std::collections::HashMap;
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, ENDS, Program};
+
+use super::layouts::contiguous;
+use super::{Division, Given};
+use crate::plan::choosing::Choosing;
+use crate::plan::sizes::{count, merged};
+use crate::plan::{Arg, Buffer, Call, Choice, Launch, Layout, Plan};
+use crate::stage::{Sink, Source, Stage};
+use crate::words::counted;
+
+/// The most pieces of a call, and the most axes that they are pieces of.
+const MOST: i64 = 256;
+const AXES: usize = 3;
+
+/// Axes that a call is divided along, and how many indices of each a piece has.
+type Parts = Vec<(Axis, i64)>;
+type Along = [(Axis, i64)];
+
+/// The stages that run in pieces.
+struct Group {
+    /// Whether each stage does, and of the others, whether it reads what these have computed.
+    inside: Vec<bool>,
+    after: Vec<bool>,
+    /// Whether each buffer is written and read by these alone.
+    local: Vec<bool>,
+}
+
+impl Division {
+    /// The plan of a call in as few pieces as let its buffers take at most so many bytes, or in as many as there may be; `None`
+    /// where no stage that fills a buffer can run in pieces.
+    pub(in crate::plan) fn plan_in_pieces(
+        &self,
+        program: &Program,
+        call: &Call,
+        choosing: Choosing<'_>,
+        most: u64,
+    ) -> Option<Plan> {
+        let mut whole = self.with_parts(call, 1);
+        let call = &whole.call.clone();
+        let parts = self.parts(program, call, most)?;
+        let group = self.group(program, &parts);
+        // Each piece may have another number of parts.
+        let written = self.cut.stages.iter().zip(&group.inside).filter(|(_, inside)| **inside);
+        let mut written = written.flat_map(|(stage, _)| &stage.sinks);
+        if written
+            .any(|sink| matches!(sink, Sink::Buffer(k) if !group.local[*k as usize] && self.has_parts(*k as usize)))
+        {
+            return None;
+        }
+        self.check(&whole).ok()?;
+        let mut plan = self.empty(self.buffers(&whole).ok()?);
+        let lens = self.lens(call, &parts);
+        for (buffer, (local, len)) in plan.buffers.iter_mut().zip(group.local.iter().zip(lens)) {
+            *buffer = if *local { Buffer { len: len?, ..buffer.clone() } } else { buffer.clone() };
+        }
+        let others = |after: bool| {
+            let is_one = |i: &usize| !group.inside[*i] && group.after[*i] == after;
+            (0..self.stages.len()).filter(is_one).collect::<Vec<_>>()
+        };
+        for index in others(false) {
+            self.step_in(&mut whole, choosing, index, &mut plan)?;
+        }
+        self.all_pieces(program, call, choosing, (&parts, &group), &mut plan)?;
+        for index in others(true) {
+            self.step_in(&mut whole, choosing, index, &mut plan)?;
+        }
+        Some(plan)
+    }
+
+    /// Whether a buffer has sums in parts.
+    fn has_parts(&self, buffer: usize) -> bool {
+        self.cut.part_axis.is_some_and(|axis| self.cut.buffers[buffer].axes.contains(&axis))
+    }
+
+    /// Adds the launch of a stage. Where it stores sums in parts, later stages of the piece have their number.
+    fn step_in(&self, given: &mut Given, choosing: Choosing<'_>, index: usize, plan: &mut Plan) -> Option<()> {
+        if let Some(parts) = self.step(given, choosing, index, plan).ok()? {
+            given.call = self.with_parts(&given.call, parts).call;
+            self.check(given).ok()?;
+            for k in (0..self.cut.buffers.len()).filter(|k| self.has_parts(*k)) {
+                plan.buffers[k].len = plan.buffers[k].len.max(count(given, &self.cut.buffers[k].axes)?);
+            }
+        }
+        Some(())
+    }
+
+    /// Adds the launches of all pieces.
+    fn all_pieces(
+        &self,
+        program: &Program,
+        call: &Call,
+        choosing: Choosing<'_>,
+        (parts, group): (&Along, &Group),
+        plan: &mut Plan,
+    ) -> Option<()> {
+        let all = firsts(call, parts);
+        let scratch = plan.buffers.len();
+        // The launches of pieces of the same sizes differ in addresses alone.
+        let mut known: HashMap<Vec<i64>, Vec<Launch>> = HashMap::new();
+        for (number, firsts) in all.iter().enumerate() {
+            let mut given = self.piece(program, call, (parts, firsts), group);
+            let (sizes, step) = (given.call.sizes.clone(), plan.steps.len());
+            if let Some(launches) = known.get(&sizes) {
+                for launch in launches {
+                    plan.choices.push(Choice { step: Some(plan.steps.len()), candidates: vec![], refused: vec![] });
+                    plan.steps.push(launch.clone());
+                }
+            } else {
+                let (choices, buffers) = (plan.choices.len(), plan.buffers.len());
+                for index in (0..self.stages.len()).filter(|i| group.inside[*i]) {
+                    self.step_in(&mut given, choosing, index, plan)?;
+                }
+                let choices = &mut plan.choices[choices..];
+                if number == 0 {
+                    choices.iter_mut().for_each(|choice| tell(choice, program, parts, all.len()));
+                } else {
+                    choices.iter_mut().for_each(|choice| (choice.candidates, choice.refused) = (vec![], vec![]));
+                    reuse_scratch(plan, step, scratch, buffers);
+                }
+                known.insert(sizes, plan.steps[step..].to_vec());
+            }
+            for launch in &mut plan.steps[step..] {
+                for place in 0..launch.args.len() {
+                    let by = self.bytes_before(program, call, group, firsts, launch.args[place]);
+                    if by != 0 {
+                        launch.offsets.push((place, by));
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The call of a piece: sizes of its own, and the layouts of tensors that are there for all pieces.
+    fn piece(&self, program: &Program, call: &Call, (parts, firsts): (&Along, &Along), group: &Group) -> Given {
+        let mut own = call.clone();
+        for ((axis, each), (_, first)) in parts.iter().zip(firsts) {
+            let size = &mut own.sizes[axis.0 as usize];
+            *size = (*size - first).min(*each);
+        }
+        let params = program.params.iter().map(|p| (&p.axes, p.elem)).zip(&mut own.params);
+        params.for_each(|(tensor, layout)| layout.iter_mut().for_each(|layout| align(layout, tensor, parts)));
+        let outputs = program.outputs.iter().map(|o| (&o.axes, o.elem)).zip(&mut own.outputs);
+        outputs.for_each(|(tensor, layout)| align(layout, tensor, parts));
+        let kept = self.cut.buffers.iter().zip(&group.local).enumerate().map(|(k, (buffer, local))| {
+            let mut layout = Layout { strides: self.strides(call, k as u32), align: 16 };
+            align(&mut layout, (&buffer.axes, buffer.elem), parts);
+            (!local).then_some(layout)
+        });
+        let kept = kept.collect();
+        Given { call: own, kept }
+    }
+
+    /// The strides of a buffer that is there for all pieces.
+    fn strides(&self, call: &Call, buffer: u32) -> Vec<i64> {
+        let axes = &self.cut.buffers[buffer as usize].axes;
+        let sizes: Vec<i64> = (0..call.sizes.len() as u32).map(|axis| merged(call, &[Axis(axis)])).collect();
+        contiguous(axes, &sizes).strides
+    }
+
+    /// Bytes from a tensor's first element to that of a piece.
+    fn bytes_before(&self, program: &Program, call: &Call, group: &Group, firsts: &Along, arg: Arg) -> i64 {
+        let (axes, elem, strides) = match arg {
+            Arg::Param(k) => {
+                let (param, layout) = (&program.params[k as usize], &call.params[k as usize]);
+                (&param.axes, param.elem, layout.as_ref().map(|layout| layout.strides.clone()).unwrap_or_default())
+            }
+            Arg::Output(k) => {
+                let output = &program.outputs[k as usize];
+                (&output.axes, output.elem, call.outputs[k as usize].strides.clone())
+            }
+            Arg::Buffer(k) if group.local.get(k as usize) == Some(&false) => {
+                let buffer = &self.cut.buffers[k as usize];
+                (&buffer.axes, buffer.elem, self.strides(call, k))
+            }
+            _ => return 0,
+        };
+        let first = |axis: &Axis| firsts.iter().find(|(own, _)| own == axis).map_or(0, |(_, first)| *first);
+        let elements: i64 = axes.iter().zip(strides).map(|(axis, stride)| first(axis) * stride).sum();
+        elements * elem.bytes().unwrap_or(8) as i64
+    }
+
+    /// The axes that pieces are of, and their sizes in a piece: those with which buffers fit by the fewest pieces.
+    fn parts(&self, program: &Program, call: &Call, most: u64) -> Option<Parts> {
+        let mut parts: Parts = vec![];
+        let mut bytes = self.bytes(call, &parts, &self.group(program, &parts));
+        while parts.len() < AXES && bytes > most {
+            let axes = (0..program.axes.len() as u32).map(Axis);
+            let axes = axes.filter(|axis| is_divisible(program, call, *axis, &parts));
+            let best = axes.filter_map(|axis| self.along(program, call, (&parts, axis), most));
+            // Of those that suffice the one with the fewest pieces, else the one that leaves least.
+            let rank = |(next, left): &(Parts, u64)| {
+                let suffices = *left <= most;
+                (!suffices, if suffices { pieces(call, next) as u64 } else { *left })
+            };
+            let Some((next, left)) = best.min_by_key(rank) else { break };
+            if left >= bytes {
+                break;
+            }
+            (parts, bytes) = (next, left);
+        }
+        (!parts.is_empty()).then_some(parts)
+    }
+
+    /// Pieces of one more axis, as few as let buffers take at most so many bytes, or as many as there may be; and what they take.
+    fn along(&self, program: &Program, call: &Call, (parts, axis): (&Along, Axis), most: u64) -> Option<(Parts, u64)> {
+        let size = call.sizes[axis.0 as usize];
+        let with = |count: i64| {
+            let each = (size as u64).div_ceil(count as u64) as i64;
+            parts.iter().copied().chain([(axis, each)]).collect::<Parts>()
+        };
+        let group = self.group(program, &with(1));
+        let counts: Vec<i64> = (2..=size.min(MOST / pieces(call, parts))).collect();
+        let fewest = counts.partition_point(|count| self.bytes(call, &with(*count), &group) > most);
+        let parts = with(*counts.get(fewest).or(counts.last())?);
+        let bytes = self.bytes(call, &parts, &group);
+        Some((parts, bytes))
+    }
+
+    /// Bytes of the buffers between stages, some of which run in these pieces.
+    fn bytes(&self, call: &Call, parts: &Along, group: &Group) -> u64 {
+        let lens = self.lens(call, parts).into_iter().zip(self.lens(call, &[])).zip(&group.local);
+        let lens = lens.map(|((part, whole), local)| if *local { part } else { whole });
+        let bytes = lens
+            .zip(&self.cut.buffers)
+            .map(|(len, buffer)| len.unwrap_or(u64::MAX).saturating_mul(buffer.elem.bytes().unwrap_or(8) as u64));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// The lengths of all buffers if they are those of a piece.
+    fn lens(&self, call: &Call, parts: &Along) -> Vec<Option<u64>> {
+        let mut own = call.clone();
+        parts.iter().for_each(|(axis, each)| own.sizes[axis.0 as usize] = *each);
+        self.cut.buffers.iter().map(|buffer| count(&own, &buffer.axes)).collect()
+    }
+
+    /// The stages that can run in pieces of these axes, one after the other.
+    fn group(&self, program: &Program, parts: &Along) -> Group {
+        let stages = &self.cut.stages;
+        let mut group = Group { inside: vec![], after: vec![], local: vec![true; self.cut.buffers.len()] };
+        // Stages that read what a stage has computed which does not run in pieces, but reads what is computed in pieces.
+        let mut late: Vec<bool> = vec![];
+        for stage in stages {
+            let before: Vec<usize> = (0..group.inside.len()).filter(|i| reads(stage, &stages[*i])).collect();
+            let is_late = before.iter().any(|i| late[*i] || group.after[*i]);
+            let is_apart = !parts.is_empty() && parts.iter().all(|(axis, _)| is_apart(program, stage, *axis));
+            let inside = is_apart && !is_late;
+            group.after.push(!inside && before.iter().any(|i| group.inside[*i] || group.after[*i]));
+            group.inside.push(inside);
+            late.push(is_late);
+        }
+        for (stage, _) in stages.iter().zip(&group.inside).filter(|(_, inside)| !**inside) {
+            let read =
+                stage.sources.iter().filter_map(|source| if let Source::Buffer(k) = source { Some(*k) } else { None });
+            let written =
+                stage.sinks.iter().filter_map(|sink| if let Sink::Buffer(k) = sink { Some(*k) } else { None });
+            read.chain(written).for_each(|k| group.local[k as usize] = false);
+        }
+        group
+    }
+}
+
+/// Makes the estimates of a stage for one piece those for so many.
+fn tell(choice: &mut Choice, program: &Program, parts: &Along, count: usize) {
+    let names: Vec<&str> = parts.iter().map(|(axis, _)| program.axis_name(*axis)).collect();
+    let pieces = format!("{} of {}", counted(count, "piece"), names.join(" and "));
+    for estimate in &mut choice.candidates {
+        estimate.micros *= count as f64;
+        estimate.bytes = estimate.bytes.saturating_mul(count as u64);
+        estimate.why = format!("{pieces} to save memory, each: {}", estimate.why);
+    }
+}
+
+/// The indices at which pieces begin, along each axis.
+fn firsts(call: &Call, parts: &Along) -> Vec<Vec<(Axis, i64)>> {
+    let along = |all: Vec<Vec<(Axis, i64)>>, (axis, each): &(Axis, i64)| {
+        let begin = |before: Vec<(Axis, i64)>| {
+            let own = (0..call.sizes[axis.0 as usize]).step_by(*each as usize);
+            own.map(move |first| before.iter().copied().chain([(*axis, first)]).collect())
+        };
+        all.into_iter().flat_map(begin).collect()
+    };
+    parts.iter().fold(vec![vec![]], along)
+}
+
+/// The number of pieces.
+fn pieces(call: &Call, parts: &Along) -> i64 {
+    parts.iter().map(|(axis, each)| (call.sizes[axis.0 as usize] as u64).div_ceil(*each as u64) as i64).product()
+}
+
+/// Whether pieces may be of an axis: not of one whose sequences begin and end where another says.
+fn is_divisible(program: &Program, call: &Call, axis: Axis, parts: &Along) -> bool {
+    let name = program.axis_name(axis);
+    let is_linked = name.ends_with(ENDS) || program.axis(&format!("{name}{ENDS}")).is_some();
+    call.sizes[axis.0 as usize] > 1 && !is_linked && parts.iter().all(|(own, _)| *own != axis)
+}
+
+/// Whether a stage treats every index of an axis of the whole program by itself.
+fn is_apart(program: &Program, stage: &Stage, axis: Axis) -> bool {
+    let Some(own) = stage.axes.iter().position(|group| group.contains(&axis)) else { return false };
+    if stage.axes[own].len() != 1 || program.axes.len() <= axis.0 as usize {
+        return false;
+    }
+    let own = Axis(own as u32);
+    let is_named = |op: &oplus_dsl::ir::Op| {
+        let found = std::cell::Cell::new(false);
+        op.clone().map_axes(|axis| {
+            found.set(found.get() || axis == own);
+            axis
+        });
+        found.get()
+    };
+    stage.program.outputs.iter().all(|output| output.axes.contains(&own))
+        && stage.views.iter().flatten().all(|view| view.axis != own)
+        && !stage.program.nodes.iter().any(|node| is_named(&node.op))
+}
+
+/// Whether a stage reads what another writes.
+fn reads(stage: &Stage, writer: &Stage) -> bool {
+    let written = |source: &Source| {
+        writer.sinks.iter().any(|sink| match (source, sink) {
+            (Source::Buffer(k), Sink::Buffer(own)) | (Source::Output(k), Sink::Output(own)) => k == own,
+            _ => false,
+        })
+    };
+    stage.sources.iter().any(written)
+}
+
+/// Lowers the alignment of a layout to that of the first elements of all pieces.
+fn align(layout: &mut Layout, (axes, elem): (&Vec<Axis>, Elem), parts: &Along) {
+    for (axis, each) in parts {
+        let Some(place) = axes.iter().position(|own| own == axis) else { continue };
+        let bytes = layout.strides[place].wrapping_mul(*each).wrapping_mul(elem.bytes().unwrap_or(8) as i64);
+        layout.align = layout.align.min(1 << bytes.trailing_zeros().min(4));
+    }
+}
+
+/// Lets the launches from a step on use scratch memory of pieces before in place of their own, which is taken out of the plan.
+fn reuse_scratch(plan: &mut Plan, step: usize, scratch: usize, own: usize) {
+    let added = plan.buffers.split_off(own);
+    let mut places = vec![];
+    for (k, buffer) in added.into_iter().enumerate() {
+        let known = plan.buffers.get_mut(scratch + k).filter(|known| known.elem == buffer.elem);
+        places.push(match known {
+            Some(known) => {
+                known.len = known.len.max(buffer.len);
+                scratch + k
+            }
+            None => {
+                plan.buffers.push(buffer);
+                plan.buffers.len() - 1
+            }
+        } as u32);
+    }
+    for arg in plan.steps[step..].iter_mut().flat_map(|launch| &mut launch.args) {
+        if let Arg::Buffer(k) = arg
+            && let Some(k) = (*k as usize).checked_sub(own).map(|k| &places[k])
+        {
+            *arg = Arg::Buffer(*k);
+        }
+    }
+}
