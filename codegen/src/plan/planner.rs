@@ -61,13 +61,14 @@ impl Planner {
         Ok(Planner { program: program.clone(), target: *target, divisions, refused })
     }
 
-    /// A planner whose plans cut the program only in ways of which kernels are committed.
+    /// A planner whose plans cut the program only in ways of which kernels are committed, and take only schedules of which they are.
     ///
     /// # Errors
     /// As [`Planner::new`].
     pub fn of_committed_cuts(program: &Program, target: &Target) -> Result<Planner, PlanError> {
         let mut planner = Planner::new(program, target)?;
         planner.divisions.retain(|division| division.how.is_committed());
+        planner.divisions.iter_mut().for_each(Division::retain_committed);
         Ok(planner)
     }
 
