@@ -7,7 +7,7 @@ use oplus_dsl::interpret::Data;
 
 use crate::attention::{SMALL, check_non_finite};
 use crate::harness::Case;
-use crate::programs::{biased, causal, plain, softcapped, window};
+use crate::programs::{biased, causal, plain, softcapped, weighted, window};
 
 /// One warpgroup that walks, and one that copies.
 const OVERLAPPED: Flash = Flash { warps: 4, unit: Unit::Warpgroup, columns: 32, copiers: 4, ..SMALL };
@@ -89,13 +89,20 @@ fn what_a_row_does_not_see_may_be_anything() {
     }
 }
 
-/// A bias is a condition on pairs, and copies of single elements are not asynchronous.
+/// A block whose warps all copy takes the stage.
+fn check_alone(stage: &Stage) {
+    Case::new(stage, &[1, 1, 2, 33, 40, 16, 16]).check(&SMALL, Order::Random(1));
+}
+
+/// A bias is a condition on pairs, numbers of keys come with no tile, and copies of single elements are not asynchronous.
 #[test]
 fn others_are_refused() {
     let refused =
         |stage: &Stage, schedule: &Flash| oplus_codegen::schedules::flash::lower(stage, schedule, "k").is_err();
     assert!(!refused(&plain("bf16"), &TWO));
     assert!(refused(&biased(), &TWO));
+    check_alone(&weighted());
+    assert!(refused(&weighted(), &TWO));
     for other in [
         Flash { vector: 1, ..TWO },
         Flash { unit: Unit::Warp, ..TWO },

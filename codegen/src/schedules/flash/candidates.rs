@@ -34,20 +34,20 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
     let all: Vec<Flash> = exact.into_iter().chain(padded).flatten().collect();
     let few = all.iter().filter_map(|schedule| few_rows(form, schedule));
     let short = all.iter().filter_map(|schedule| short_rows(&stage.program, form, schedule));
-    let overlapped = all.iter().filter_map(|schedule| overlapped(&stage.program, form, schedule));
+    let overlapped = all.iter().filter_map(|schedule| overlapped(stage, form, schedule));
     all.iter().copied().chain(few).chain(short).chain(overlapped).collect()
 }
 
 /// A schedule for long rows, one block of which fills a multiprocessor: some warps only copy, and the others overlap products with
 /// weights. A block has many rows, so that it copies little for each.
-fn overlapped(program: &Program, form: &Pairwise, s: &Flash) -> Option<Flash> {
+fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Option<Flash> {
     let usual = Flash { warps: 12, repeat: 1, stages: 3, blocks: 1, copiers: GROUP, slack: 8, ..*s };
     let schedule = match s.depth {
         64 => Flash { columns: 128, persistent: form.limits.is_empty(), turns: true, ..usual },
         128 => Flash { columns: 80, ..usual },
         _ => return None,
     };
-    let is_meant = !s.padded && is_light(program, form, s.padded) && can_overlap(form, &schedule);
+    let is_meant = !s.padded && is_light(&stage.program, form, s.padded) && can_overlap(stage, form, &schedule);
     is_meant.then_some(schedule)
 }
 

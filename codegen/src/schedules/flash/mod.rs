@@ -88,7 +88,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
         return Err(parameters);
     }
     let form = stage.kind().pairwise().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
-    if schedule.copiers > 0 && !overlap::can_overlap(form, schedule) {
+    if schedule.copiers > 0 && !overlap::can_overlap(stage, form, schedule) {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());

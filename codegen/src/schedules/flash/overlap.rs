@@ -7,6 +7,7 @@
 use super::block_rows::BlockRows;
 use super::grouped_query::Iterations;
 use super::parameters::GROUP;
+use super::vectors::Vector;
 use super::walk::{Course, Packed, Past, Walk};
 use super::weigh::Weights;
 use super::{FlashKernel, Grid, ROWS, Team};
@@ -15,6 +16,7 @@ use crate::block::ring::RingStage;
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::schedules::{Flash, Unit};
+use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::target::WARP;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
@@ -29,13 +31,16 @@ const WALKERS: u32 = 1;
 /// The number of the barrier of those that copy.
 const COPIERS: u32 = 2;
 
-/// Whether the warps of a block may overlap contractions of a form with its payloads' products.
-pub(super) fn can_overlap(form: &Pairwise, schedule: &Flash) -> bool {
+/// Whether the warps of a block may overlap contractions of a stage with its payloads' products.
+pub(super) fn can_overlap(stage: &Stage, form: &Pairwise, schedule: &Flash) -> bool {
     let Flash { unit, vector, warps, copiers, .. } = *schedule;
     let groups = unit == Unit::Warpgroup && warps.is_multiple_of(GROUP) && copiers > 0 && copiers.is_multiple_of(GROUP);
     let plain = form.grouped.is_none() && form.conditions.is_empty() && form.contractions.len() == 1;
     let payloads = form.payloads.iter().all(|p| p.conditions.is_empty());
-    groups && vector > 1 && plain && payloads && form.gauge.is_some()
+    // A contraction leaves its tile before the payloads do, and numbers of columns come with no tile of their own.
+    let leaf = |param: u32| form.payloads.iter().any(|p| p.leaf.is_some_and(|(own, _)| own == param));
+    let apart = !form.contractions.iter().any(|c| leaf(c.right)) && Vector::params(stage, form).is_empty();
+    groups && vector > 1 && plain && payloads && apart && form.gauge.is_some()
 }
 
 impl FlashKernel<'_> {
@@ -63,15 +68,20 @@ impl FlashKernel<'_> {
     pub(super) fn roles(&self, b: &mut Builder) {
         let Flash { warps, copiers, repeat, .. } = *self.schedule;
         let walks = b.lt(self.thread.warp, warps);
-        let (walking, copying) = self.schedule.registers();
+        let limit = |b: &mut Builder, count: Option<u32>, more| {
+            if let Some(count) = count {
+                b.push(Stmt::SetMaxRegisters { count, more });
+            }
+        };
+        let (walking, copying) = self.schedule.registers().unzip();
         b.if_else(
             walks,
             |b| {
-                b.push(Stmt::SetMaxRegisters { count: walking, more: true });
+                limit(b, walking, true);
                 self.with_team(b, Team { first: 0, warps, repeat, barrier: WALKERS }).walk_role(b);
             },
             |b| {
-                b.push(Stmt::SetMaxRegisters { count: copying, more: false });
+                limit(b, copying, false);
                 let repeat = repeat * self.schedule.groups();
                 self.with_team(b, Team { first: warps, warps: copiers, repeat, barrier: COPIERS }).copy_role(b);
             },

@@ -71,12 +71,12 @@ impl Flash {
         self.warps / GROUP
     }
 
-    /// Registers of a thread that walks and of one that copies, where there are such.
-    pub fn registers(&self) -> (u32, u32) {
+    /// Registers of a thread that walks and of one that copies, where there are such and all alike would have too few.
+    pub fn registers(&self) -> Option<(u32, u32)> {
         let at_start = (REGISTERS / (self.threads() * self.blocks)) & !7;
         let all = at_start * (self.warps + self.copiers);
         let copying = if self.warps > 2 * GROUP { 32 } else { 40 };
         let walking = (all.saturating_sub(copying * self.copiers) / self.warps) & !7;
-        (walking.min(MOST), copying)
+        (self.copiers > 0 && at_start < MOST).then_some((walking.min(MOST), copying))
     }
 }
