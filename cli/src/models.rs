@@ -129,7 +129,7 @@ fn of_ranks(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
     let both = [Some(model.clone()), adjoint(model).ok()].into_iter().flatten();
     let mut variants = BTreeMap::new();
     for program in both.flat_map(|program| given_cotangents(&program, elem)) {
-        let planner = Planner::of_committed_cuts(&program, &Target::H200).map_err(failed)?;
+        let planner = Planner::of_committed(&program, &Target::H200).map_err(failed)?;
         for setting in SETTINGS.iter().filter(|setting| setting.calls(model, elem)) {
             let call = call(&program, |axis| setting.size(axis), true);
             let ranked = CutKind::ALL.into_iter().flat_map(|how| (0..RANKS).map(move |rank| (how, rank)));
@@ -196,7 +196,7 @@ impl Chosen<'_> {
     /// Kernels for a call, unless there are enough already; and for the same call when it saves its states.
     fn setting(&mut self, program: &Program, setting: &Setting) -> Result<(), PlanError> {
         let (planner, call) =
-            (Planner::of_committed_cuts(program, &Target::H200)?, call(program, |axis| setting.size(axis), true));
+            (Planner::of_committed(program, &Target::H200)?, call(program, |axis| setting.size(axis), true));
         let (best, known) = (planner.plan(&call)?, planner.plan_among(&call, &|launch| self.has(launch)));
         self.launches(&best, known.ok());
         if let Some((best, _)) = planner.plan_saving(&call)? {
@@ -240,7 +240,7 @@ impl Setting {
     /// The best plan of the call, and that of a call that saves its states.
     fn plans(&self, program: &Program) -> Result<Vec<Plan>, PlanError> {
         let (planner, call) =
-            (Planner::of_committed_cuts(program, &Target::H200)?, call(program, |axis| self.size(axis), true));
+            (Planner::of_committed(program, &Target::H200)?, call(program, |axis| self.size(axis), true));
         let saving = planner.plan_saving(&call)?.map(|(plan, _)| plan);
         Ok([planner.plan(&call)?].into_iter().chain(saving).collect())
     }
@@ -312,7 +312,7 @@ mod tests {
                 .collect();
             let forms = [Some(model.clone()), adjoint(model).ok(), step(model).ok().map(|step| step.program)];
             for program in forms.into_iter().flatten().flat_map(|program| given_cotangents(&program, elem)) {
-                let planner = Planner::of_committed_cuts(&program, &Target::H200).expect("cuts");
+                let planner = Planner::of_committed(&program, &Target::H200).expect("cuts");
                 for (width, time, aligned) in OTHERS {
                     let call = call(&program, |axis| size(&program, axis, (width, time)), aligned);
                     let plan = planner.plan_among(&call, &|launch| keys.contains(&launch.key.to_string()));

@@ -139,6 +139,15 @@ impl Division {
         Division { target: *target, how, cut, constants, stages, names, faults }
     }
 
+    /// Leaves out the schedules of which no kernels are committed.
+    pub(super) fn retain_committed(&mut self) {
+        for Ready { plain, merged } in &mut self.stages {
+            for form in [plain].into_iter().chain(merged.iter_mut().map(|(_, form)| form)) {
+                form.schedules.retain(|schedule| schedule.is_committed());
+            }
+        }
+    }
+
     /// The plan of a call.
     pub(super) fn plan(&self, call: &Call, choosing: Choosing<'_>) -> Result<Plan, PlanError> {
         let mut call = self.with_parts(call, 1);

@@ -68,15 +68,16 @@ impl Planner {
         Ok(Planner { program: program.clone(), target: *target, divisions, refused, spare: SPARE })
     }
 
-    /// A planner whose plans cut the program only in ways of which kernels are committed, and are whole: pieces take of the kernels
-    /// that there are.
+    /// A planner of the kernels that are committed: its plans cut the program only in ways of which there are some, take only such schedules,
+    /// and are whole, as pieces take of the kernels that there are.
     ///
     /// # Errors
     /// As [`Planner::new`].
-    pub fn of_committed_cuts(program: &Program, target: &Target) -> Result<Planner, PlanError> {
+    pub fn of_committed(program: &Program, target: &Target) -> Result<Planner, PlanError> {
         let mut planner = Planner::new(program, target)?;
         planner.divisions.retain(|division| division.how.is_committed());
         planner.spare = u64::MAX;
+        planner.divisions.iter_mut().for_each(Division::retain_committed);
         Ok(planner)
     }
 

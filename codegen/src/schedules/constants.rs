@@ -105,6 +105,10 @@ constants! {
     flash_start,
     /// Flash: between a tile and the next one.
     flash_iteration,
+    /// Flash: multiply-adds per microsecond where warps overlap products with weights.
+    flash_overlapped,
+    /// Flash: until such a block has its first tiles and after its last one, in which no other computes.
+    flash_overlapped_start,
     /// Chunkwise: multiply-adds per microsecond by warps.
     chunkwise_warps,
     /// Chunkwise: multiply-adds per microsecond by warpgroups.

@@ -75,6 +75,10 @@ fn flash() -> Flash {
         stages: 2,
         vector: 8,
         blocks: 2,
+        copiers: 0,
+        persistent: false,
+        turns: false,
+        slack: 0,
     }
 }
 
@@ -150,6 +154,16 @@ fn every_schedule_prints_and_parses_back() {
     for schedule in examples() {
         assert_eq!(schedule.to_string().parse(), Ok(schedule));
     }
+}
+
+#[test]
+fn a_usual_value_is_left_out_of_the_text() {
+    let usual = "flash(warps=4, repeat=2, unit=warpgroup, columns=64, depth=128, width=64, padded=true, stages=2, vector=8, blocks=2)";
+    assert_eq!(flash().to_string(), usual);
+    let other = Schedule::Flash(Flash { copiers: 4, turns: true, ..flash() });
+    assert_eq!(other.to_string(), usual.replace(')', ", copiers=4, turns=true)"));
+    assert_eq!(other.to_string().parse(), Ok(other));
+    assert_eq!(usual.replace(')', ", copiers=0)").parse(), Ok(Schedule::Flash(flash())));
 }
 
 #[test]

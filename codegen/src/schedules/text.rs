@@ -4,9 +4,14 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
+/// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back. A field with a usual value
+/// is left out of the text where it has that value.
 macro_rules! schedule {
-    ($(#[$doc:meta])* $name:ident, $text:literal { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)+ }) => {
+    (@usual) => { None };
+    (@usual $usual:expr) => { Some($usual) };
+    ($(#[$doc:meta])* $name:ident, $text:literal {
+        $($(#[$field_doc:meta])* $field:ident: $ty:ty $(= $usual:expr)?,)+
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name { $($(#[$field_doc])* pub $field: $ty,)+ }
@@ -18,8 +23,11 @@ macro_rules! schedule {
 
         impl ::std::fmt::Display for $name {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                let fields = [$(format!(concat!(stringify!($field), "={}"), self.$field)),+];
-                write!(f, concat!($text, "({})"), fields.join(", "))
+                let fields = [$({
+                    let usual: Option<$ty> = schedule!(@usual $($usual)?);
+                    (usual != Some(self.$field)).then(|| format!(concat!(stringify!($field), "={}"), self.$field))
+                }),+];
+                write!(f, concat!($text, "({})"), fields.into_iter().flatten().collect::<Vec<_>>().join(", "))
             }
         }
 
@@ -28,7 +36,7 @@ macro_rules! schedule {
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let fields = $crate::schedules::text::Fields::of($text, text)?;
-                let schedule = $name { $($field: fields.get(stringify!($field))?),+ };
+                let schedule = $name { $($field: fields.get(stringify!($field), schedule!(@usual $($usual)?))?),+ };
                 fields.end(&[$(stringify!($field)),+])?;
                 Ok(schedule)
             }
@@ -92,8 +100,11 @@ impl<'a> Fields<'a> {
         Ok(Fields(body.split(',').map(field).collect::<Result<_, _>>()?))
     }
 
-    pub(crate) fn get<T: FromStr>(&self, name: &'static str) -> Result<T, ParseScheduleError> {
-        let (_, text) = self.0.iter().find(|(n, _)| *n == name).ok_or(ParseScheduleError::Missing(name))?;
+    /// The value of a field, or its usual one where the text leaves it out.
+    pub(crate) fn get<T: FromStr>(&self, name: &'static str, usual: Option<T>) -> Result<T, ParseScheduleError> {
+        let Some((_, text)) = self.0.iter().find(|(n, _)| *n == name) else {
+            return usual.ok_or(ParseScheduleError::Missing(name));
+        };
         text.parse().map_err(|_| ParseScheduleError::Value((*text).to_owned()))
     }
 

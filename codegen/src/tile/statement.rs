@@ -134,7 +134,7 @@ pub enum Stmt {
     WarpgroupWait {
         /// The number that may be outstanding.
         pending: u32,
-        /// The sums of those that end here, all of them.
+        /// The sums of those that end here, all of them; and other `f32` registers that are computed before it waits and read after.
         sums: Vec<Reg>,
     },
     /// Orders the memory accesses of a warp's lanes. Warp-collective.

@@ -22,6 +22,10 @@ pub(crate) const SMALL: Flash = Flash {
     stages: 2,
     vector: 8,
     blocks: 1,
+    copiers: 0,
+    persistent: false,
+    turns: false,
+    slack: 0,
 };
 
 fn check(stage: &Stage, sizes: [usize; 7], schedule: &Flash) {
@@ -143,7 +147,7 @@ fn the_same_bits_in_every_order_of_events() {
 }
 
 /// Runs with elements of the values that are infinite or NaN: the rows that do not see them must not know.
-fn check_non_finite(stage: &Stage, sizes: [usize; 7], schedule: &Flash, error: f64) {
+pub(crate) fn check_non_finite(stage: &Stage, sizes: [usize; 7], schedule: &Flash, error: f64) {
     let [.., n, _, f] = sizes;
     let all: Vec<(usize, f64)> = (0..n * f).map(|at| (at, f64::NAN)).collect();
     let (later, late) = (n / 2 * f, (n - 1) * f);

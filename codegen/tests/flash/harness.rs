@@ -83,6 +83,8 @@ impl<'a> Case<'a> {
         let form = self.stage.kind().pairwise().expect("has the form");
         let points: usize = flash::outer_axes(form).iter().map(|a| self.size(a)).product();
         let blocks = points * self.size(form.row).div_ceil(schedule.rows() as usize);
+        // Persistent blocks are fewer, so that each has several tiles of rows.
+        let blocks = if schedule.persistent { blocks.min(2) } else { blocks };
         let launch = Launch { grid: [blocks as u32, 1], args };
         let options = Options { order, ..Options::default() };
         simulate(&kernel, &launch, &mut memory, &options)

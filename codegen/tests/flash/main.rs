@@ -7,4 +7,5 @@ mod common;
 mod attention;
 mod backward;
 mod harness;
+mod overlap;
 mod programs;

@@ -172,6 +172,13 @@ pub(crate) fn biased() -> Stage {
     attention("bf16", "param bias: f32[M, N];", &format!("{scores}\n    {}", merged("%23", "%24", "%25")))
 }
 
+/// Values that are multiplied with a number of their key.
+pub(crate) fn weighted() -> Stage {
+    let scores = "%20: f32[B, G, N] = param weight;
+    %21: f32[B, G, N, F] = %2 * %20;";
+    attention("bf16", "param weight: f32[B, G, N];", &format!("{scores}\n    {}", merged("%9", "%10", "%21")))
+}
+
 /// Causal scores within ±3.
 pub(crate) fn softcapped() -> Stage {
     let scores = "%20: bool[M, N] = %14 <= %18;

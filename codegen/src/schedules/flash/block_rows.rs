@@ -8,7 +8,7 @@ use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// Outer points whose blocks alternate, so that their columns stay in the device's cache.
 const SECTION: i32 = 8;
@@ -28,9 +28,58 @@ impl BlockRows {
     /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part are neighbours, too.
     pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, form: &Pairwise, schedule: &Flash) -> BlockRows {
         let block = b.special(Special::Block);
-        let outer = outer_axes(form);
         let tiles = b.div_ceil(args.size(form.row), schedule.rows());
-        let mut block = b.convert(Ty::I64, block);
+        let block = b.convert(Ty::I64, block);
+        BlockRows::of_number(b, stage, args, form, (block, tiles, schedule.rows()))
+    }
+
+    /// The rows of every block before there is one: those of a persistent block are [found](Self::each) again and again.
+    pub(super) fn none() -> BlockRows {
+        BlockRows { outer: vec![], first_row: Operand::i32(0), part: None }
+    }
+
+    /// Goes through the rows that a persistent block has. Their numbers go up and down in turn from one round of blocks to the next, as
+    /// those that come first have most to do.
+    pub(super) fn each(
+        b: &mut Builder,
+        (stage, args, form): (&Stage, &Args, &Pairwise),
+        schedule: &Flash,
+        body: impl FnOnce(&mut Builder, BlockRows),
+    ) {
+        let tiles = b.div_ceil(args.size(form.row), schedule.rows());
+        let axes = stage.part_axis.into_iter().fold(outer_axes(form), AxisSet::with);
+        let points = args.rows(b, axes);
+        let count = b.mul(points, tiles);
+        let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
+            let number = b.special(special);
+            b.convert(Ty::I64, number)
+        });
+        b.for_(Operand::i64(0), count, blocks, |b, first| {
+            let last = b.add(first, blocks);
+            let last = b.sub(last, 1);
+            let down = b.sub(last, block);
+            let up = b.add(first, block);
+            let round = b.binary(Binary::Div, first, blocks);
+            let odd = b.binary(Binary::And, round, 1);
+            let odd = b.eq(odd, 1);
+            let number = b.select(odd, down, up);
+            let exists = b.lt(number, count);
+            b.if_(exists, |b| {
+                let rows = BlockRows::of_number(b, stage, args, form, (number, tiles, schedule.rows()));
+                body(b, rows);
+            });
+        });
+    }
+
+    /// The rows of a number among `tiles` tiles of `length` rows for each outer point and part.
+    fn of_number(
+        b: &mut Builder,
+        stage: &Stage,
+        args: &Args,
+        form: &Pairwise,
+        (mut block, tiles, length): (Operand, Operand, u32),
+    ) -> BlockRows {
+        let outer = outer_axes(form);
         let mut part = None;
         if let Some(axis) = stage.part_axis {
             let points = args.rows(b, outer);
@@ -47,7 +96,7 @@ impl BlockRows {
             let descending = form.limits.iter().any(|limit| limit.above);
             (point, if descending { b.sub(last, order) } else { order })
         };
-        let first = b.mul(tile, schedule.rows());
+        let first = b.mul(tile, length);
         let first_row = b.convert(Ty::I32, first);
         let mut outer = args.indices(b, point, outer);
         outer.extend(part);

@@ -1,6 +1,8 @@
 //! The parameters that a plan may choose.
 
 use super::Flash;
+use super::overlap::can_overlap;
+use super::parameters::GROUP;
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
@@ -32,7 +34,21 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
     let all: Vec<Flash> = exact.into_iter().chain(padded).flatten().collect();
     let few = all.iter().filter_map(|schedule| few_rows(form, schedule));
     let short = all.iter().filter_map(|schedule| short_rows(&stage.program, form, schedule));
-    all.iter().copied().chain(few).chain(short).collect()
+    let overlapped = all.iter().filter_map(|schedule| overlapped(stage, form, schedule));
+    all.iter().copied().chain(few).chain(short).chain(overlapped).collect()
+}
+
+/// A schedule for long rows, one block of which fills a multiprocessor: some warps only copy, and the others overlap products with
+/// weights. A block has many rows, so that it copies little for each.
+fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Option<Flash> {
+    let usual = Flash { warps: 12, repeat: 1, stages: 3, blocks: 1, copiers: GROUP, slack: 8, ..*s };
+    let schedule = match s.depth {
+        64 => Flash { columns: 128, persistent: form.limits.is_empty(), turns: true, ..usual },
+        128 => Flash { columns: 80, ..usual },
+        _ => return None,
+    };
+    let is_meant = !s.padded && is_light(&stage.program, form, s.padded) && can_overlap(stage, form, &schedule);
+    is_meant.then_some(schedule)
 }
 
 /// Whether pairs need few registers beside their products: weights are powers of the products themselves, and there are not
@@ -68,8 +84,23 @@ fn by_tf32(form: &Pairwise, length: u32, isa: Isa, vector: u32) -> Option<Flash>
         _ => 32,
     };
     let (unit, depth, width) = (Unit::Warp, length, length);
-    let padded = false;
-    Some(Flash { warps: 4, repeat: 1, unit, columns, depth, width, padded, stages: 2, vector: 4, blocks: 1 })
+    let (padded, copiers, persistent, turns, slack) = (false, 0, false, false, 0);
+    Some(Flash {
+        warps: 4,
+        repeat: 1,
+        unit,
+        columns,
+        depth,
+        width,
+        padded,
+        stages: 2,
+        vector: 4,
+        blocks: 1,
+        copiers,
+        persistent,
+        turns,
+        slack,
+    })
 }
 
 /// Warps and tiles of 16-bit numbers for axes of a length, so that sums and pairs fit the registers of a thread and tiles the
@@ -111,6 +142,22 @@ fn numbers(form: &Pairwise, length: u32, isa: Isa, vector: u32, light: bool) -> 
         Unit::Warpgroup if several && !short && length <= 128 => 3,
         _ => 2,
     };
-    let (depth, width) = (length, length);
-    Some(Flash { warps, repeat, unit, columns, depth, width, padded: false, stages, vector: 8, blocks })
+    let (depth, width, padded) = (length, length, false);
+    let (copiers, persistent, turns, slack) = (0, false, false, 0);
+    Some(Flash {
+        warps,
+        repeat,
+        unit,
+        columns,
+        depth,
+        width,
+        padded,
+        stages,
+        vector: 8,
+        blocks,
+        copiers,
+        persistent,
+        turns,
+        slack,
+    })
 }

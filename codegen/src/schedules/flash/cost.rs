@@ -22,8 +22,11 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
     let blocks = schedule.blocks(problem) as f64;
     let grouped = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
-    // Of columns that are limited rows see half, and tiles of which they see some only.
-    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, f64::from(schedule.columns) / 2.0) };
+    // Of columns that are limited rows see half, and tiles of which they see some only: beside many rows that overlap these are
+    // several, and take longer than others.
+    let partial =
+        f64::from(schedule.columns) / 2.0 + if schedule.copiers > 0 { f64::from(schedule.rows()) } else { 0.0 };
+    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, partial) };
     let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * grouped * blocks;
     let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
     let each = (blocks / f64::from(target.multiprocessors)).ceil();
@@ -37,10 +40,12 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
     let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
     let iterations = columns / f64::from(schedule.columns);
-    let starts = constants.flash_start * each / f64::from(schedule.blocks).min(each.max(1.0));
-    let micros = (work / constants.flash_products
-        + columns * copied / constants.flash_copies
-        + iterations * constants.flash_iteration)
+    let (products, start) = match schedule.copiers {
+        0 => (constants.flash_products, constants.flash_start),
+        _ => (constants.flash_overlapped, constants.flash_overlapped_start),
+    };
+    let starts = start * each / f64::from(schedule.blocks).min(each.max(1.0));
+    let micros = (work / products + columns * copied / constants.flash_copies + iterations * constants.flash_iteration)
         * share
         * slower
         + starts;

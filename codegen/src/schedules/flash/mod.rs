@@ -32,6 +32,7 @@ mod cost;
 mod finals;
 mod grouped_query;
 mod non_finite;
+mod overlap;
 mod parameters;
 mod products;
 mod strategy;
@@ -65,6 +66,9 @@ use vectors::Vector;
 /// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
 type Grid = Vec<[Operand; 4]>;
 
+/// The most that weights may exceed one by, so that they are finite in all 16-bit types, as a power of two.
+const MOST_SLACK: u32 = 12;
+
 /// The tile kernel of a stage under a flash schedule.
 pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
@@ -72,10 +76,21 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     let sixteenths = [columns, depth, width].iter().all(|n| *n > 0 && n.is_multiple_of(ROWS));
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
     let units = unit == Unit::Warp || (warps.is_multiple_of(4) && [columns, depth, width].iter().all(|n| *n <= 256));
-    if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
+    let needs_copiers = schedule.turns || schedule.persistent || schedule.slack > 0;
+    let counts = [warps, repeat, blocks].contains(&0) || warps + schedule.copiers > WARP || stages < 2;
+    if !sixteenths
+        || !vectors
+        || !units
+        || counts
+        || schedule.copiers == 0 && needs_copiers
+        || schedule.slack > MOST_SLACK
+    {
         return Err(parameters);
     }
     let form = stage.kind().pairwise().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
+    if schedule.copiers > 0 && !overlap::can_overlap(stage, form, schedule) {
+        return Err(parameters);
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let kernel = FlashKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
@@ -98,6 +113,19 @@ struct ThreadTile {
     columns: u32,
 }
 
+/// Warps of a block that work together.
+#[derive(Clone, Copy)]
+struct Team {
+    /// The number of its first warp in the block.
+    first: u32,
+    /// Its warps.
+    warps: u32,
+    /// Blocks of 16 rows whose ranges a warp looks at.
+    repeat: u32,
+    /// The number of its barrier; 0 is that of the whole block.
+    barrier: u32,
+}
+
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
 struct FlashKernel<'s> {
@@ -109,8 +137,14 @@ struct FlashKernel<'s> {
     column_tiles: Vec<Tile>,
     /// The vectors that come with the tiles of columns.
     vectors: Vec<Vector>,
-    /// The mbarriers that say of each stage of the ring that every thread has read it.
+    /// The mbarriers that say of each stage of the ring that every thread has read it; where some warps only copy, those of each tile.
     empty: SharedId,
+    /// The mbarriers that say of each warpgroup that it may start products.
+    turns: SharedId,
+    /// The mbarrier that says that every thread has read the tiles of rows, where blocks go on to others.
+    rows_empty: SharedId,
+    /// The warps that walk and those that copy; or all, which do both.
+    team: Team,
     /// The ends of ranges, of every warp.
     ends: SharedId,
     /// Flags of the shares of a tile in which non-finite elements were found.
@@ -147,17 +181,22 @@ impl<'s> FlashKernel<'s> {
         };
         row_tiles.iter_mut().for_each(|tile| full(b, tile, 1));
         column_tiles.iter_mut().for_each(|tile| full(b, tile, schedule.stages));
-        let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages);
+        let rings = if schedule.copiers > 0 { column_tiles.len() as u32 } else { 1 };
+        let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages * rings);
+        let turns = if schedule.turns { b.shared("turns", SharedKind::Mbarrier, schedule.groups()) } else { empty };
         let elem = row_tiles.first()?.elem;
         let same = row_tiles.iter().chain(&column_tiles).all(|t| t.elem == elem);
         let is_f32 = elem == Elem::F32 && schedule.unit == Unit::Warp;
         if !same || !(is_f32 || matches!(elem, Elem::Bf16 | Elem::F16)) {
             return None;
         }
-        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
+        let rows_empty = if schedule.persistent { b.shared("rows_empty", SharedKind::Mbarrier, 1) } else { empty };
+        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * (schedule.warps + schedule.copiers));
+        let team = Team { first: 0, warps: schedule.warps, repeat: schedule.repeat, barrier: 0 };
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let BlockRows { outer, first_row, part } = BlockRows::of(b, stage, &args, form, schedule);
+        let rows = if schedule.persistent { BlockRows::none() } else { BlockRows::of(b, stage, &args, form, schedule) };
+        let BlockRows { outer, first_row, part } = rows;
         let mut kernel = FlashKernel {
             stage,
             form,
@@ -167,6 +206,9 @@ impl<'s> FlashKernel<'s> {
             column_tiles,
             vectors,
             empty,
+            turns,
+            rows_empty,
+            team,
             ends,
             flags: ends,
             shared_sums: vec![],
@@ -214,7 +256,7 @@ impl<'s> FlashKernel<'s> {
     }
 
     fn thread_tile(&self) -> ThreadTile {
-        ThreadTile { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
+        ThreadTile { rows: 2 * self.team.repeat, columns: self.schedule.columns / COLUMNS * 2 }
     }
 
     /// The type of factors.

@@ -66,7 +66,7 @@ impl FlashKernel<'_> {
     }
 
     fn shares(&self) -> Shares {
-        let each = (self.schedule.threads() / self.schedule.columns).max(1);
+        let each = (self.schedule.walkers() / self.schedule.columns).max(1);
         Shares { each, count: each * self.schedule.columns }
     }
 
@@ -76,21 +76,21 @@ impl FlashKernel<'_> {
             return vec![];
         }
         // All warps have read the tiles as factors, and the flags of the iteration before.
-        b.barrier();
+        self.team_barrier(b);
         for (k, param) in params.iter().enumerate() {
             let tile = self.column_tile(*param);
             let start = b.mul(stage, tile.len());
             self.look_through(b, tile, start, k as u32);
         }
         self.fence(b);
-        b.barrier();
+        self.team_barrier(b);
         params.iter().enumerate().map(|(k, param)| (*param, self.any(b, k as u32))).collect()
     }
 
     /// Looks through the thread's shares of a tile. The loops are not unrolled, as sums fill the registers.
     fn look_through(&self, b: &mut Builder, tile: &Tile, start: Operand, number: u32) {
         let Shares { each, count } = self.shares();
-        b.for_(self.thread.number, count, self.schedule.threads(), |b, share| {
+        b.for_(self.thread.number, count, self.schedule.walkers(), |b, share| {
             let [column, first] = b.div_rem(share, each);
             let non_finite = self.clean(b, tile, start, column, first);
             let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));
@@ -186,9 +186,9 @@ impl FlashKernel<'_> {
         let at = b.convert(Ty::I64, column);
         let mut values = walk.values.clone();
         values.set_column(0, Index { at, exists: Operand::bool(true) });
-        let counts: Vec<Operand> = (0..walk.thread_tile.rows)
+        let counts: Vec<Operand> = (0..walk.course.thread_tile.rows)
             .map(|row| {
-                let range = walk.ranges[row as usize];
+                let range = walk.course.ranges[row as usize];
                 let [from, below] = [b.ge(column, range.from), b.lt(column, range.to)];
                 let seen = b.and(from, below);
                 let conditions: Vec<Value> = self.conditions(payload).collect();

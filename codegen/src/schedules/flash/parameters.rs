@@ -1,7 +1,12 @@
 //! The parameters of sums over pairs.
 
 use crate::schedules::Unit;
-use crate::target::WARP;
+use crate::target::{REGISTERS, WARP};
+
+/// Warps of a warpgroup.
+pub(super) const GROUP: u32 = 4;
+/// The most registers that a thread may have.
+const MOST: u32 = 240;
 
 schedule! {
     /// Flash: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
@@ -27,6 +32,16 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Warps that only copy; without any, all warps copy. Where there are some, the contraction of a tile is started before the
+        /// payload's product of the tile before, and its weights are evaluated meanwhile.
+        copiers: u32 = 0,
+        /// Whether there are as many blocks as run at once, which go from tile of rows to tile of rows.
+        persistent: bool = false,
+        /// Whether the warpgroups start their products in turn, so that one multiplies while another takes exponentials.
+        turns: bool = false,
+        /// Binary orders of magnitude by which weights may exceed one before earlier sums are scaled: the maximum against which they
+        /// are taken stays while no row of a warp has grown by more. 0 scales them for every tile.
+        slack: u32 = 0,
     }
 }
 
@@ -38,6 +53,30 @@ impl Flash {
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
+        (self.warps + self.copiers) * WARP
+    }
+
+    /// Threads of a block that walk its tiles; they come first.
+    pub fn walkers(&self) -> u32 {
         self.warps * WARP
+    }
+
+    /// Threads of a block that copy tiles.
+    pub fn copying(&self) -> u32 {
+        if self.copiers > 0 { self.copiers * WARP } else { self.threads() }
+    }
+
+    /// Warpgroups that walk.
+    pub fn groups(&self) -> u32 {
+        self.warps / GROUP
+    }
+
+    /// Registers of a thread that walks and of one that copies, where there are such and all alike would have too few.
+    pub fn registers(&self) -> Option<(u32, u32)> {
+        let at_start = (REGISTERS / (self.threads() * self.blocks)) & !7;
+        let all = at_start * (self.warps + self.copiers);
+        let copying = if self.warps > 2 * GROUP { 32 } else { 40 };
+        let walking = (all.saturating_sub(copying * self.copiers) / self.warps) & !7;
+        (self.copiers > 0 && at_start < MOST).then_some((walking.min(MOST), copying))
     }
 }

@@ -80,14 +80,20 @@ impl FlashKernel<'_> {
         }
     }
 
-    /// Waits for the payloads' sums, if warpgroups have started them.
-    pub(super) fn finish_sums(&self, b: &mut Builder, sums: &Sums) {
+    /// Waits for a contraction, after which `later` products have been started.
+    pub(super) fn finish_before(&self, b: &mut Builder, product: &Grid, later: u32) {
+        b.push(Stmt::WarpgroupWait { pending: later, sums: registers(product) });
+    }
+
+    /// Waits for the payloads' sums, if warpgroups have started them, after `weights` have been evaluated.
+    pub(super) fn finish_sums(&self, b: &mut Builder, sums: &Sums, weights: &[Grid]) {
         if self.schedule.unit == Unit::Warpgroup {
             let of_payload = |payload: &PayloadSums| match payload {
                 PayloadSums::Blocks(BlockSums::Registers(blocks)) => blocks.concat(),
                 _ => vec![],
             };
-            b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.payloads.iter().flat_map(of_payload).collect() });
+            let sums = sums.payloads.iter().flat_map(of_payload);
+            b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.chain(weights.iter().flat_map(registers)).collect() });
         }
     }
 

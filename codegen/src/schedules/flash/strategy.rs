@@ -90,6 +90,15 @@ impl Strategy for Flash {
         problem.bound.count(outer_axes(form).iter().chain(problem.stage.part_axis)).saturating_mul(tiles)
     }
 
+    fn tiles(&self, problem: &Problem<'_>) -> Option<u64> {
+        self.persistent.then(|| self.blocks(problem))
+    }
+
+    /// Not those that overlap: they are compiled when they are needed.
+    fn is_committed(&self) -> bool {
+        self.copiers == 0
+    }
+
     /// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
     fn parts(&self, problem: &Problem<'_>) -> Option<u64> {
         let Ok(form) = problem.stage.kind().pairwise() else { return Some(1) };

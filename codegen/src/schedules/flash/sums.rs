@@ -15,6 +15,8 @@ use oplus_dsl::{Elem, Ty};
 pub(super) struct Sums {
     /// The maximum of each of the thread's rows, in the units in which scores are compared.
     pub maximum: Vec<Reg>,
+    /// Where the maximum against which weights are taken may stay behind: the largest score of each row.
+    pub highest: Vec<Reg>,
     /// The sums of every payload.
     pub payloads: Vec<PayloadSums>,
 }
@@ -137,6 +139,8 @@ impl FlashKernel<'_> {
         let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
         let gauged = self.form.gauge.is_some();
         let maximum = (0..thread_tile.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
+        let lags = gauged && self.schedule.slack > 0;
+        let highest = (0..thread_tile.rows).filter(|_| lags).map(|_| b.var(nothing)).collect();
         let first = b.mul(self.thread.number, 4);
         let payloads = self.form.payloads.iter().zip(&self.shared_sums).map(|(p, array)| match (p.leaf, *array) {
             (Some((param, _)), array) => {
@@ -152,6 +156,6 @@ impl FlashKernel<'_> {
             (None, _) => PayloadSums::Rows((0..thread_tile.rows).map(|_| b.var(zero(Ty::F32))).collect()),
         });
         let payloads = payloads.collect();
-        Sums { maximum, payloads }
+        Sums { maximum, highest, payloads }
     }
 }

@@ -24,8 +24,8 @@ pub(super) struct Vector {
 }
 
 impl Vector {
-    /// Declares the arrays of a stage's vectors: of 32-bit elements, which can be copied one by one.
-    pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Pairwise, columns: u32, stages: u32) -> Vec<Vector> {
+    /// The parameters that a stage's vectors are of: those of 32-bit elements, which can be copied one by one.
+    pub(super) fn params(stage: &Stage, form: &Pairwise) -> Vec<u32> {
         let inner: AxisSet = form.inner.iter().copied().collect();
         let has_columns = |axes: &[Axis]| {
             let axes: AxisSet = axes.iter().copied().collect();
@@ -33,12 +33,18 @@ impl Vector {
         };
         let params = stage.program.params.iter().zip(0..);
         let params = params.filter(|(p, _)| has_columns(&p.axes) && p.elem.bytes() == Some(4));
-        let declare = |(p, param): (&oplus_dsl::ir::Param, u32)| {
+        params.map(|(_, param)| param).collect()
+    }
+
+    /// Declares the arrays of a stage's vectors.
+    pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Pairwise, columns: u32, stages: u32) -> Vec<Vector> {
+        let declare = |param: u32| {
             let kind = SharedKind::Elem(elem(stage, Tensor::Param(param)));
-            let array = b.shared(format!("{}_numbers", p.name), kind, columns * stages);
+            let name = &stage.program.params[param as usize].name;
+            let array = b.shared(format!("{name}_numbers"), kind, columns * stages);
             Vector { param, array, columns }
         };
-        params.map(declare).collect()
+        Vector::params(stage, form).into_iter().map(declare).collect()
     }
 
     /// Starts the copies of the columns from `first` (`i32`) on into a stage; the arrival of the next tile counts for them, too.

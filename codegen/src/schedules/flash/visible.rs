@@ -143,7 +143,11 @@ impl FlashKernel<'_> {
 
     /// The extremes over the block's threads, through shared memory.
     fn over_block(&self, b: &mut Builder, ends: [Operand; 4]) -> [Operand; 4] {
-        let warps = self.schedule.warps as i32;
+        let (warps, before) = (self.team.warps as i32, 4 * self.team.first as i32);
+        if self.schedule.persistent {
+            // All warps have read the ends of the rows before.
+            self.team_barrier(b);
+        }
         for (k, end) in ends.into_iter().enumerate() {
             let mut end = end;
             // The four lanes of a group have the same rows.
@@ -151,14 +155,15 @@ impl FlashKernel<'_> {
                 let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
                 end = b.binary(WIDEST[k], end, other);
             }
-            let at = b.add(self.thread.warp, k as i32 * warps);
+            let at = b.add(self.thread.warp, before + k as i32 * warps);
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));
         }
-        b.barrier();
+        self.team_barrier(b);
         std::array::from_fn(|k| {
-            let of_warp =
-                |b: &mut Builder, w: i32| b.load1(Memory::Shared(self.ends), Operand::i32(k as i32 * warps + w));
+            let of_warp = |b: &mut Builder, w: i32| {
+                b.load1(Memory::Shared(self.ends), Operand::i32(before + k as i32 * warps + w))
+            };
             let first = of_warp(b, 0);
             (1..warps).fold(first, |end, w| {
                 let other = of_warp(b, w);

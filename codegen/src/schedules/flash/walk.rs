@@ -1,8 +1,10 @@
 //! The walk of a block over its tiles of columns.
 
 use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
+use super::parameters::GROUP;
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::visible::Range;
+use super::weigh::Weights;
 use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
 use crate::block::copy::Source;
@@ -12,46 +14,81 @@ use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
-use crate::tile::{Operand, Stmt};
+use crate::target::WARP;
+use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The lanes of all factors that are read from tiles.
 type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
+/// Weights as left factors: for every 16 rows, those of every step of columns.
+pub(super) type Packed = Vec<Vec<[Operand; 4]>>;
+
+/// The way of a block over its tiles.
+pub(super) struct Course<'w> {
+    pub source: &'w Source<'w>,
+    pub thread_tile: ThreadTile,
+    pub ranges: &'w [Range],
+    pub iterations: Iterations,
+    /// The cursors of the walk and of its copies.
+    here: Cursor,
+    pub ahead: Cursor,
+    /// The offset of each column tile's parameter, then of each vector's.
+    pub origins: &'w [Origin],
+    pub past: Past,
+}
+
+/// What a persistent block has done for earlier rows, in registers: the tiles of columns, and the tiles of rows; nothing for other
+/// blocks.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Past {
+    pub tiles: Option<Reg>,
+    pub rows: Option<Reg>,
+}
 
 /// Values that stay constant from tile to tile.
 pub(super) struct Walk<'w, 's> {
+    pub course: &'w Course<'w>,
     pub source: &'w Source<'w>,
-    pub thread_tile: ThreadTile,
     pub values: &'w Values<'s>,
-    pub ranges: &'w [Range],
-    iterations: Iterations,
-    /// The cursors of the walk and of its copies.
-    here: Cursor,
-    ahead: Cursor,
-    /// The offset of each column tile's parameter, then of each vector's.
-    origins: &'w [Origin],
     /// The lanes of both factors of every contraction, and those of the leaf of every payload; none where there are no registers
     /// for them.
-    lanes: Option<&'w AllLanes>,
+    pub lanes: Option<&'w AllLanes>,
     pub sums: &'w Sums,
 }
 
 impl FlashKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
+        if self.schedule.copiers > 0 {
+            return self.roles(b);
+        }
+        self.on_course(b, Past::default(), |b, course, values| {
+            for iteration in 0..self.schedule.stages as i32 {
+                self.fetch(b, course, Operand::i32(iteration));
+            }
+            self.walk(b, course, values, |b, walk| {
+                let Iterations { partial, count, .. } = course.iterations;
+                let (zero, one) = (Operand::i32(0), Operand::i32(1));
+                b.for_(zero, partial, one, |b, iteration| self.iteration(b, walk, iteration, true));
+                b.for_(partial, count, one, |b, iteration| self.iteration(b, walk, iteration, false));
+            });
+        });
+    }
+
+    /// Finds the way over the tiles that the block's rows see.
+    pub(super) fn on_course(&self, b: &mut Builder, past: Past, body: impl FnOnce(&mut Builder, &Course, Values)) {
         let source = Source {
             args: &self.args,
             outer: &self.outer,
-            threads: self.schedule.threads(),
+            threads: self.schedule.copying(),
             thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
             rolled: self.is_scarce(),
         };
-        for tile in &self.row_tiles {
-            let origin = tile.origin(b, &source);
-            tile.fill(b, &source, origin, self.first_row, Operand::i32(0));
+        if self.schedule.copiers == 0 {
+            self.fill_rows(b, &source);
         }
         let thread_tile = self.thread_tile();
         let axes = [self.form.row, self.form.column];
@@ -60,34 +97,42 @@ impl FlashKernel<'_> {
         let ranges = self.ranges(b, &mut values, &thread_tile);
         let tiles = self.tiles(b, &values, &ranges);
         let iterations = self.iterations(b, tiles);
-        let origins = self.origins(b, &source, &iterations);
+        let origins = &self.origins(b, &source, &iterations)[..];
         let [here, ahead] = [0; 2].map(|_| iterations.cursor(b));
-        for iteration in 0..self.schedule.stages as i32 {
-            self.fetch(b, &source, &origins, &iterations, ahead, Operand::i32(iteration));
+        let course = Course { source: &source, thread_tile, ranges: &ranges, iterations, here, ahead, origins, past };
+        body(b, &course, values);
+    }
+
+    /// Starts the copies of the block's rows.
+    pub(super) fn fill_rows(&self, b: &mut Builder, source: &Source) {
+        for tile in &self.row_tiles {
+            let origin = tile.origin(b, source);
+            tile.fill(b, source, origin, self.first_row, Operand::i32(0));
         }
+    }
+
+    /// Walks all tiles by `tiles`, and stores the outputs.
+    pub(super) fn walk<'s>(
+        &self,
+        b: &mut Builder,
+        course: &Course,
+        mut values: Values<'s>,
+        tiles: impl FnOnce(&mut Builder, &Walk<'_, 's>),
+    ) {
+        let thread_tile = course.thread_tile;
         values.fast = self.elem() != Elem::F32;
         self.hoist(b, &mut values, thread_tile);
         let sums = self.sums(b, thread_tile);
         let lanes = (!self.has_no_lanes()).then(|| (self.contracted_lanes(b), self.weighted_lanes(b)));
+        let filled = course.past.rows.map_or(RingStage::FIRST, |round| RingStage::only(b, round.into()));
         for tile in &self.row_tiles {
-            b.wait(tile.full, RingStage::FIRST);
+            b.wait(tile.full, filled);
         }
         self.fence(b);
-        let walk = Walk {
-            source: &source,
-            thread_tile,
-            values: &values,
-            ranges: &ranges,
-            iterations,
-            here,
-            ahead,
-            origins: &origins,
-            lanes: lanes.as_ref(),
-            sums: &sums,
-        };
-        let one = Operand::i32(1);
-        b.for_(Operand::i32(0), iterations.partial, one, |b, iteration| self.iteration(b, &walk, iteration, true));
-        b.for_(iterations.partial, iterations.count, one, |b, iteration| self.iteration(b, &walk, iteration, false));
+        tiles(b, &Walk { course, source: course.source, values: &values, lanes: lanes.as_ref(), sums: &sums });
+        if let Some(gauge) = &self.form.gauge {
+            self.settle(b, gauge, &mut values, &sums);
+        }
         values.fast = false;
         let kernel = self.rematerialised(b);
         if self.rematerialiser.is_some() {
@@ -108,9 +153,12 @@ impl FlashKernel<'_> {
             }
             let rows = self.row_tiles.iter().map(|t| (t.full, 1));
             let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
-            let full = rows.chain(columns).map(|(array, stages)| (array, stages, self.schedule.threads()));
-            let empty = (self.empty, self.schedule.stages, self.schedule.threads());
-            for (array, stages, arrivals) in full.chain([empty]) {
+            let full = rows.chain(columns).map(|(array, stages)| (array, stages, self.schedule.copying()));
+            let rings = if self.schedule.copiers > 0 { self.column_tiles.len() as u32 } else { 1 };
+            let empty = (self.empty, self.schedule.stages * rings, self.schedule.walkers());
+            let rows_empty = self.schedule.persistent.then(|| (self.rows_empty, 1, self.schedule.walkers()));
+            let turns = self.schedule.turns.then(|| (self.turns, self.schedule.groups(), GROUP * WARP));
+            for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty) {
                 b.init_mbarriers(array, stages, arrivals);
             }
             b.push(Stmt::FenceInit);
@@ -163,15 +211,8 @@ impl FlashKernel<'_> {
     }
 
     /// Starts the copies of an iteration's tile, if there is one, and moves the cursor on.
-    fn fetch(
-        &self,
-        b: &mut Builder,
-        source: &Source,
-        origins: &[Origin],
-        iterations: &Iterations,
-        ahead: Cursor,
-        iteration: Operand,
-    ) {
+    fn fetch(&self, b: &mut Builder, course: &Course, iteration: Operand) {
+        let Course { source, ref iterations, ahead, origins, .. } = *course;
         let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
             let next = iterations.iteration_at(b, ahead, iteration);
@@ -195,7 +236,8 @@ impl FlashKernel<'_> {
 
     /// One tile of columns.
     fn iteration(&self, b: &mut Builder, walk: &Walk, iteration: Operand, partial: bool) {
-        let Iteration { tile, grouped } = walk.iterations.iteration_at(b, walk.here, iteration);
+        let course = walk.course;
+        let Iteration { tile, grouped } = course.iterations.iteration_at(b, course.here, iteration);
         let mut values = walk.values.clone();
         let mut outer = walk.source.outer.to_vec();
         if let Some((axis, index)) = grouped {
@@ -204,28 +246,60 @@ impl FlashKernel<'_> {
         }
         let source = Source { outer: &outer, ..*walk.source };
         self.walk_tile(b, &Walk { source: &source, values: &values, ..*walk }, iteration, tile, partial);
-        walk.iterations.advance(b, walk.here, &[]);
+        course.iterations.advance(b, course.here, &[]);
     }
 
     /// Computes the tile of an iteration.
     fn walk_tile(&self, b: &mut Builder, walk: &Walk, iteration: Operand, tile: Operand, partial: bool) {
-        let filled = self.ring().at(b, iteration);
+        let filled = self.filled(b, walk.course, iteration);
         let stage = filled.index;
         let first = b.mul(tile, self.schedule.columns);
         let mut waited: Vec<u32> = vec![];
-        let mut wait = |b: &mut Builder, params: &[u32]| {
-            let many = waited.len();
-            for param in params {
-                if !waited.contains(param) {
-                    waited.push(*param);
-                    b.wait(self.column_tile(*param).full, filled);
-                }
+        self.wait_for(b, &self.contracted(), filled, &mut waited);
+        let products = self.start_contractions(b, walk, stage);
+        self.refill(b, walk, iteration);
+        let weights = self.weights(b, walk, &products, (stage, first), partial);
+        if self.form.gauge.is_some() {
+            self.shrink(b, walk.sums, &weights.shrink);
+        }
+        // All weights are packed first: no factor may change while products are under way.
+        let packed = self.packed(b, &weights);
+        let hidden = self.hidden(partial);
+        self.wait_for(b, &hidden, filled, &mut waited);
+        let non_finite = self.take_out(b, &hidden, stage);
+        self.start_payloads(b, walk, &packed, &weights.shrink, filled, &mut waited);
+        self.finish_sums(b, walk.sums, &[]);
+        self.put_back(b, walk, first, &non_finite);
+        b.arrive(self.empty, stage);
+    }
+
+    /// The stage of an iteration's tiles.
+    pub(super) fn filled(&self, b: &mut Builder, course: &Course, iteration: Operand) -> RingStage {
+        let number = course.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
+        self.ring().at(b, number)
+    }
+
+    /// The parameters of the columns' tiles that are contracted.
+    pub(super) fn contracted(&self) -> Vec<u32> {
+        self.form.contractions.iter().map(|c| c.right).collect()
+    }
+
+    /// Waits for tiles of columns that have not been `waited` for.
+    pub(super) fn wait_for(&self, b: &mut Builder, params: &[u32], filled: RingStage, waited: &mut Vec<u32>) {
+        let many = waited.len();
+        for param in params {
+            if !waited.contains(param) {
+                waited.push(*param);
+                b.wait(self.column_tile(*param).full, filled);
             }
-            if waited.len() > many {
-                self.fence(b);
-            }
-        };
-        wait(b, &self.form.contractions.iter().map(|c| c.right).collect::<Vec<u32>>());
+        }
+        if waited.len() > many {
+            self.fence(b);
+        }
+    }
+
+    /// Starts all contractions of a tile.
+    pub(super) fn start_contractions(&self, b: &mut Builder, walk: &Walk, stage: Operand) -> Vec<Grid> {
         let mut products: Vec<Grid> = vec![];
         let lanes =
             walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
@@ -233,44 +307,64 @@ impl FlashKernel<'_> {
             let start = b.mul(stage, self.column_tile(contraction.right).len());
             products.push(self.contract(b, contraction, left, right, start));
         }
-        self.refill(b, walk, iteration);
+        products
+    }
+
+    /// The weights of a tile in a stage, whose first column is given, once its contractions have ended.
+    pub(super) fn weights(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        products: &[Grid],
+        (stage, first): (Operand, Operand),
+        partial: bool,
+    ) -> Weights {
         let mut values = walk.values.clone();
-        self.set_columns(b, &mut values, walk.thread_tile, first);
+        self.set_columns(b, &mut values, walk.course.thread_tile, first);
         self.set_numbers(b, &mut values, stage);
-        let seen = partial.then(|| self.seen(b, walk.ranges, first));
+        let seen = partial.then(|| self.seen(b, walk.course.ranges, first));
         for number in 0..products.len() {
-            self.finish(b, &products, number);
+            if self.schedule.copiers == 0 {
+                self.finish(b, products, number);
+            }
             self.know(b, &mut values, &products[number], number);
         }
-        let weights = match &self.form.gauge {
-            Some(gauge) => self.gauged(b, gauge, &mut values, &products, walk.sums, seen.as_deref()),
+        match &self.form.gauge {
+            Some(gauge) => self.gauged(b, gauge, &mut values, products, walk.sums, seen.as_deref()),
             None => self.plain(b, &mut values, walk.sums, seen.as_deref()),
-        };
-        // All weights are packed first: no factor may change while products are under way.
-        let packed = self.form.payloads.iter().zip(&weights.grids).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
-        let packed: Vec<_> = packed.collect();
-        let hidden = self.hidden(partial);
-        wait(b, &hidden);
-        let non_finite = self.take_out(b, &hidden, stage);
+        }
+    }
+
+    /// The weights of every payload with a leaf, as left factors.
+    pub(super) fn packed(&self, b: &mut Builder, weights: &Weights) -> Vec<Option<Packed>> {
+        let payloads = self.form.payloads.iter().zip(&weights.grids);
+        payloads.map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid))).collect()
+    }
+
+    /// Starts the products of all payloads, whose tiles are waited for.
+    pub(super) fn start_payloads(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        packed: &[Option<Packed>],
+        shrink: &[Operand],
+        filled: RingStage,
+        waited: &mut Vec<u32>,
+    ) {
         let lanes =
             walk.lanes.map_or_else(|| self.rematerialised(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
         for (k, (payload, lanes)) in self.form.payloads.iter().zip(&lanes).enumerate() {
             let (leaf, sums) = (payload.leaf.zip(packed[k].as_ref()), &walk.sums.payloads[k]);
             if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
-                wait(b, &[param]);
+                self.wait_for(b, &[param], filled, waited);
                 let tile = self.column_tile(param);
-                let start = b.mul(stage, tile.len());
+                let start = b.mul(filled.index, tile.len());
                 match sums {
                     BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, packed, sums, start),
-                    BlockSums::Shared(sums) => {
-                        self.accumulate_split(b, tile, lanes, packed, sums, &weights.shrink, start);
-                    }
+                    BlockSums::Shared(sums) => self.accumulate_split(b, tile, lanes, packed, sums, shrink, start),
                 }
             }
         }
-        self.finish_sums(b, walk.sums);
-        self.put_back(b, walk, first, &non_finite);
-        b.arrive(self.empty, stage);
     }
 
     /// Starts the copies into the stage that an earlier iteration has left, once all warps have left it; with many stages
@@ -279,12 +373,12 @@ impl FlashKernel<'_> {
         let stages = Operand::i32(self.schedule.stages as i32);
         let before = b.sub(iteration, self.schedule.stages / 2);
         let next = b.add(before, stages);
-        let [left, exists] = [b.ge(before, 0), b.lt(next, walk.iterations.count)];
+        let [left, exists] = [b.ge(before, 0), b.lt(next, walk.course.iterations.count)];
         let fills = b.and(left, exists);
         b.if_(fills, |b| {
             let emptied = self.ring().at(b, before);
             b.wait(self.empty, emptied);
-            self.fetch(b, walk.source, walk.origins, &walk.iterations, walk.ahead, next);
+            self.fetch(b, walk.course, next);
         });
     }
 

@@ -16,6 +16,18 @@ fn number(x: f64) -> Operand {
     Operand::Const(Ty::F32, Literal::Float(x))
 }
 
+/// Maxima of a row's scores that grow independently of each other.
+const CHAINS: usize = 4;
+
+/// The maximum of all maxima.
+fn joined_maxima(b: &mut Builder, mut maxima: Vec<Operand>) -> Operand {
+    while maxima.len() > 1 {
+        maxima =
+            maxima.chunks(2).map(|two| two[1..].iter().fold(two[0], |x, y| b.binary(Binary::Max, x, *y))).collect();
+    }
+    maxima[0]
+}
+
 /// The weights of a tile's pairs.
 pub(super) struct Weights {
     /// The weights of every payload.
@@ -124,7 +136,8 @@ impl FlashKernel<'_> {
         Weights { grids, shrink: vec![] }
     }
 
-    /// The weights against the maximum, which grows; earlier sums are scaled to the new maximum.
+    /// The weights against the maximum, which grows; sums of rows are scaled to the new maximum, and others have yet [to
+    /// be](Self::shrink).
     pub(super) fn gauged(
         &self,
         b: &mut Builder,
@@ -139,14 +152,16 @@ impl FlashKernel<'_> {
         let mut scores = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut shrink = vec![];
         for row in 0..thread_tile.rows {
-            let mut most: Operand = sums.maximum[row as usize].into();
+            let mut most = vec![Operand::Reg(sums.maximum[row as usize])];
             for column in 0..thread_tile.columns {
                 let score = self.score(b, gauge, values, products, seen, row, column);
                 let (block, at) = of_grid(self.blocks(), row, column);
                 scores[block][at] = score;
-                most = b.binary(Binary::Max, most, score);
+                self.add_to_maxima(b, &mut most, column, score);
             }
+            let most = joined_maxima(b, most);
             let most = over_group(b, Binary::Max, most);
+            let most = self.lagging(b, sums, row as usize, most, rate);
             // The maximum of a row that has seen nothing is −∞, and no weight may be exp(−∞ + ∞).
             let finite = if seen.is_some() || !self.is_scaled() {
                 let nothing = b.eq(most, number(f64::NEG_INFINITY));
@@ -170,8 +185,56 @@ impl FlashKernel<'_> {
         let payloads = self.form.payloads.iter();
         let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &scores)).collect();
         self.add_rows(b, &grids, sums, Some(&shrink));
-        self.shrink(b, sums, &shrink);
         Weights { grids, shrink }
+    }
+
+    /// Adds a score to one of the maxima of a row. Where warps multiply meanwhile there are several: each comparison waits for the one
+    /// before it, longer than for its turn.
+    fn add_to_maxima(&self, b: &mut Builder, maxima: &mut Vec<Operand>, column: u32, score: Operand) {
+        let chains = if self.schedule.copiers > 0 { CHAINS } else { 1 };
+        let own = column as usize % chains;
+        if own < maxima.len() {
+            maxima[own] = b.binary(Binary::Max, maxima[own], score);
+        } else {
+            maxima.push(score);
+        }
+    }
+
+    /// The maximum against which weights are taken: the earlier one where it is not exceeded by much.
+    fn lagging(&self, b: &mut Builder, sums: &Sums, row: usize, most: Operand, rate: Operand) -> Operand {
+        let Some(highest) = sums.highest.get(row) else { return most };
+        let higher = b.binary(Binary::Max, (*highest).into(), most);
+        b.assign(*highest, higher);
+        let growth = b.sub(most, Operand::Reg(sums.maximum[row]));
+        let growth = b.mul(growth, rate);
+        // Not of a row that has seen nothing: that grows from −∞.
+        let stays = b.binary(Binary::Le, growth, number(f64::from(self.schedule.slack)));
+        b.select(stays, sums.maximum[row].into(), most)
+    }
+
+    /// Scales all sums from the maximum against which weights were taken to the largest score.
+    pub(super) fn settle(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values, sums: &Sums) {
+        if sums.highest.is_empty() {
+            return;
+        }
+        let rate = self.rate(b, gauge, values);
+        let mut shrink = vec![];
+        for (highest, maximum) in sums.highest.iter().zip(&sums.maximum) {
+            let more = b.sub((*maximum).into(), Operand::Reg(*highest));
+            let exponent = b.mul(more, rate);
+            let equal = b.eq((*maximum).into(), Operand::Reg(*highest));
+            let factor = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
+            shrink.push(b.select(equal, number(1.0), factor));
+            b.assign(*maximum, (*highest).into());
+        }
+        for payload in &sums.payloads {
+            let PayloadSums::Rows(rows) = payload else { continue };
+            for (sum, shrink) in rows.iter().zip(&shrink) {
+                let less = b.mul((*sum).into(), *shrink);
+                b.assign(*sum, less);
+            }
+        }
+        self.scale_sums(b, sums, &shrink);
     }
 
     /// Whether scores are compared as contractions, before they are scaled.
@@ -254,7 +317,22 @@ impl FlashKernel<'_> {
     }
 
     /// Scales the sums with a leaf that stand in registers to the new maximum.
-    fn shrink(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
+    pub(super) fn shrink(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
+        if self.schedule.slack == 0 {
+            return self.scale_sums(b, sums, shrink);
+        }
+        let mut all_stay = Operand::bool(true);
+        for factor in shrink {
+            let stays = b.eq(*factor, number(1.0));
+            all_stay = b.and(all_stay, stays);
+        }
+        let all_stay = b.all(all_stay);
+        let some_grow = b.unary(Unary::Not, all_stay);
+        b.if_(some_grow, |b| self.scale_sums(b, sums, shrink));
+    }
+
+    /// Scales the sums with a leaf that stand in registers, row by row.
+    fn scale_sums(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
         for sums in &sums.payloads {
             let PayloadSums::Blocks(BlockSums::Registers(blocks)) = sums else { continue };
             let per_row = blocks.len() / self.schedule.repeat as usize;

@@ -1,0 +1,340 @@
+//! Blocks in which some warps only copy, and the others overlap: they start the contraction of a tile before the payload's product
+//! of the tile before, and evaluate its weights meanwhile.
+//!
+//! Each tile of columns has a ring of its own, as contractions leave theirs earlier. The tiles of contractions are copied one
+//! iteration ahead of those of payloads.
+
+use super::block_rows::BlockRows;
+use super::grouped_query::Iterations;
+use super::parameters::GROUP;
+use super::vectors::Vector;
+use super::walk::{Course, Packed, Past, Walk};
+use super::weigh::Weights;
+use super::{FlashKernel, Grid, ROWS, Team};
+use crate::block::pair::Values;
+use crate::block::ring::RingStage;
+use crate::block::thread::Thread;
+use crate::build::Builder;
+use crate::schedules::{Flash, Unit};
+use crate::stage::Stage;
+use crate::stage::kind::Pairwise;
+use crate::target::WARP;
+use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// Registers for weights as left factors: for every 16 rows, those of every step of columns.
+type PackedRegisters = Vec<Vec<[Reg; 4]>>;
+
+/// The number of the barrier of those that walk.
+const WALKERS: u32 = 1;
+/// The number of the barrier of those that copy.
+const COPIERS: u32 = 2;
+
+/// Whether the warps of a block may overlap contractions of a stage with its payloads' products.
+pub(super) fn can_overlap(stage: &Stage, form: &Pairwise, schedule: &Flash) -> bool {
+    let Flash { unit, vector, warps, copiers, .. } = *schedule;
+    let groups = unit == Unit::Warpgroup && warps.is_multiple_of(GROUP) && copiers > 0 && copiers.is_multiple_of(GROUP);
+    let plain = form.grouped.is_none() && form.conditions.is_empty() && form.contractions.len() == 1;
+    let payloads = form.payloads.iter().all(|p| p.conditions.is_empty());
+    // A contraction leaves its tile before the payloads do, and numbers of columns come with no tile of their own.
+    let leaf = |param: u32| form.payloads.iter().any(|p| p.leaf.is_some_and(|(own, _)| own == param));
+    let apart = !form.contractions.iter().any(|c| leaf(c.right)) && Vector::params(stage, form).is_empty();
+    groups && vector > 1 && plain && payloads && apart && form.gauge.is_some()
+}
+
+impl FlashKernel<'_> {
+    /// Waits for all threads of the team.
+    pub(super) fn team_barrier(&self, b: &mut Builder) {
+        match self.team.barrier {
+            0 => b.barrier(),
+            id => b.push(Stmt::Barrier { id, threads: self.team.warps * WARP }),
+        }
+    }
+
+    /// Says that the thread has read the tile of one ring.
+    fn leave_ring(&self, b: &mut Builder, ring: usize, stage: Operand) {
+        let at = b.add(stage, ring as u32 * self.schedule.stages);
+        b.arrive(self.empty, at);
+    }
+
+    /// The rings of tiles that are contracted and not read by payloads, or the others.
+    fn rings(&self, contracted: bool) -> Vec<usize> {
+        let leaf = |param: u32| self.form.payloads.iter().any(|p| p.leaf.is_some_and(|(own, _)| own == param));
+        (0..self.column_tiles.len()).filter(|ring| leaf(self.column_tiles[*ring].param) != contracted).collect()
+    }
+
+    /// Divides the block in warps that walk and warps that copy.
+    pub(super) fn roles(&self, b: &mut Builder) {
+        let Flash { warps, copiers, repeat, .. } = *self.schedule;
+        let walks = b.lt(self.thread.warp, warps);
+        let limit = |b: &mut Builder, count: Option<u32>, more| {
+            if let Some(count) = count {
+                b.push(Stmt::SetMaxRegisters { count, more });
+            }
+        };
+        let (walking, copying) = self.schedule.registers().unzip();
+        b.if_else(
+            walks,
+            |b| {
+                limit(b, walking, true);
+                self.with_team(b, Team { first: 0, warps, repeat, barrier: WALKERS }).walk_role(b);
+            },
+            |b| {
+                limit(b, copying, false);
+                let repeat = repeat * self.schedule.groups();
+                self.with_team(b, Team { first: warps, warps: copiers, repeat, barrier: COPIERS }).copy_role(b);
+            },
+        );
+    }
+
+    /// The kernel as a team of warps sees it.
+    fn with_team(&self, b: &mut Builder, team: Team) -> Self {
+        let Thread { number, warp, lane } = self.thread;
+        let thread = Thread { number: b.sub(number, team.first * WARP), warp: b.sub(warp, team.first), lane };
+        FlashKernel { team, thread, ..self.clone() }
+    }
+
+    /// Goes through the rows of the block, with what has been done for earlier ones.
+    fn each_rows(&self, b: &mut Builder, body: impl FnOnce(&Self, &mut Builder, &Course, Values)) {
+        if !self.schedule.persistent {
+            return self.on_course(b, Past::default(), |b, course, values| body(self, b, course, values));
+        }
+        let zero = Operand::i32(0);
+        let [tiles, round] = [0; 2].map(|_| b.var(zero));
+        let past = Past { tiles: Some(tiles), rows: Some(round) };
+        BlockRows::each(b, (self.stage, &self.args, self.form), self.schedule, |b, rows| {
+            let BlockRows { outer, first_row, part } = rows;
+            let kernel = FlashKernel { outer, first_row, part, ..self.clone() };
+            kernel.on_course(b, past, |b, course, values| {
+                body(&kernel, b, course, values);
+                for (reg, more) in [(tiles, course.iterations.count), (round, Operand::i32(1))] {
+                    let next = b.add(reg.into(), more);
+                    b.assign(reg, next);
+                }
+            });
+        });
+    }
+
+    /// Walks the tiles of all rows of the block.
+    fn walk_role(&self, b: &mut Builder) {
+        self.each_rows(b, |kernel, b, course, values| {
+            kernel.walk(b, course, values, |b, walk| {
+                kernel.overlapped_tiles(b, walk);
+                if kernel.schedule.persistent {
+                    b.arrive(kernel.rows_empty, Operand::i32(0));
+                }
+            });
+        });
+    }
+
+    /// Copies the rows of the block and all tiles of columns.
+    fn copy_role(&self, b: &mut Builder) {
+        self.each_rows(b, |kernel, b, course, _| {
+            let (ahead, behind) = (kernel.rings(true), kernel.rings(false));
+            let first = Operand::i32(0);
+            kernel.copy_tiles(b, course, &ahead, first);
+            if let Some(round) = course.past.rows {
+                let left = RingStage::only(b, round.into()).before(b);
+                b.wait(kernel.rows_empty, left);
+            }
+            kernel.fill_rows(b, course.source);
+            b.for_(first, course.iterations.count, 1, |b, iteration| {
+                let next = b.add(iteration, 1);
+                kernel.copy_tiles(b, course, &ahead, next);
+                kernel.copy_tiles(b, course, &behind, iteration);
+            });
+        });
+    }
+
+    /// Copies the tiles of some rings for an iteration, if there is one, once they have been left.
+    fn copy_tiles(&self, b: &mut Builder, course: &Course, rings: &[usize], iteration: Operand) {
+        let exists = b.lt(iteration, course.iterations.count);
+        b.if_(exists, |b| {
+            let next = course.iterations.iteration_at(b, course.ahead, iteration);
+            let first = b.mul(next.tile, self.schedule.columns);
+            let filled = self.filled(b, course, iteration);
+            let left = filled.before(b);
+            for ring in rings {
+                let at = b.add(left.index, *ring as u32 * self.schedule.stages);
+                b.wait(self.empty, RingStage { index: at, ..left });
+                self.column_tiles[*ring].fill(b, course.source, course.origins[*ring].offset, first, filled.index);
+            }
+        });
+    }
+
+    /// All tiles of the rows: first those of which rows see some columns only.
+    fn overlapped_tiles(&self, b: &mut Builder, walk: &Walk) {
+        let Iterations { partial, count, .. } = walk.course.iterations;
+        let (first, second) = (Operand::i32(0), Operand::i32(1));
+        let some = b.lt(first, count);
+        b.if_(some, |b| {
+            let packed = self.packed_registers(b);
+            let is_partial = b.lt(first, partial);
+            b.if_else(
+                is_partial,
+                |b| self.first_tile(b, walk, &packed, true),
+                |b| self.first_tile(b, walk, &packed, false),
+            );
+            b.for_(second, partial, 1, |b, iteration| self.overlapped(b, walk, iteration, &packed, true));
+            let from = b.binary(Binary::Max, partial, second);
+            b.for_(from, count, 1, |b, iteration| self.overlapped(b, walk, iteration, &packed, false));
+            let last = b.sub(count, 1);
+            self.last_products(b, walk, last, &packed);
+        });
+    }
+
+    /// Registers for the packed weights of every payload with a leaf.
+    fn packed_registers(&self, b: &mut Builder) -> Vec<Option<PackedRegisters>> {
+        let steps = self.schedule.columns / ROWS;
+        let mut four = || [0; 4].map(|_| b.reg(Ty::U32));
+        let mut rows = || (0..self.schedule.repeat).map(|_| (0..steps).map(|_| four()).collect()).collect();
+        self.form.payloads.iter().map(|p| p.leaf.map(|_| rows())).collect()
+    }
+
+    /// Starts the contraction of the first tile, and evaluates its weights.
+    fn first_tile(&self, b: &mut Builder, walk: &Walk, packed: &[Option<PackedRegisters>], partial: bool) {
+        let first = Operand::i32(0);
+        let filled = self.filled(b, walk.course, first);
+        self.wait_for(b, &self.contracted(), filled, &mut vec![]);
+        self.take_turn(b, walk, first);
+        let products = self.start_contractions(b, walk, filled.index);
+        self.pass_turn(b);
+        let weights = self.evaluate(b, walk, &products, (filled, first), 0, partial);
+        self.take_over(b, walk, &weights, (filled, first), packed, partial);
+    }
+
+    /// Starts the contraction of a tile and the products of the one before, whose weights are packed, and evaluates the weights.
+    fn overlapped(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        iteration: Operand,
+        packed: &[Option<PackedRegisters>],
+        partial: bool,
+    ) {
+        let filled = self.filled(b, walk.course, iteration);
+        let earlier = b.sub(iteration, 1);
+        let before = self.filled(b, walk.course, earlier);
+        self.take_turn(b, walk, iteration);
+        let products = self.start_contractions(b, walk, filled.index);
+        let later = self.start_packed(b, walk, packed, before);
+        self.pass_turn(b);
+        let weights = self.evaluate(b, walk, &products, (filled, iteration), later, partial);
+        let leaves = self.form.payloads.iter().zip(&weights.grids).filter(|(p, _)| p.leaf.is_some());
+        let own: Vec<Grid> = leaves.map(|(_, grid)| grid.clone()).collect();
+        self.finish_sums(b, walk.sums, &own);
+        for ring in self.rings(false) {
+            self.leave_ring(b, ring, before.index);
+        }
+        self.take_over(b, walk, &weights, (filled, iteration), packed, partial);
+    }
+
+    /// Scales the sums to a tile's weights, which are packed for its products. Where rows see some columns only, non-finite elements
+    /// are taken out of the payloads before: the rows that see them have them as sums from then on.
+    fn take_over(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        weights: &Weights,
+        (filled, iteration): (RingStage, Operand),
+        packed: &[Option<PackedRegisters>],
+        partial: bool,
+    ) {
+        self.shrink(b, walk.sums, &weights.shrink);
+        let next = self.packed(b, weights);
+        let registers = packed.iter().flatten().flatten().flatten();
+        for (registers, next) in registers.zip(next.iter().flatten().flatten().flatten()) {
+            registers.iter().zip(next).for_each(|(reg, next)| b.assign(*reg, *next));
+        }
+        let hidden = self.hidden(partial);
+        let non_finite = self.take_out(b, &hidden, filled.index);
+        let first = self.first_column(b, walk, iteration);
+        self.put_back(b, walk, first, &non_finite);
+    }
+
+    /// The first column of an iteration's tile.
+    fn first_column(&self, b: &mut Builder, walk: &Walk, iteration: Operand) -> Operand {
+        let tile = walk.course.iterations.tiles.at(b, iteration);
+        b.mul(tile, self.schedule.columns)
+    }
+
+    /// The products of the last tile.
+    fn last_products(&self, b: &mut Builder, walk: &Walk, last: Operand, packed: &[Option<PackedRegisters>]) {
+        let filled = self.filled(b, walk.course, last);
+        self.start_packed(b, walk, packed, filled);
+        self.finish_sums(b, walk.sums, &[]);
+        for ring in self.rings(false) {
+            self.leave_ring(b, ring, filled.index);
+        }
+    }
+
+    /// Starts the payloads' products of a tile; gives how many.
+    fn start_packed(&self, b: &mut Builder, walk: &Walk, packed: &[Option<PackedRegisters>], filled: RingStage) -> u32 {
+        let operands = |rows: &Vec<[Reg; 4]>| rows.iter().map(|four| four.map(Operand::Reg)).collect();
+        let packed: Vec<Option<Packed>> =
+            packed.iter().map(|packed| packed.as_ref().map(|p| p.iter().map(operands).collect())).collect();
+        self.start_payloads(b, walk, &packed, &[], filled, &mut self.leaves());
+        packed.iter().flatten().count() as u32 * self.schedule.repeat
+    }
+
+    /// The weights of a tile of a stage, once its contraction has ended, after which `later` products have been started.
+    fn evaluate(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        products: &[Grid],
+        (filled, iteration): (RingStage, Operand),
+        later: u32,
+        partial: bool,
+    ) -> Weights {
+        let first = self.first_column(b, walk, iteration);
+        self.finish_before(b, &products[0], later);
+        for ring in self.rings(true) {
+            self.leave_ring(b, ring, filled.index);
+        }
+        let weights = self.weights(b, walk, products, (filled.index, first), partial);
+        // The products that come next take the payloads of this tile and the contraction of the next one. These are waited for here so
+        // that the assembler evaluates the weights before it waits for the products under way: it moves no instruction across the
+        // branches.
+        let next = b.add(iteration, 1);
+        let exists = b.lt(next, walk.course.iterations.count);
+        b.if_(exists, |b| {
+            let filled = self.filled(b, walk.course, next);
+            self.contracted().iter().for_each(|param| b.wait(self.column_tile(*param).full, filled));
+        });
+        self.wait_for(b, &self.leaves(), filled, &mut vec![]);
+        weights
+    }
+
+    /// The parameters of payloads.
+    fn leaves(&self) -> Vec<u32> {
+        self.form.payloads.iter().filter_map(|p| p.leaf.map(|(param, _)| param)).collect()
+    }
+
+    /// Waits until the thread's warpgroup may start products.
+    fn take_turn(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
+        if !self.schedule.turns {
+            return;
+        }
+        let group = b.binary(Binary::Div, self.thread.warp, GROUP);
+        // The first group's first turn needs no other's.
+        let round = walk.course.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
+        let first = b.eq(group, 0);
+        let more = b.select(first, Operand::i32(1), Operand::i32(0));
+        let round = b.add(round, more);
+        let parity = b.binary(Binary::And, round, 1);
+        b.push(Stmt::MbarrierWait(Mbarrier { array: self.turns, index: group }, parity));
+    }
+
+    /// Lets the next warpgroup start products.
+    fn pass_turn(&self, b: &mut Builder) {
+        if !self.schedule.turns {
+            return;
+        }
+        let group = b.binary(Binary::Div, self.thread.warp, GROUP);
+        let next = b.add(group, 1);
+        let next = b.binary(Binary::Rem, next, self.schedule.groups());
+        b.arrive(self.turns, next);
+    }
+}
