@@ -8,7 +8,8 @@ use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::target::Isa;
 use oplus_dsl::Elem;
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Op, Program, Value};
+use oplus_dsl::walk::any;
 
 /// Lengths of the axes within rows and columns that have schedules of their own; others are padded.
 const EXACT: [u32; 5] = [32, 64, 96, 128, 256];
@@ -47,8 +48,15 @@ fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Option<Flash> {
         128 => Flash { columns: 80, ..usual },
         _ => return None,
     };
-    let is_meant = !s.padded && is_light(&stage.program, form, s.padded) && can_overlap(stage, form, &schedule);
-    is_meant.then_some(schedule)
+    let is_meant = !s.padded && is_light(&stage.program, form, s.padded) && !reads_limits(&stage.program, form);
+    (is_meant && can_overlap(stage, form, &schedule)).then_some(schedule)
+}
+
+/// Whether limits of a row's range are read for each row, which takes registers that the weights of two tiles need.
+fn reads_limits(program: &Program, form: &Pairwise) -> bool {
+    let is_read = |v: Value| matches!(program.node(v).op, Op::Param(_)) && !program.node(v).axes.is_empty();
+    let reads = |value: Value| any(program, value, is_read);
+    form.limits.iter().flat_map(|limit| &limit.terms).any(|(term, _)| reads(*term))
 }
 
 /// Whether pairs need few registers beside their products: weights are powers of the products themselves, and there are not
