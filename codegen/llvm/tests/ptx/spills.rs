@@ -123,21 +123,22 @@ fn gradients_of_single_elements_do_not_spill() {
     }
 }
 
-/// Parts of the width of which the last one is shorter, in the third sweep but for the most depth.
+/// Parts of the width of which the last one is shorter, by whole accesses, in the third sweep but for the most depth.
 #[test]
 fn widths_that_end_inside_of_a_part_do_not_spill() {
-    let forward = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.padded && s.wide && s.depth >= 64);
+    let forward =
+        |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.padded && s.wide && s.vector > 1 && s.depth >= 64);
     let back = |s: &Schedule| match s {
-        Schedule::Chunkwise(s) => s.padded && s.wide && s.depth == 128,
-        Schedule::ChunkwiseBackward(s) => s.padded && s.wide && s.depth == 64,
+        Schedule::Chunkwise(s) => s.padded && s.wide && s.vector > 1 && s.depth == 128,
+        Schedule::ChunkwiseBackward(s) => s.padded && s.wide && s.vector > 1 && s.depth == 64,
         _ => false,
     };
     for name in ["mamba2", "linear_attention"] {
-        assert!(assemble(&model(name), Isa::Sm90a, forward) >= 4, "{name}");
+        assert!(assemble(&model(name), Isa::Sm90a, forward) >= 2, "{name}");
         let gradient = adjoint(&model(name)).expect("differentiable");
-        assert!(assemble(&gradient, Isa::Sm90a, back) >= 4, "{name}");
+        assert!(assemble(&gradient, Isa::Sm90a, back) >= 2, "{name}");
     }
-    assert!(assemble(&model("linear_attention"), Isa::Sm80, forward) >= 4);
+    assert!(assemble(&model("linear_attention"), Isa::Sm80, forward) >= 2);
 }
 
 /// Kernels whose width ends inside of a part spill at this depth.
