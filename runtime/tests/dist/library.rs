@@ -41,16 +41,21 @@ fn multiplies(program: &Program, axis: &str) -> bool {
     })
 }
 
+/// The axis along which a program scans, unless packed sequences have states of their own along it.
+fn scanned(program: &Program) -> Option<String> {
+    let axis = program.nodes.iter().find_map(|node| match node.op {
+        Op::Scan { axis, .. } => Some(program.axis_name(axis).to_owned()),
+        _ => None,
+    });
+    axis.filter(|axis| !gathers(program, axis))
+}
+
 /// Every kernel along its time, or whatever is scanned.
 #[test]
 fn sharded_along_time_is_whole() {
     let mut checked = 0;
     for program in library_programs() {
-        let scanned = program.nodes.iter().find_map(|node| match node.op {
-            Op::Scan { axis, .. } => Some(program.axis_name(axis).to_owned()),
-            _ => None,
-        });
-        let Some(axis) = scanned.filter(|axis| !gathers(&program, axis)) else { continue };
+        let Some(axis) = scanned(&program) else { continue };
         let case = Case::new(&program, &axis, &sizes(&program), 7);
         divisions(case.size()).iter().for_each(|parts| case.check(parts, 1e-11));
         checked += 1;
@@ -63,11 +68,7 @@ fn sharded_along_time_is_whole() {
 fn rows_in_parts_are_whole() {
     let mut divided = 0;
     for program in library_programs() {
-        let scanned = program.nodes.iter().find_map(|node| match node.op {
-            Op::Scan { axis, .. } => Some(program.axis_name(axis).to_owned()),
-            _ => None,
-        });
-        let Some(axis) = scanned.filter(|axis| !gathers(&program, axis)) else { continue };
+        let Some(axis) = scanned(&program) else { continue };
         let independent = independent_axes(&program);
         let rows = independent.first().map_or(0, |axis| axis.0 as usize);
         let sizes: Vec<usize> =
@@ -114,11 +115,7 @@ fn rows_are_independent_along_axes_that_nothing_is_summed_over() {
 fn shards_in_segments_are_whole() {
     let mut segmented = 0;
     for program in library_programs() {
-        let scanned = program.nodes.iter().find_map(|node| match node.op {
-            Op::Scan { axis, .. } => Some(program.axis_name(axis).to_owned()),
-            _ => None,
-        });
-        let Some(axis) = scanned.filter(|axis| !gathers(&program, axis)) else { continue };
+        let Some(axis) = scanned(&program) else { continue };
         let case = Case::new(&program, &axis, &sizes(&program), 19);
         let n = case.size();
         for (parts, segments) in [(vec![n - 1, 1], 2), (vec![n - 5, 2, 3], 3), (vec![0, n - 8, 8], 4), (vec![n], n)] {
