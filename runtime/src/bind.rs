@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet, Param, Program};
+use oplus_dsl::ir::{Axis, AxisSet, Output, Param, Program};
 
 use crate::tensor::{Storage, meet};
 use crate::{Device, Error, Tensor};
@@ -16,6 +16,14 @@ pub(crate) struct Binding<'a> {
     pub(crate) elem: Elem,
     /// Memory of the tensor that was seen first; `None` when there was no tensor.
     pub(crate) home: Option<&'a Storage>,
+}
+
+impl Binding<'_> {
+    /// A new tensor for an output, whose elements nobody has written.
+    pub(crate) fn allocate(&self, output: &Output, device: &Device) -> Result<Tensor, Error> {
+        let shape: Vec<usize> = output.axes.iter().map(|axis| self.sizes[axis.0 as usize]).collect();
+        Tensor::uninitialised(output.elem.in_call(self.elem), &shape, device)
+    }
 }
 
 /// The sizes, type and place that are known before a tensor is looked at: those of a gradient are those of its call.

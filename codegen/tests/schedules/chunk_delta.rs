@@ -182,6 +182,15 @@ const CHANNELS: [&str; 4] = [
     }",
 ];
 
+/// Checks rules as texts, in whole accesses and by single elements.
+fn check_texts(texts: &[&str]) {
+    for text in texts {
+        let program = &written(text);
+        check(program, [1, 2, 150, 64, 64], (Placement::Contiguous, Order::Random(1)));
+        check(program, [1, 1, 70, 20, 12], (Placement::Strided, Order::Descending));
+    }
+}
+
 #[test]
 fn chunks_with_a_decay_for_each_channel() {
     let kda = &model("kda");
@@ -190,11 +199,7 @@ fn chunks_with_a_decay_for_each_channel() {
     check(kda, [1, 1, 150, 128, 64], (Placement::Contiguous, Order::Descending));
     check(kda, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
     check(kda, [1, 1, 67, 21, 3], (Placement::Strided, Order::Random(4)));
-    for text in CHANNELS {
-        let program = &written(text);
-        check(program, [1, 2, 150, 64, 64], (Placement::Contiguous, Order::Random(1)));
-        check(program, [1, 1, 70, 20, 12], (Placement::Strided, Order::Descending));
-    }
+    check_texts(&CHANNELS);
 }
 
 /// Rules whose step adds what the state gives times another vector than the key.
@@ -222,11 +227,7 @@ fn chunks_of_rules_with_two_keys() {
     check(rwkv7, [1, 1, 64, 64, 64], (Placement::Contiguous, Order::Ascending));
     check(rwkv7, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
     check(rwkv7, [1, 1, 67, 21, 13], (Placement::Strided, Order::Random(4)));
-    for text in TWO_KEYS {
-        let program = &written(text);
-        check(program, [1, 2, 150, 64, 64], (Placement::Contiguous, Order::Random(1)));
-        check(program, [1, 1, 70, 20, 12], (Placement::Strided, Order::Descending));
-    }
+    check_texts(&TWO_KEYS);
 }
 
 #[test]

@@ -125,9 +125,9 @@ pub fn adjoint_of_inputs(program: &Program) -> Result<Program, AdjointError> {
 /// The parameters of an adjoint, beside the cotangents.
 #[derive(Clone, Copy, PartialEq)]
 enum Parameters {
-    /// Those of the program that are needed, and outputs that are read.
+    /// Parameters of the program that the adjoint needs, and outputs of it that the adjoint reads.
     Needed,
-    /// Those of the program.
+    /// Every parameter of the program, and no outputs.
     All,
 }
 

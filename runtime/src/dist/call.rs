@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use oplus_dsl::ir::Program;
 
 use super::agree::{Intent, hash};
-use super::parts::{Division, allocated};
+use super::parts::Division;
 use super::plan::Plan;
 use super::run::{self, Run};
 use super::segments::{Estimate, Segments};
 use super::{Group, Plans};
 use crate::bind::{Binding, Known, bind, check_count, check_outputs};
-use crate::execute::Sink;
-use crate::{Error, Tensor};
+use crate::execute::{Sink, allocated};
+use crate::tensor::Storage;
+use crate::{Device, Error, Tensor};
 
 /// How a call was divided.
 #[derive(Clone, Debug)]
@@ -114,7 +115,8 @@ impl Call<'_> {
         inputs: &[Option<&Tensor>],
         sinks: &[Sink<'_>],
     ) -> Result<Vec<Option<Tensor>>, Error> {
-        let outputs = allocated(self.program, binding, sinks)?;
+        let device = binding.home.map_or(Device::Cpu, Storage::device);
+        let outputs = allocated(self.program, binding, sinks, &device)?;
         let parts = division.parts(self.program, binding, inputs, &outputs)?;
         let bindings: Vec<Binding<'_>> = parts.iter().map(|part| part.binding(binding)).collect();
         let (inputs, sinks): (Vec<_>, Vec<_>) = parts.iter().map(|part| (part.inputs(), part.sinks())).unzip();

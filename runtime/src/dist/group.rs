@@ -182,8 +182,8 @@ impl Group {
 
     /// This rank, for calls that divide their rows into that many parts, so that a part is exchanged while the next one is computed. They
     /// are divided along the first axis over which every row is computed by itself, such as that of sequences; a call that has none
-    /// with as many indices is not divided. All ranks must say the same. The bits of a call depend on it only where a part has another
-    /// number of segments than the whole.
+    /// with as many indices is not divided. All ranks must say the same. On a CPU the bits of a call are those of the whole; on a GPU a part
+    /// may have another plan or another number of segments than the whole, and then other bits, the same in every run.
     #[must_use]
     pub fn with_parts(&self, parts: usize) -> Group {
         Group { parts: parts.max(1), ..self.clone() }

@@ -8,8 +8,7 @@ use oplus_dsl::shard::independent_axes;
 use super::Group;
 use crate::bind::Binding;
 use crate::execute::Sink;
-use crate::tensor::Storage;
-use crate::{Device, Error, Tensor};
+use crate::{Error, Tensor};
 
 /// How the rows of a call are divided.
 pub(super) struct Division {
@@ -82,22 +81,4 @@ impl Part {
     pub(super) fn binding<'t>(&self, whole: &Binding<'t>) -> Binding<'t> {
         Binding { sizes: self.sizes.clone(), elem: whole.elem, home: whole.home }
     }
-}
-
-/// The whole tensors of all outputs, `None` for those that are not wanted.
-pub(super) fn allocated(
-    program: &Program,
-    binding: &Binding<'_>,
-    sinks: &[Sink<'_>],
-) -> Result<Vec<Option<Tensor>>, Error> {
-    let device = binding.home.map_or(Device::Cpu, Storage::device);
-    let output = |(output, sink): (&oplus_dsl::ir::Output, &Sink<'_>)| match sink {
-        Sink::Skip => Ok(None),
-        Sink::Into(tensor) => Ok(Some((*tensor).clone())),
-        Sink::New => {
-            let shape: Vec<usize> = output.axes.iter().map(|axis| binding.sizes[axis.0 as usize]).collect();
-            Tensor::uninitialised(output.elem.in_call(binding.elem), &shape, &device).map(Some)
-        }
-    };
-    program.outputs.iter().zip(sinks).map(output).collect()
 }

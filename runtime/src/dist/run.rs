@@ -194,10 +194,7 @@ impl Run<'_> {
         match self.sink(&output.name) {
             Sink::Skip => Ok(None),
             Sink::Into(tensor) => Ok(Some(tensor.clone())),
-            Sink::New => {
-                let shape: Vec<usize> = own.axes.iter().map(|axis| self.binding.sizes[axis.0 as usize]).collect();
-                Tensor::uninitialised(own.elem.in_call(self.elem()), &shape, &self.device()).map(Some)
-            }
+            Sink::New => self.binding.allocate(own, &self.device()).map(Some),
         }
     }
 

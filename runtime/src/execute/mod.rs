@@ -37,6 +37,21 @@ pub(crate) enum Sink<'a> {
     Into(&'a Tensor),
 }
 
+/// A tensor for every output that is wanted.
+pub(crate) fn allocated(
+    program: &Program,
+    binding: &Binding<'_>,
+    sinks: &[Sink<'_>],
+    device: &Device,
+) -> Result<Vec<Option<Tensor>>, Error> {
+    let tensor = |(output, sink): (&Output, &Sink<'_>)| match sink {
+        Sink::Skip => Ok(None),
+        Sink::New => binding.allocate(output, device).map(Some),
+        Sink::Into(tensor) => Ok(Some((*tensor).clone())),
+    };
+    program.outputs.iter().zip(sinks).map(tensor).collect()
+}
+
 /// The way of states from a call to its gradient.
 #[derive(Clone, Copy)]
 pub(crate) enum Hand<'a> {
@@ -129,27 +144,13 @@ impl Executable {
         hand: Hand<'_>,
         device: &Device,
     ) -> Result<Outcome<'t>, Error> {
-        let outputs = self.outputs(&binding, sinks, device)?;
+        let outputs = allocated(&self.program, &binding, sinks, device)?;
         let ready = Ready::new(&binding, inputs, sinks, (outputs.iter().flatten().cloned().collect(), hand));
         let residual = match device {
             Device::Cpu => self.run_on_cpu(&ready).map(|()| None)?,
             Device::Cuda(device) => self.run_on_cuda(&ready, device)?,
         };
         Ok(Outcome { outputs, binding, residual })
-    }
-
-    /// A tensor for every output that is wanted.
-    fn outputs(&self, bound: &Binding<'_>, sinks: &[Sink<'_>], device: &Device) -> Result<Vec<Option<Tensor>>, Error> {
-        let allocate = |output: &Output| {
-            let shape: Vec<usize> = output.axes.iter().map(|a| bound.sizes[a.0 as usize]).collect();
-            Tensor::uninitialised(output.elem.in_call(bound.elem), &shape, device)
-        };
-        let tensor = |(output, sink): (&Output, &Sink<'_>)| match sink {
-            Sink::Skip => Ok(None),
-            Sink::New => allocate(output).map(Some),
-            Sink::Into(tensor) => Ok(Some((*tensor).clone())),
-        };
-        self.program.outputs.iter().zip(sinks).map(tensor).collect()
     }
 
     fn run_on_cpu(&self, ready: &Ready<'_>) -> Result<(), Error> {

@@ -20,7 +20,7 @@ const ODD: [[usize; 4]; 3] = [[1, 16, 1920, 64], [3, 16, 1111, 64], [3, 16, 1111
 const DUALS: [[usize; 6]; 4] =
     [[8, 2048, 80, 64, 1, 128], [2, 8192, 80, 64, 1, 128], [1, 65_536, 24, 64, 1, 128], [8, 2048, 24, 64, 1, 64]];
 
-/// Those of head sizes that are no multiple of a tile, and the next multiple.
+/// Shapes whose heads have 80 or 96 places, which no tile of 64 divides, and beside them heads of 128, which two tiles fill.
 const ODD_DUALS: [[usize; 6]; 3] = [[8, 2048, 16, 80, 1, 128], [8, 2048, 16, 96, 1, 128], [8, 2048, 16, 128, 1, 128]];
 
 /// Every shape forward and backward, attention with a causal mask and without.

@@ -37,8 +37,7 @@ pub(super) struct Course<'w> {
     pub past: Past,
 }
 
-/// What a persistent block has done for earlier rows, in registers: the tiles of columns, and the tiles of rows; nothing for other
-/// blocks.
+/// How many tiles of columns and of rows a persistent block has computed before these rows, in registers; none for other blocks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Past {
     pub tiles: Option<Reg>,

@@ -56,7 +56,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// What makes of the gradient a kernel with named tensors: the cotangents of gradients, and the order of all fields.
+    /// The code that makes the gradient a kernel with named tensors: the cotangents of gradients, and the order of all fields.
     fn typed(&self) -> TokenStream {
         let Generated { inputs, cotangents, gradients, gradients_cotangents, .. } = &self.names;
         let (name, shared) = (&self.item.name.ident, self.shared());
