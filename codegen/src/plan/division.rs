@@ -8,6 +8,8 @@ mod sound;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use oplus_dsl::ir::Axis;
+
 use super::choosing::Choosing;
 use super::cost::estimate;
 use super::fits::fits;
@@ -146,6 +148,17 @@ impl Division {
                 form.schedules.retain(|schedule| schedule.is_committed());
             }
         }
+    }
+
+    /// The axes of the program that blocks of some stage sum over as a whole, and the most places that any schedule allows.
+    pub(super) fn longest_sums(&self) -> impl Iterator<Item = (Axis, i64)> {
+        self.stages.iter().filter_map(|ready| {
+            let form = ready.merged.as_ref().map_or(&ready.plain, |(_, form)| form);
+            let all = form.schedules.iter().filter_map(|schedule| schedule.longest_sum(&form.stage));
+            let (own, most) = all.max_by_key(|(_, most)| *most)?;
+            let [axis] = form.stage.axes[own.0 as usize][..] else { return None };
+            Some((axis, most))
+        })
     }
 
     /// The plan of a call.

@@ -14,6 +14,7 @@ mod fits;
 mod planner;
 mod residual;
 mod sizes;
+mod split;
 mod variants;
 
 pub use crate::stage::{Cuts, cuts};

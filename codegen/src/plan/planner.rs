@@ -1,5 +1,8 @@
 //! From a call to launches.
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
@@ -8,6 +11,7 @@ use super::choosing::{Choosing, IsThere};
 use super::division::{Division, KnownStages};
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
+use super::split::{Split, split};
 use super::{Arg, Call, Launch, Layout, NotTaken, OtherCut, Plan, PlanError};
 use crate::schedules::{Constants, Schedule};
 use crate::stage::{Cut, CutKind, CutRefusal, cut_ordered, cuts};
@@ -53,6 +57,8 @@ pub struct Planner {
     refused: Vec<(CutKind, CutRefusal)>,
     /// Bytes that buffers may always take.
     spare: u64,
+    /// Planners of the program with an axis in two, as calls have asked for them; none where it cannot be.
+    split: Option<Mutex<HashMap<Axis, Option<Arc<Planner>>>>>,
 }
 
 impl Planner {
@@ -65,7 +71,8 @@ impl Planner {
                 Err(refusal) => refused.push((how, refusal)),
             }
         }
-        Ok(Planner { program: program.clone(), target: *target, divisions, refused, spare: SPARE })
+        let split = Some(Mutex::default());
+        Ok(Planner { program: program.clone(), target: *target, divisions, refused, spare: SPARE, split })
     }
 
     /// A planner of the kernels that are committed: its plans cut the program only in ways of which there are some, take only such schedules,
@@ -76,7 +83,7 @@ impl Planner {
     pub fn of_committed(program: &Program, target: &Target) -> Result<Planner, PlanError> {
         let mut planner = Planner::new(program, target)?;
         planner.divisions.retain(|division| division.how.is_committed());
-        planner.spare = u64::MAX;
+        (planner.spare, planner.split) = (u64::MAX, None);
         planner.divisions.iter_mut().for_each(Division::retain_committed);
         Ok(planner)
     }
@@ -86,7 +93,7 @@ impl Planner {
     /// forms give the bits of the whole. States that the program sums away are stored in between.
     pub fn ordered(program: &Program, target: &Target) -> Result<Planner, PlanError> {
         let divisions = vec![Division::ordered(cut_ordered(program)?, target)];
-        Ok(Planner { program: program.clone(), target: *target, divisions, refused: vec![], spare: SPARE })
+        Ok(Planner { program: program.clone(), target: *target, divisions, refused: vec![], spare: SPARE, split: None })
     }
 
     /// Estimates by other constants than those of the committed table, to find out which are best.
@@ -182,6 +189,8 @@ impl Planner {
     fn save(&self, call: &Call, choosing: Choosing<'_>) -> Result<Option<(Plan, Residual)>, PlanError> {
         self.check(call)?;
         let plan = self.division(CutKind::Contracted).and_then(|division| division.plan(call, choosing).ok());
+        // Recurrences with an axis in two take chunks in both directions, which need no saved states.
+        let plan = plan.filter(|plan| self.with_axis_in_two(call, choosing, plan).is_none());
         Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
     }
 
@@ -235,6 +244,9 @@ impl Planner {
         }
         let refused = self.refused.iter().map(|(how, why)| OtherCut { how: *how, why: NotTaken::Cut(why.clone()) });
         let best = best.unwrap_or(Err(PlanError::NoStage))?;
+        if let Some(plan) = self.with_axis_in_two(call, choosing, &best) {
+            return Ok(plan);
+        }
         let bytes = best.buffer_bytes();
         let best = self.in_pieces(call, choosing, best);
         if best.cut != taken {
@@ -243,6 +255,47 @@ impl Planner {
             others.push(OtherCut { how: taken, why });
         }
         Ok(Plan { other_cuts: others.into_iter().chain(refused).collect(), ..best })
+    }
+
+    /// A faster plan with an axis in two, where the axis is longer than what a block sums.
+    fn with_axis_in_two(&self, call: &Call, choosing: Choosing<'_>, plan: &Plan) -> Option<Plan> {
+        let planners = self.split.as_ref()?;
+        let longest = self.divisions.iter().flat_map(Division::longest_sums);
+        let splits: BTreeMap<Axis, Split> = longest
+            .filter_map(|(axis, most)| Split::of(axis, call.sizes[axis.0 as usize], most))
+            .map(|split| (split.axis, split))
+            .collect();
+        let room = self.room(call).saturating_mul(2).max(self.spare).max(plan.buffer_bytes());
+        let plans = splits.into_values().filter_map(|split| {
+            let mut planners = planners.lock().unwrap_or_else(PoisonError::into_inner);
+            let planner = planners.entry(split.axis).or_insert_with(|| self.planner_of(split.axis)).clone()?;
+            drop(planners);
+            let plan = planner.choose(&split.call(&self.program, call), choosing).ok()?;
+            (plan.buffer_bytes() <= room).then_some(plan)
+        });
+        plans.filter(|own| own.micros() < plan.micros()).min_by(|a, b| a.micros().total_cmp(&b.micros()))
+    }
+
+    /// The plan of a call with an axis in so many equal parts, whether or not that is fastest; `None` where it cannot be.
+    ///
+    /// For tests and measurements, as [`Planner::launch`].
+    ///
+    /// # Errors
+    /// As [`Planner::plan`].
+    pub fn plan_in_parts(&self, call: &Call, axis: Axis, parts: i64) -> Result<Option<Plan>, PlanError> {
+        self.check(call)?;
+        let is_equal = parts > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % parts == 0);
+        let planner = if is_equal { self.planner_of(axis) } else { None };
+        planner.map(|planner| planner.plan(&Split { axis, parts }.call(&self.program, call))).transpose()
+    }
+
+    /// The planner of the program with an axis in two.
+    fn planner_of(&self, axis: Axis) -> Option<Arc<Planner>> {
+        let planner = Planner::new(&split(&self.program, axis)?, &self.target).ok()?;
+        let constants = self.divisions.first().map(|division| division.constants);
+        let mut planner = Planner { spare: self.spare, split: None, ..planner };
+        constants.iter().for_each(|constants| planner.set_constants(constants));
+        Some(Arc::new(planner))
     }
 
     /// A plan whose buffers take more than four times the call's tensors, in pieces that take less, if it can run so.

@@ -196,6 +196,11 @@ pub trait Strategy: Debug + Display + Send + Sync {
         false
     }
 
+    /// The axis that a block sums over as a whole, and the most places that it may have.
+    fn longest_sum(&self, _stage: &Stage) -> Option<(Axis, i64)> {
+        None
+    }
+
     /// Whether the sizes of a call fit, beside what holds for all schedules.
     ///
     /// # Errors

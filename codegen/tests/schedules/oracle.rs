@@ -235,6 +235,15 @@ impl Case<'_> {
         self.compare(&work, target.isa);
     }
 
+    /// The plan with an axis in so many parts, each by chunks, gives what the program means.
+    pub(crate) fn check_in_parts(&self, target: &Target, axis: Axis, parts: i64) {
+        let planner = Planner::new(self.program, target).expect("cuts");
+        let call = call(self.program, self.sizes, self.placement);
+        let plan = planner.plan_in_parts(&call, axis, parts).expect("plans").expect("an axis in two");
+        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        self.compare(&work, target.isa);
+    }
+
     /// The temporary tensors of a cut.
     fn buffers(&self, cut: &Cut) -> Vec<plan::Buffer> {
         let size = |axes: &[Axis]| axes.iter().map(|a| self.sizes[a.0 as usize] as u64).product();

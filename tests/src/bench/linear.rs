@@ -22,6 +22,8 @@ pub fn cases() -> Vec<Case> {
     let (retained, gated) = ([8, 32, 2048, 64, 64], [8, 16, 2048, 64, 64]);
     let keyed = [
         ("retention", models::retention::kernel(), retained, Some(vec![32])),
+        // More keys than a block sums over.
+        ("retention", models::retention::kernel(), [8, 4, 2048, 256, 512], Some(vec![4])),
         ("linear-attention", models::linear_attention::kernel(), [8, 16, 4096, 128, 64], None),
         // Widths that end in the middle of a part, and the next multiple.
         ("linear-attention", models::linear_attention::kernel(), [8, 16, 2048, 64, 65], None),
@@ -31,7 +33,7 @@ pub fn cases() -> Vec<Case> {
         ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 128], Some(vec![8, 16, 2048, 64])),
     ];
     let of = |(name, kernel, shape, decays)| model(name, (kernel, Elem::Bf16), shape, decays);
-    let models = keyed.into_iter().map(of).chain([mamba2([8, 2048, 80, 64, 128])]);
+    let models = keyed.into_iter().map(of).chain([128, 256].map(|states| mamba2([8, 2048, 80, 64, states])));
     let retention = [Elem::F16, Elem::F32]
         .map(|elem| model("retention", (models::retention::kernel(), elem), retained, Some(vec![32])));
     let gated = [Elem::F16, Elem::F32].map(|elem| {

@@ -127,6 +127,7 @@ fn dual() -> Vec<Row> {
 fn linear() -> Vec<Row> {
     let named = [
         ("retention bf16, 8 × 32 heads, 2048 steps, 64 × 64", "retention-bf16-b8h32t2048k64v64"),
+        ("retention bf16, 8 × 4 heads, 2048 steps, 256 × 512", "retention-bf16-b8h4t2048k256v512"),
         ("linear attention bf16, 8 × 16 heads, 4096 steps, 128 × 64", "linear-attention-bf16-b8h16t4096k128v64"),
         (
             "gated linear attention (a decay per channel) bf16, 8 × 16 heads, 2048 steps, 64 × 64",
@@ -134,6 +135,7 @@ fn linear() -> Vec<Row> {
         ),
         ("gated linear attention bf16, 8 × 16 heads, 2048 steps, 64 × 128", "gla-bf16-b8h16t2048k64v128"),
         ("Mamba-2 bf16 with gate and softplus, 8 × 2048, 80 heads of 64, 128 states", "mamba2-bf16-b8s2048h80p64n128"),
+        ("Mamba-2 bf16 with gate and softplus, 8 × 2048, 80 heads of 64, 256 states", "mamba2-bf16-b8s2048h80p64n256"),
         ("SSD f32, 8 × 2048, 80 heads of 64, 128 states", "ssd-f32-b8s2048h80p64g1n128"),
         ("SSD f16, 8 × 2048, 80 heads of 64, 128 states", "ssd-f16-b8s2048h80p64g1n128"),
         ("retention f32, 8 × 32 heads, 2048 steps, 64 × 64", "retention-f32-b8h32t2048k64v64"),

@@ -1,7 +1,7 @@
 //! The chunkwise schedule, as the rest of the compiler knows it.
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::AxisSet;
+use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::work::{Work, recurrences};
 use super::{Chunkwise, candidates, cost, fits, scratch, with_ends};
@@ -65,6 +65,10 @@ impl Strategy for Chunkwise {
 
     fn threads(&self) -> u32 {
         Chunkwise::threads(self)
+    }
+
+    fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
+        Some((stage.kind().matrices().ok()?.depth, i64::from(self.depth)))
     }
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {

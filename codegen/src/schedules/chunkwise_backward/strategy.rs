@@ -1,7 +1,7 @@
 //! The chunkwise schedule of gradients, as the rest of the compiler knows it.
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::AxisSet;
+use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::cost::work;
 use super::{ChunkwiseBackward, Sweep, TIMES, candidates, cost, scratch, sweeps};
@@ -69,6 +69,10 @@ impl Strategy for ChunkwiseBackward {
 
     fn threads(&self) -> u32 {
         ChunkwiseBackward::threads(self)
+    }
+
+    fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
+        Some((stage.kind().matrices_back().ok()?.states.depth, i64::from(self.depth)))
     }
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {

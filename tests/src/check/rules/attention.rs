@@ -95,6 +95,8 @@ const PACKED: [(usize, usize); 12] = [
 pub const CHANNELS: [usize; 12] = [32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 224, 256];
 /// Few queries of many keys, which are divided among blocks.
 const DECODING: [(usize, usize); 5] = [(1, 239), (1, 8192), (2, 4099), (4, 65_536), (1, 131_072)];
+/// Rows that are long enough for blocks whose warps copy or multiply, and end inside of a tile or not.
+const OVERLAPPED: [(usize, usize); 3] = [(2048, 2048), (2047, 2113), (4224, 4224)];
 /// The element types.
 const ELEMS: [Elem; 3] = [Elem::Bf16, Elem::F16, Elem::F32];
 /// The pairs of queries and keys that are seen.
@@ -136,6 +138,11 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     }
     PACKED.into_iter().for_each(|lengths| add(lengths, 64, &KINDS[5..], &ELEMS[..1]));
     DECODING.into_iter().for_each(|lengths| add(lengths, 128, &KINDS[..2], &ELEMS[..1]));
+    for sizes in OVERLAPPED.into_iter().flat_map(|(m, n)| [64, 128].map(|channels| [m, n, channels, channels])) {
+        let kinds =
+            [Kind::Full, Kind::Causal].into_iter().flat_map(|kind| [Elem::Bf16, Elem::F16].map(|elem| (kind, elem)));
+        all.extend(kinds.map(|(kind, elem)| Subject { kind, elem, heads: [16, 1], sizes }));
+    }
     for kind in [Kind::Full, Kind::Causal] {
         all.push(Subject { kind, elem: Elem::Bf16, heads: [1, 1], sizes: [131_072, 131_072, 64, 64] });
     }

@@ -63,6 +63,10 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
         ([2, 1024, 4, 64, 65], 1.0),
         ([2, 1024, 8, 128, 80], 1.0),
         ([2, 1024, 4, 64, 136], 1.0),
+        // More keys than a block sums over: the axis is in two.
+        ([2, 512, 4, 256, 64], 1.0),
+        ([1, 500, 2, 192, 128], 10.0),
+        ([1, 512, 2, 256, 512], 1.0),
     ];
     let elems: &[Elem] = if extent == Extent::Long { &[Elem::Bf16, Elem::F16, Elem::F32] } else { &[Elem::Bf16] };
     let mut all: Vec<Scenario> = vec![];

@@ -1,0 +1,85 @@
+//! Recurrences of matrices that are deeper than a block: an axis in two, and a sum over its parts.
+
+use oplus_codegen::plan::{Plan, Planner};
+use oplus_codegen::simulate::Order;
+use oplus_codegen::target::Target;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+
+use crate::device::{Placement, call};
+use crate::oracle::Case;
+
+fn model(name: &str, elem: Elem) -> Program {
+    let mut all = oplus_front::model_programs().into_iter();
+    all.find(|program| program.name == name).expect("a model").instantiate(elem)
+}
+
+fn sizes(program: &Program, own: &[(&str, usize)]) -> Vec<usize> {
+    let size = |axis: &String| own.iter().find(|(name, _)| name == axis).map_or(1, |(_, n)| *n);
+    program.axes.iter().map(size).collect()
+}
+
+/// Whether the plan has an axis in two.
+fn is_in_two(plan: &Plan) -> bool {
+    plan.steps.iter().any(|launch| launch.stage.program.axes.iter().any(|axis| axis.ends_with(".outer")))
+}
+
+#[test]
+fn deep_recurrences_go_by_chunks() {
+    let cases: [(&str, &[(&str, i64)]); 3] = [
+        ("ssd", &[("N", 256), ("P", 64)]),
+        ("retention", &[("K", 256), ("V", 512)]),
+        ("gated_linear_attention", &[("K", 192), ("V", 128)]),
+    ];
+    for (name, own) in cases {
+        let forward = model(name, Elem::Bf16);
+        for program in [adjoint(&forward).expect("a gradient"), forward] {
+            let size = |axis: &String| own.iter().find(|(name, _)| name == axis).map_or(8, |(_, n)| *n as usize);
+            let sizes: Vec<usize> =
+                program.axes.iter().map(|axis| if axis == "T" { 2048 } else { size(axis) }).collect();
+            let planner = Planner::new(&program, &Target::H200).expect("cuts");
+            let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
+            assert!(is_in_two(&plan), "{} {own:?}", program.name);
+            assert!(plan.steps.iter().any(|launch| launch.schedule.to_string().starts_with("chunkwise")));
+        }
+    }
+}
+
+#[test]
+fn parts_give_what_the_whole_gives() {
+    let cases: [(&str, Elem, &[(&str, usize)], i64); 5] = [
+        ("ssd", Elem::Bf16, &[("N", 64), ("T", 130), ("P", 64), ("H", 2)], 2),
+        ("ssd", Elem::F32, &[("N", 48), ("T", 65), ("P", 17), ("G", 2)], 3),
+        ("retention", Elem::Bf16, &[("K", 64), ("T", 130), ("V", 65), ("H", 2)], 2),
+        ("linear_attention", Elem::F32, &[("K", 34), ("T", 129), ("V", 33)], 2),
+        ("gated_linear_attention", Elem::Bf16, &[("K", 64), ("T", 129), ("V", 64)], 2),
+    ];
+    for (name, elem, own, parts) in cases {
+        let forward = model(name, elem);
+        for program in [adjoint(&forward).expect("a gradient"), forward] {
+            let (sizes, axis) =
+                (sizes(&program, own), program.axis(if name == "ssd" { "N" } else { "K" }).expect("one"));
+            for placement in [Placement::Contiguous, Placement::Padded] {
+                let case = Case { program: &program, sizes: &sizes, placement, order: Order::Random(3) };
+                case.check_in_parts(&Target::H200, axis, parts);
+            }
+        }
+    }
+}
+
+#[test]
+fn axes_that_cannot_be_in_two_are_whole() {
+    // A prime number of keys has no equal parts; selective scans sum few states.
+    for (name, own) in [("retention", [("K", 131), ("T", 128)]), ("mamba", [("N", 16), ("T", 128)])] {
+        let program = model(name, Elem::Bf16);
+        let sizes = sizes(&program, &own);
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        let call = call(&program, &sizes, Placement::Contiguous);
+        assert!(!is_in_two(&planner.plan(&call).expect("plans")), "{name}");
+    }
+    let program = model("ssd", Elem::Bf16);
+    let committed = Planner::of_committed(&program, &Target::H200).expect("cuts");
+    let call = call(&program, &sizes(&program, &[("N", 256), ("T", 128)]), Placement::Contiguous);
+    assert!(!is_in_two(&committed.plan(&call).expect("plans")));
+}
