@@ -276,17 +276,24 @@ impl Planner {
         plans.filter(|own| own.micros() < plan.micros()).min_by(|a, b| a.micros().total_cmp(&b.micros()))
     }
 
-    /// The plan of a call with an axis in so many equal parts, whether or not that is fastest; `None` where it cannot be.
+    /// The plan of a call with an axis in so many equal parts, and the program of both axes cut in one way, whether or not that is
+    /// fastest; `None` where it cannot be.
     ///
     /// For tests and measurements, as [`Planner::launch`].
     ///
     /// # Errors
     /// As [`Planner::plan`].
-    pub fn plan_in_parts(&self, call: &Call, axis: Axis, parts: i64) -> Result<Option<Plan>, PlanError> {
+    pub fn plan_in_parts(
+        &self,
+        how: CutKind,
+        call: &Call,
+        (axis, parts): (Axis, i64),
+    ) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
         let is_equal = parts > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % parts == 0);
         let planner = if is_equal { self.planner_of(axis) } else { None };
-        planner.map(|planner| planner.plan(&Split { axis, parts }.call(&self.program, call))).transpose()
+        let Some(planner) = planner else { return Ok(None) };
+        planner.plan_of(how, &Split { axis, parts }.call(&self.program, call), 0)
     }
 
     /// The planner of the program with an axis in two.

@@ -11,8 +11,8 @@ use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
-use oplus_dsl::ir::{Axis, Program};
-use oplus_dsl::testing::inputs;
+use oplus_dsl::ir::{Axis, Output, Program};
+use oplus_dsl::testing::{inputs, relative_error};
 use oplus_dsl::verify::verify;
 
 use crate::device::{Placement, Region, Work, call, run, run_handing, run_kernels, run_on_region};
@@ -235,13 +235,19 @@ impl Case<'_> {
         self.compare(&work, target.isa);
     }
 
-    /// The plan with an axis in so many parts, each by chunks, gives what the program means.
-    pub(crate) fn check_in_parts(&self, target: &Target, axis: Axis, parts: i64) {
+    /// The plan with an axis in so many parts, and both axes cut in one way, gives what the program means, by the root mean
+    /// square of errors. Gives its schedules.
+    pub(crate) fn check_in_parts(&self, how: CutKind, target: &Target, axis: (Axis, i64)) -> Vec<Schedule> {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_in_parts(&call, axis, parts).expect("plans").expect("an axis in two");
+        let plan = planner.plan_in_parts(how, &call, axis).expect("plans").expect("an axis in two");
+        let schedules = plan.steps.iter().map(|launch| launch.schedule).collect();
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
-        self.compare(&work, target.isa);
+        for (wanted, found, output) in self.results(&work, target.isa) {
+            let error = relative_error(&wanted, &found);
+            assert!(error < 1e-4, "`{}` is off by {error}: {:?}\n{}", output.name, self.sizes, self.program);
+        }
+        schedules
     }
 
     /// The temporary tensors of a cut.
@@ -251,19 +257,25 @@ impl Case<'_> {
     }
 
     fn compare(&self, work: &Work, isa: Isa) {
-        let given: Vec<Array> = given(self.program, self.sizes);
-        let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();
-        let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
-        let wanted = interpret_sized(self.program, &optional, &named, Mode::default()).expect("runs");
-        let found = run(self.program, work, &given, self.sizes, (self.placement, self.order, isa));
-        for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.program.outputs) {
-            if let Some(place) = differs(wanted, found, output.elem) {
+        for (wanted, found, output) in self.results(work, isa) {
+            if let Some(place) = differs(&wanted, &found, output.elem) {
                 let schedules: Vec<String> = work.launches.iter().map(|l| l.schedule.to_string()).collect();
                 let (a, b) = (wanted.data.get(place), found.data.get(place));
                 let text = format!("`{}` at {place}: {b} instead of {a}", output.name);
                 panic!("{text}\n{:?} {:?}\n{}\n{}", self.sizes, self.placement, schedules.join("\n"), self.program);
             }
         }
+    }
+
+    /// What the program means, and what launches give, of every output.
+    fn results(&self, work: &Work, isa: Isa) -> Vec<(Array, Array, &Output)> {
+        let given: Vec<Array> = given(self.program, self.sizes);
+        let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();
+        let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
+        let wanted = interpret_sized(self.program, &optional, &named, Mode::default()).expect("runs");
+        let found = run(self.program, work, &given, self.sizes, (self.placement, self.order, isa));
+        let results = wanted.into_iter().zip(found).zip(&self.program.outputs);
+        results.map(|((wanted, found), output)| (wanted, found, output)).collect()
     }
 }
 
