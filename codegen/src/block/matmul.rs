@@ -21,15 +21,8 @@ pub(crate) fn map_left(
     sixteen: u32,
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
-    let mut register = 0;
-    packed.map(|pair| {
-        // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
-        let (rows, columns) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
-        register += 1;
-        let row = b.add(row, rows);
-        let column = b.add(column, columns);
-        map(b, pair, row, column)
-    })
+    // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
+    map_pairs(b, packed, (row, column, sixteen), |register| (register % 2, register / 2), map)
 }
 
 /// Maps the packed pairs of a right factor over 16 of its columns, number `sixteen`, each with the row and the column of its first
@@ -42,13 +35,24 @@ pub(crate) fn map_right(
     sixteen: u32,
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
+    // Registers 0 and 1 have the first eight rows, 1 and 3 the columns from the eighth on.
+    map_pairs(b, packed, (row, column, sixteen), |register| (register / 2, register % 2), map)
+}
+
+/// Maps packed pairs over the sixteen columns of a number; `eights` gives the eight rows and the eight columns of each register.
+fn map_pairs(
+    b: &mut Builder,
+    packed: [Operand; 4],
+    (row, column, sixteen): (Operand, Operand, u32),
+    eights: impl Fn(u32) -> (u32, u32),
+    map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
+) -> [Operand; 4] {
     let mut register = 0;
     packed.map(|pair| {
-        // Registers 0 and 1 have the first eight rows, 1 and 3 the columns from the eighth on.
-        let (rows, columns) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
+        let (rows, columns) = eights(register);
         register += 1;
-        let row = b.add(row, rows);
-        let column = b.add(column, columns);
+        let row = b.add(row, rows * COLUMNS);
+        let column = b.add(column, columns * COLUMNS + sixteen * ROWS);
         map(b, pair, row, column)
     })
 }

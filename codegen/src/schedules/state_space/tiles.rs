@@ -7,9 +7,9 @@
 
 use crate::block::reads::constant_along;
 use crate::stage::kind::is_point;
-use crate::stage::{Scan, Stage};
+use crate::stage::{Scan, Stage, is_dear};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary, Op, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, Op, Program, Value};
 use std::collections::BTreeSet;
 
 /// A value that is brought into shared memory.
@@ -125,17 +125,6 @@ pub(crate) fn params_beneath(program: &Program, value: Value) -> Vec<u32> {
         }
     }
     params.into_iter().collect()
-}
-
-/// Whether a map takes many instructions.
-pub(crate) fn is_dear(op: &Op) -> bool {
-    match op {
-        Op::Unary(function, _) => {
-            !matches!(function, Unary::Neg | Unary::Not | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Floor)
-        }
-        Op::Binary(function, ..) => matches!(function, Binary::Div | Binary::Rem),
-        _ => false,
-    }
 }
 
 /// The values with time beneath the outputs, down to contractions.

@@ -2,7 +2,7 @@
 
 use super::hoisted;
 use super::tiles::Values;
-use crate::stage::Stage;
+use crate::stage::{Stage, is_dear};
 use oplus_dsl::ir::{Binary, Node, Op, Unary};
 
 /// Instructions of an elementary function.
@@ -45,11 +45,6 @@ pub fn work(stage: &Stage) -> Work {
     // A load of 16 bytes serves four steps, and takes an issue slot.
     work.issues += 0.5 * values.tiles.iter().filter(|tile| tile.states).count() as f64;
     work
-}
-
-fn is_dear(op: &Op) -> bool {
-    matches!(op, Op::Unary(function, _) if !matches!(function, Unary::Neg | Unary::Abs | Unary::Relu | Unary::Floor))
-        || matches!(op, Op::Binary(Binary::Div, ..))
 }
 
 /// Instructions of a node; those that are rounded with a product count with it.

@@ -4,7 +4,8 @@
 //! parameters are. What is computed once per row and step, after the sums over states, reads those tiles and parameters.
 
 use super::zero::{Fill, filled};
-use crate::schedules::state_space::tiles::{Tile, is_dear};
+use crate::schedules::state_space::tiles::Tile;
+use crate::stage::is_dear;
 use crate::stage::kind::BackwardScan;
 use crate::stage::kind::is_point;
 use oplus_dsl::Ty;

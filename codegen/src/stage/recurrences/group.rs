@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Value};
 use oplus_dsl::transition::is_sum;
 
-use super::points::{Points, is_map};
+use super::points::Points;
 use super::{Parts, waits};
 
 /// A recurrence with what its stage reads and writes.
@@ -152,7 +152,7 @@ impl Reach {
             return is_readout;
         }
         let is_known = |v: &Value| self.reached[v.0 as usize] || !self.waits[v.0 as usize];
-        is_map(&node.op) && self.axes(program).contains_all(node.axes) && node.op.operands().iter().all(is_known)
+        node.op.is_map() && self.axes(program).contains_all(node.axes) && node.op.operands().iter().all(is_known)
     }
 
     /// Whether a tuple is the sum of reached values over the axis that the matrices act on.

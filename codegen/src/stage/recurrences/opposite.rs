@@ -9,8 +9,9 @@ use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Term, Value};
 use oplus_dsl::transition::is_sum;
 
 use super::assemble::assemble;
-use super::points::{Points, is_dear, is_map};
+use super::points::Points;
 use super::{Parts, of_sink, waits};
+use crate::stage::dear::is_dear;
 use crate::stage::error::CutError;
 use crate::stage::{Cut, Sink};
 
@@ -110,7 +111,7 @@ impl<'p> Both<'p> {
             Op::First { axis, value, empty } => {
                 (*axis, *value, *empty) == (self.back.axis, self.cotangents, self.back.init)
             }
-            op => is_map(op) && self.axes.contains_all(node.axes) && op.operands().iter().all(is_known),
+            op => op.is_map() && self.axes.contains_all(node.axes) && op.operands().iter().all(is_known),
         }
     }
 
@@ -180,7 +181,7 @@ impl<'p> Both<'p> {
             _ if self.waits[value.0 as usize] => true,
             Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,
             Op::Shift { axis, .. } | Op::First { axis, .. } => *axis == time,
-            op => is_map(op) && !(is_dear(op) && is_vector),
+            op => op.is_map() && !(is_dear(op) && is_vector),
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use oplus_dsl::ir::{Axis, AxisSet, Binary, MatrixScan, Op, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Unary, Value};
 
 use super::Parts;
+use crate::stage::dear::is_dear;
 
 /// The values beneath a stage.
 pub(super) struct Points {
@@ -86,18 +87,13 @@ fn is_inside(program: &Program, value: Value, (scan, members): (&MatrixScan, &[V
         Op::Field(tuple, _) => depends(program, *tuple, members),
         Op::Reduce { .. } => depends(program, value, members),
         Op::Shift { axis, .. } => *axis == time && is_point(program, value, time),
-        op if is_map(op) => {
+        op if op.is_map() => {
             // What differs along the vectors of all rows would be computed by each of them.
             let is_repeated = !node.axes.contains_all(rows) && node.axes.contains(time) && node.axes.contains(along);
             !(is_dear(op) && is_repeated && !depends(program, value, members))
         }
         _ => false,
     }
-}
-
-/// Whether an operation is a function of its operands' values at one point.
-pub(super) fn is_map(op: &Op) -> bool {
-    matches!(op, Op::Unary(..) | Op::Binary(..) | Op::Select(..) | Op::Convert(..) | Op::Broadcast(_))
 }
 
 /// Whether a value is computed from one of some others.
@@ -110,19 +106,7 @@ fn is_point(program: &Program, value: Value, time: Axis) -> bool {
     oplus_dsl::walk::all(program, value, |v| match &program.node(v).op {
         Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Some(true),
         Op::Shift { axis, .. } if *axis == time => None,
-        op if is_map(op) && !is_dear(op) => None,
+        op if op.is_map() && !is_dear(op) => None,
         _ => Some(false),
     })
-}
-
-/// Whether an operation takes many instructions.
-pub(super) fn is_dear(op: &Op) -> bool {
-    match op {
-        Op::Unary(unary, _) => !matches!(
-            unary,
-            Unary::Neg | Unary::Not | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Floor | Unary::Powi(_)
-        ),
-        Op::Binary(binary, ..) => matches!(binary, Binary::Div | Binary::Rem),
-        _ => false,
-    }
 }
