@@ -10,7 +10,8 @@ use oplus_dsl::ir::Literal;
 use crate::cuda::{CudaDevice, DeviceMemory};
 use crate::element::HostBytes;
 use crate::layout::Layout;
-use crate::room::{repeated, room, zeros};
+use crate::pages::zeroed;
+use crate::room::{repeated, room};
 use crate::tensor::{HostMemory, Storage, elem_bytes};
 use crate::{Device, Element, Error, Tensor};
 
@@ -132,7 +133,7 @@ impl Storage {
 
 /// Zeroed memory of the CPU, at an address that suits every element type.
 pub(crate) fn host_zeros(bytes: usize) -> Result<Box<dyn HostBytes>, Error> {
-    Ok(Box::new(zeros(bytes)?))
+    Ok(zeroed(bytes)?)
 }
 
 fn check_length(layout: &Layout, found: usize) -> Result<(), Error> {

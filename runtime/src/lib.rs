@@ -79,6 +79,7 @@ mod host;
 mod kernel;
 mod layout;
 mod ordered;
+mod pages;
 mod record;
 mod room;
 mod shapes;

@@ -7,7 +7,8 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::packed::without_inverses;
 use oplus_dsl::verify::verify;
 
-use crate::room::zeros;
+use crate::element::HostBytes;
+use crate::pages::zeroed;
 
 use super::matrix::Parts;
 use super::plan::{Layout, Plan, Request, Source, Stage, Store, Target};
@@ -31,8 +32,8 @@ pub(crate) struct Compiled {
 /// No axis is longer, so that products with strides stay far from overflow.
 const MOST: usize = 1 << 48;
 
-/// Memory of a tensor that stages pass on. Elements are at most as wide as its words.
-type Buffer = Vec<u64>;
+/// Memory of a tensor that stages pass on, while there is one.
+type Buffer = Option<Box<dyn HostBytes>>;
 
 impl Compiled {
     /// Takes a program whose element types are known. Its calls combine in the order that is fastest, or, `ordered`, from
@@ -76,12 +77,12 @@ impl Compiled {
             return parts.run(sizes, inputs, outputs, self.workers);
         }
         let plan = self.plan(request)?;
-        let mut buffers: Vec<Buffer> = plan.temporaries.iter().map(|_| vec![]).collect();
+        let mut buffers: Vec<Buffer> = plan.temporaries.iter().map(|_| None).collect();
         for (number, stage) in plan.stages.iter().enumerate() {
             self.run_one(&plan, stage, inputs, outputs, &mut buffers)?;
             for (buffer, temporary) in buffers.iter_mut().zip(&plan.temporaries) {
                 if temporary.last_use == number {
-                    *buffer = vec![];
+                    *buffer = None;
                 }
             }
         }
@@ -132,25 +133,23 @@ impl Compiled {
         outputs: &mut [ViewMut<'_>],
         buffers: &mut [Buffer],
     ) -> Result<(), CpuError> {
-        let mut written: Vec<Buffer> = vec![];
+        let mut written: Vec<Box<dyn HostBytes>> = vec![];
         for store in &stage.stores {
             if let Target::Temporary(k) = store.target {
                 let bytes = plan.temporaries[k].elem.bytes().unwrap_or(8) * plan.temporaries[k].len;
-                written.push(zeros(bytes)?);
+                written.push(zeroed(bytes)?);
             }
         }
         let source = |source: &Source| match source {
             Source::Param(k) => inputs[*k].as_ref().map(|view| view.data),
-            Source::Temporary(k) => Data::cast(plan.temporaries[*k].elem, bytemuck::cast_slice(&buffers[*k])),
+            Source::Temporary(k) => Data::cast(plan.temporaries[*k].elem, buffers[*k].as_ref()?.bytes()),
         };
         let sources: Vec<Data<'_>> = stage.sources.iter().map(|s| source(s).unwrap_or(Data::Bool(&[]))).collect();
         let mut outputs: Vec<Option<DataMut<'_>>> = outputs.iter_mut().map(|view| Some(view.data.borrow())).collect();
         let mut memory = written.iter_mut();
         let target = |store: &Store| match store.target {
             Target::Output(k) => outputs[k].take(),
-            Target::Temporary(k) => {
-                memory.next().and_then(|words| DataMut::cast(plan.temporaries[k].elem, bytemuck::cast_slice_mut(words)))
-            }
+            Target::Temporary(k) => DataMut::cast(plan.temporaries[k].elem, memory.next()?.bytes_mut()),
         };
         let targets: Vec<DataMut<'_>> = stage.stores.iter().filter_map(target).collect();
         run_stage(stage, &sources, targets, self.workers)?;
@@ -158,7 +157,7 @@ impl Compiled {
             Target::Temporary(k) => Some(k),
             Target::Output(_) => None,
         });
-        stored.zip(written).for_each(|(k, words)| buffers[k] = words);
+        stored.zip(written).for_each(|(k, bytes)| buffers[k] = Some(bytes));
         Ok(())
     }
 

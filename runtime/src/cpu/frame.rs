@@ -11,7 +11,7 @@ use super::lanes::First;
 use super::loops::Loops;
 use super::map;
 use super::sweep::Workspace;
-use super::tile::{Code, Instruction, Reg, TileOp, strides};
+use super::tile::{Code, Guard, Instruction, Reg, TileOp, strides};
 use super::values::{Slice, Values};
 use super::view::Data;
 
@@ -212,12 +212,18 @@ impl<'a> Frame<'a> {
     /// Chooses element by element, or once where the whole tile has one answer, as of a shift away from the ends of its axis.
     fn select(&mut self, at: usize, instruction: &Instruction, result: Reg) -> Result<(), CpuError> {
         let n = self.len(result);
-        let chosen = self.one_answer(instruction.operands[0]).map(|is| instruction.operands[if is { 1 } else { 2 }]);
-        let Some(chosen) = chosen.filter(|chosen| self.len(*chosen) == n) else {
+        let chosen = self.one_answer(instruction.operands[0]).map(|is| if is { 1 } else { 2 });
+        let Some(k) = chosen.filter(|k| self.len(instruction.operands[*k]) == n) else {
             return self.write(at, instruction, result);
         };
-        if let Some(alias) = self.slots[self.code.registers[chosen.0].slot].alias {
-            self.slots[self.code.registers[result.0].slot].alias = Some(alias);
+        let chosen = instruction.operands[k];
+        let [from, to] = [chosen, result].map(|register| self.code.registers[register.0].slot);
+        if let Some(alias) = self.slots[from].alias {
+            self.slots[to].alias = Some(alias);
+            return Ok(());
+        }
+        if instruction.spent >> k & 1 == 1 {
+            self.slots.swap(from, to);
             return Ok(());
         }
         let mut dst = self.take(result);
@@ -256,6 +262,7 @@ impl<'a> Frame<'a> {
             (TileOp::Shift { axis, by }, _) => self.shift(instruction, result, *axis, *by, dst),
             (TileOp::Const(literal), _) => dst.fill(1, *literal),
             (TileOp::Index { axis, offset }, _) => self.index(*axis, *offset, dst),
+            (TileOp::Guard(guard), _) => self.guard(*guard, dst),
             (TileOp::Starts { axis }, _) => {
                 let offsets = operand(0).to(self.len(instruction.operands[0]));
                 map::starts(dst.room(self.tile.extents[*axis])?, offsets);
@@ -300,6 +307,20 @@ impl<'a> Frame<'a> {
                 all.iter_mut().zip((0..).map(|i| first - i)).for_each(|(x, t)| *x = t.wrapping_add(offset));
             }
             _ => all.iter_mut().zip(start as i64..).for_each(|(x, t)| *x = t.wrapping_add(offset)),
+        }
+        Ok(())
+    }
+
+    /// The answers of a guard, which has one away from its bound.
+    fn guard(&self, guard: Guard, dst: &mut Values) -> Result<(), CpuError> {
+        let (start, n) = (self.tile.starts[guard.axis] as i64, self.tile.extents[guard.axis]);
+        let all = dst.room::<bool>(n)?;
+        let reverse = self.streamed.filter(|streamed| streamed.axis == guard.axis && streamed.reverse);
+        let at = |visit: i64| guard.at(reverse.map_or(visit, |streamed| streamed.size as i64 - 1 - visit));
+        match (n, at(start)) {
+            (0, _) => {}
+            (_, first) if first == at(start + n as i64 - 1) => all.fill(first),
+            _ => all.iter_mut().zip(start..).for_each(|(is, visit)| *is = at(visit)),
         }
         Ok(())
     }

@@ -1,7 +1,12 @@
 //! Operators prepared for sweeping: what one step of a scan or reduction computes.
 
+mod chains;
+pub(super) mod program;
+
 use oplus_dsl::ir::{Binary, Literal, Op, Operator, Unary, Value};
 use oplus_dsl::{Elem, Ty};
+
+use program::Program;
 
 /// Where an operand of a step comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub(super) struct Kernel {
     pub(super) next: Vec<Option<Source>>,
     /// The recurrence of each field that is kept, if all of them have one.
     pub(super) recurrences: Option<Vec<Option<Recurrence>>>,
+    /// The step as instructions for groups of lanes, if there are no recurrences and it can be.
+    pub(super) program: Option<Program>,
 }
 
 /// How much of a step is done ahead, over whole blocks.
@@ -76,9 +83,17 @@ impl Kernel {
             nodes: vec![],
             next: vec![None; n],
             recurrences: None,
+            program: None,
         };
         Compiler::new(operator, ahead).compile(needed_of_state(operator, fields), &mut kernel);
         kernel.recurrences = (0..n).map(|field| kernel.recurrence(field)).collect::<Result<_, ()>>().ok();
+        if kernel.recurrences.is_none() {
+            let elements: Vec<Ty> = match ahead {
+                Ahead::Elements => kernel.elements.iter().map(|v| operator.body[v.0 as usize].ty).collect(),
+                Ahead::Nothing => operator.fields.iter().map(|field| field.ty).collect(),
+            };
+            kernel.program = Program::of(&kernel, &elements);
+        }
         kernel
     }
 

@@ -123,9 +123,11 @@ pub(super) fn merge(
         dense(extents, &varies)
     };
     let along = |dims: &u64| Strides { start: 0, step: 0, lanes: lanes(dims) };
+    let varies = dims.iter().fold(0, |all, dims| all | dims);
     let geometry = Geometry {
         steps: 1,
-        lanes: extents.to_vec(),
+        // Along the other axes there is nothing to combine.
+        lanes: (0..extents.len()).map(|k| if varies >> k & 1 == 1 { extents[k] } else { extents[k].min(1) }).collect(),
         elements: dims.iter().map(along).collect(),
         states: dims.iter().map(lanes).collect(),
         outputs: dims.iter().map(along).collect(),

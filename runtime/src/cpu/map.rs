@@ -192,24 +192,39 @@ fn select_typed<T: Scalar>(loops: &Loops<4>, dst: &mut [T], c: &[bool], a: &[T],
                 |[d, i, j, k]| {
                     let dst = &mut dst[d..][..loops.run];
                     let (c, a, b) = (&c[i..], &a[j..], &b[k..]);
-                    match (sc, sa, sb) {
-                        (0, 0, _) if c[0] => dst.fill(a[0]),
-                        (0, _, _) if c[0] => dst.copy_from_slice(&a[..loops.run]),
-                        (0, _, 0) => dst.fill(b[0]),
-                        (0, ..) => dst.copy_from_slice(&b[..loops.run]),
-                        (_, 0, 0) => dst.iter_mut().zip(c).for_each(|(d, c)| *d = if *c { a[0] } else { b[0] }),
-                        (_, 0, _) => {
-                            dst.iter_mut().zip(c).zip(b).for_each(|((d, c), b)| *d = if *c { a[0] } else { *b })
+                    if sc == 0 {
+                        let (chosen, step) = if c[0] { (a, sa) } else { (b, sb) };
+                        match step {
+                            0 => dst.fill(chosen[0]),
+                            _ => dst.copy_from_slice(&chosen[..loops.run]),
                         }
-                        (_, _, 0) => {
-                            dst.iter_mut().zip(c).zip(a).for_each(|((d, c), a)| *d = if *c { *a } else { b[0] })
+                        return;
+                    }
+                    // Loops, not folds, which the compiler does not inline here.
+                    match (sa, sb) {
+                        (0, 0) => {
+                            let (a, b) = (a[0], b[0]);
+                            for (d, c) in dst.iter_mut().zip(c) {
+                                *d = if *c { a } else { b };
+                            }
                         }
-                        _ => dst
-                            .iter_mut()
-                            .zip(c)
-                            .zip(a)
-                            .zip(b)
-                            .for_each(|(((d, c), a), b)| *d = if *c { *a } else { *b }),
+                        (0, _) => {
+                            let a = a[0];
+                            for ((d, c), b) in dst.iter_mut().zip(c).zip(b) {
+                                *d = if *c { a } else { *b };
+                            }
+                        }
+                        (_, 0) => {
+                            let b = b[0];
+                            for ((d, c), a) in dst.iter_mut().zip(c).zip(a) {
+                                *d = if *c { *a } else { b };
+                            }
+                        }
+                        _ => {
+                            for (((d, c), a), b) in dst.iter_mut().zip(c).zip(a).zip(b) {
+                                *d = if *c { *a } else { *b };
+                            }
+                        }
                     }
                 },
             )
@@ -336,8 +351,44 @@ fn cast<T: Cast>(to: Elem, loops: &Loops<2>, dst: &mut Values, a: &[T]) -> Resul
             #[inline(always)]
             |x: T| round_bf16(x.f32()),
         ),
-        Elem::F16 => each(loops, dst.room(n)?, a, |x: T| f16::from_f32(x.f32()).to_f32()),
+        Elem::F16 => each(
+            loops,
+            dst.room(n)?,
+            a,
+            #[inline(always)]
+            |x: T| f16::from_f32(x.f32()).to_f32(),
+        ),
         _ => each(loops, dst.room(n)?, a, T::f64),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chooses by operands with these strides, whose elements are numbered, and compares with one choice after the other.
+    fn chosen<T: Scalar + std::fmt::Debug>(n: usize, [c, a, b]: [usize; 3], number: impl Fn(usize) -> T) {
+        let conditions: Vec<bool> = (0..n).map(|k| k * 7 % 3 == 1).collect();
+        let (of_a, of_b): (Vec<T>, Vec<T>) = (0..n).map(|k| (number(k), number(k + 1000))).unzip();
+        let loops = Loops::new([(n, [1, c, a, b].map(|stride| stride as isize))]).unit();
+        let mut found = vec![T::default(); n];
+        select_typed(&loops, &mut found, &conditions, &of_a, &of_b);
+        let expected = |k: usize| if conditions[k * c] { of_a[k * a] } else { of_b[k * b] };
+        assert_eq!(found, (0..n).map(expected).collect::<Vec<T>>(), "{n} elements by {c}, {a}, {b}");
+    }
+
+    #[test]
+    fn choices_are_those_of_single_elements() {
+        for n in [2, 3, 7, 8, 31, 64, 65, 257] {
+            for bits in 0..8 {
+                let strides = [bits & 1, bits >> 1 & 1, bits >> 2];
+                chosen(n, strides, |k| k as f32);
+                chosen(n, strides, |k| k as f64);
+                chosen(n, strides, |k| k as u32);
+                chosen(n, strides, |k| k as i64);
+                chosen(n, strides, |k| k % 5 == 2);
+            }
+        }
+    }
 }

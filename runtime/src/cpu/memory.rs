@@ -55,7 +55,11 @@ fn load_typed<S: Stored>(loops: &Loops<2>, dst: &mut [S::Value], src: &[S], at: 
                 let run = &src[(s + 1) as usize - loops.run..=s as usize];
                 simd(
                     #[inline(always)]
-                    || dst.iter_mut().zip(run.iter().rev()).for_each(|(d, s)| *d = s.widen()),
+                    || {
+                        for (d, s) in dst.iter_mut().zip(run.iter().rev()) {
+                            *d = s.widen();
+                        }
+                    },
                 );
             }
             _ => (0..).zip(dst).for_each(|(i, d): (isize, _)| *d = src[(s + i * from) as usize].widen()),
@@ -81,7 +85,11 @@ fn store_typed<S: Stored>(loops: &Loops<3>, dst: &mut [&mut [S]], at: [isize; 2]
                 let (run, src) = (&mut dst[(d + 1) as usize - loops.run..=d as usize], &src[s..]);
                 simd(
                     #[inline(always)]
-                    || run.iter_mut().rev().zip(src).for_each(|(d, s)| *d = S::narrow(*s)),
+                    || {
+                        for (d, s) in run.iter_mut().rev().zip(src) {
+                            *d = S::narrow(*s);
+                        }
+                    },
                 );
             }
             (0, 1) => dst[d as usize..][..loops.run].fill(S::narrow(src[s])),

@@ -15,6 +15,7 @@ use super::loops::Loops;
 use super::values::{Slice, Values};
 use super::{map, recurrence};
 use groups::Groups;
+pub(super) use groups::takes;
 
 /// Where something lies in its memory: how far apart neighbours are along the swept axis and the lanes' axes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,8 +92,8 @@ pub(super) fn sweep(
         return Ok(());
     }
     let Some(recurrences) = &kernel.recurrences else {
-        if let Some(groups) = Groups::new(kernel, geometry, elements) {
-            return groups.run(elements, states, outputs, exclusive);
+        if let Some(groups) = Groups::new(kernel, geometry) {
+            return groups.run(elements, states, outputs, exclusive, workspace);
         }
         return Stepper::new(kernel, geometry).run(elements, states, outputs, exclusive, workspace);
     };

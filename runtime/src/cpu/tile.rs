@@ -39,6 +39,8 @@ pub(super) struct Instruction {
     pub(super) operands: Vec<Reg>,
     /// The result; of a combination, nothing.
     pub(super) result: Option<Reg>,
+    /// The operands whose values nothing needs any more, bit k for operand k.
+    pub(super) spent: u64,
 }
 
 /// The value that an instruction computes.
@@ -50,6 +52,8 @@ pub(super) enum TileOp {
         axis: usize,
         offset: i64,
     },
+    /// Whether the index along an axis of the stage, plus an offset, compares so with a bound.
+    Guard(Guard),
     Load(Load),
     Unary(Unary),
     Binary(Binary),
@@ -75,6 +79,24 @@ pub(super) enum TileOp {
         axis: usize,
     },
     Combine(Box<Combine>),
+}
+
+/// A comparison of the index along an axis with a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Guard {
+    pub(super) axis: usize,
+    pub(super) offset: i64,
+    /// Whether it is true from the bound on; else below it.
+    pub(super) is_from: bool,
+    pub(super) bound: i64,
+}
+
+impl Guard {
+    /// Its answer at an index.
+    #[inline(always)]
+    pub(super) fn at(&self, index: i64) -> bool {
+        (index.saturating_add(self.offset) >= self.bound) == self.is_from
+    }
 }
 
 /// A block of a tensor.

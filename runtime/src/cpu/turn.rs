@@ -9,7 +9,78 @@ use super::values::{Scalar, Slice, Values, with_type};
 /// Elements on the side of a square that is turned at once.
 const SIDE: usize = 8;
 
-/// dst[s·lanes + k] = src[starts[k] + s·stride] for all `steps` and lanes.
+/// Rows of steps, one for each lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows<'a> {
+    /// Where each row begins.
+    pub(super) starts: &'a [usize],
+    /// From a step of a row to the next.
+    pub(super) stride: usize,
+    /// How many steps there are.
+    pub(super) steps: usize,
+    /// From the lanes of a step to those of the next, where they have been turned.
+    pub(super) pitch: usize,
+}
+
+impl Rows<'_> {
+    /// dst[s·pitch + k] = src[starts[k] + s·stride] for all steps and lanes.
+    pub(super) fn turn<T: Scalar>(&self, dst: &mut [T], src: &[T]) {
+        let Rows { starts, stride, steps, pitch } = *self;
+        for (block, starts) in starts.chunks(SIDE).enumerate() {
+            let (k, mut done) = (block * SIDE, 0);
+            if let (Ok(starts), 1) = (<[usize; SIDE]>::try_from(starts), stride) {
+                let rows = starts.map(|start| &src[start..][..steps]);
+                for s in (0..steps / SIDE).map(|block| block * SIDE) {
+                    let square: [&[T; SIDE]; SIDE] = rows.map(|row| row[s..].first_chunk().expect("a whole square"));
+                    for i in 0..SIDE {
+                        dst[(s + i) * pitch + k..][..SIDE].copy_from_slice(&square.map(|row| row[i]));
+                    }
+                }
+                done = steps / SIDE * SIDE;
+            }
+            for s in done..steps {
+                for (d, start) in dst[s * pitch + k..].iter_mut().zip(starts) {
+                    *d = src[start + s * stride];
+                }
+            }
+        }
+    }
+
+    /// dst[starts[k] + s·stride] = src[s·pitch + k] for all steps and lanes.
+    pub(super) fn turn_back<T: Scalar>(&self, dst: &mut [T], src: &[T]) {
+        for s in (0..self.steps).step_by(SIDE) {
+            let rows = s..self.steps.min(s + SIDE);
+            for (k, start) in self.starts.iter().enumerate() {
+                for s in rows.clone() {
+                    dst[start + s * self.stride] = src[s * self.pitch + k];
+                }
+            }
+        }
+    }
+
+    /// [`Rows::turn`] of `f32`.
+    pub(super) fn turn_singles(&self, dst: &mut [f32], src: &[f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.stride == 1 && squares::turn(self, dst, src) {
+            return;
+        }
+        self.turn(dst, src);
+    }
+
+    /// [`Rows::turn_back`] of `f32`.
+    pub(super) fn turn_singles_back(&self, dst: &mut [f32], src: &[f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.stride == 1 && squares::turn_back(self, dst, src) {
+            return;
+        }
+        self.turn_back(dst, src);
+    }
+}
+
+/// [`Rows::turn`] into memory that grows as it must; lanes of neighbouring steps lie side by side.
+///
+/// # Errors
+/// [`CpuError::OutOfMemory`].
 pub(super) fn turn(
     dst: &mut Values,
     src: Slice<'_>,
@@ -17,60 +88,20 @@ pub(super) fn turn(
     stride: usize,
     steps: usize,
 ) -> Result<(), CpuError> {
-    let n = steps * starts.len();
-    #[cfg(target_arch = "x86_64")]
-    if let (Values::F32(_), Slice::F32(src), 1) = (&dst, src, stride)
-        && squares::turn(dst.room(n)?, src, starts, steps)
-    {
-        return Ok(());
+    let (n, rows) = (steps * starts.len(), Rows { starts, stride, steps, pitch: starts.len() });
+    match src {
+        Slice::F32(src) => rows.turn_singles(dst.room(n)?, src),
+        _ => with_type!(dst.ty(), T => rows.turn::<T>(dst.room(n)?, src.of())),
     }
-    with_type!(dst.ty(), T => turn_typed::<T>(dst.room(n)?, src.of(), starts, stride, steps));
     Ok(())
 }
 
-/// dst[starts[k] + s·stride] = src[s·lanes + k] for all `steps` and lanes.
+/// [`Rows::turn_back`] of memory in which lanes of neighbouring steps lie side by side.
 pub(super) fn turn_back(dst: &mut Values, src: Slice<'_>, starts: &[usize], stride: usize, steps: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if let (Values::F32(dst), Slice::F32(src), 1) = (&mut *dst, src, stride)
-        && squares::turn_back(dst, src, starts, steps)
-    {
-        return;
-    }
-    with_type!(dst.ty(), T => turn_back_typed::<T>(dst.all(), src.of(), starts, stride, steps));
-}
-
-fn turn_typed<T: Scalar>(dst: &mut [T], src: &[T], starts: &[usize], stride: usize, steps: usize) {
-    let lanes = starts.len();
-    for k in (0..lanes).step_by(SIDE) {
-        let starts = &starts[k..lanes.min(k + SIDE)];
-        let mut done = 0;
-        if let (Ok(starts), 1) = (<[usize; SIDE]>::try_from(starts), stride) {
-            let rows = starts.map(|start| &src[start..][..steps]);
-            for s in (0..steps / SIDE).map(|block| block * SIDE) {
-                let square: [&[T; SIDE]; SIDE] = rows.map(|row| row[s..].first_chunk().expect("a whole square"));
-                for i in 0..SIDE {
-                    dst[(s + i) * lanes + k..][..SIDE].copy_from_slice(&square.map(|row| row[i]));
-                }
-            }
-            done = steps / SIDE * SIDE;
-        }
-        for s in done..steps {
-            for (d, start) in dst[s * lanes + k..].iter_mut().zip(starts) {
-                *d = src[start + s * stride];
-            }
-        }
-    }
-}
-
-fn turn_back_typed<T: Scalar>(dst: &mut [T], src: &[T], starts: &[usize], stride: usize, steps: usize) {
-    let lanes = starts.len();
-    for s in (0..steps).step_by(SIDE) {
-        let rows = s..steps.min(s + SIDE);
-        for (k, start) in starts.iter().enumerate() {
-            for s in rows.clone() {
-                dst[start + s * stride] = src[s * lanes + k];
-            }
-        }
+    let rows = Rows { starts, stride, steps, pitch: starts.len() };
+    match src {
+        Slice::F32(src) => rows.turn_singles_back(dst.all(), src),
+        _ => with_type!(dst.ty(), T => rows.turn_back::<T>(dst.all(), src.of())),
     }
 }
 
@@ -93,6 +124,28 @@ mod tests {
             turn_back(&mut back, turned.from(0), &starts, stride, steps);
             let (Values::F32(back), Values::F32(src)) = (back, src) else { unreachable!() };
             assert!(back.iter().zip(&src).enumerate().all(|(i, (b, s))| b == s || i % stride != 0 && *b == -1.0));
+        }
+    }
+
+    #[test]
+    fn lanes_may_lie_further_apart_than_there_are_lanes() {
+        for (lanes, steps) in [(1, 3), (9, 17), (16, 16), (64, 9)] {
+            let (starts, pitch) = ((0..lanes).map(|k| k * steps).collect::<Vec<usize>>(), lanes + 5);
+            let rows = Rows { starts: &starts, stride: 1, steps, pitch };
+            let src: Vec<f32> = (0..lanes * steps).map(|i| i as f32).collect();
+            let (mut singles, mut any) = (vec![-1.0; steps * pitch], vec![-1.0; steps * pitch]);
+            rows.turn_singles(&mut singles, &src);
+            rows.turn(&mut any, &src);
+            assert_eq!(singles, any);
+            for (i, x) in any.iter().enumerate() {
+                let expected = if i % pitch < lanes { src[i % pitch * steps + i / pitch] } else { -1.0 };
+                assert_eq!(*x, expected);
+            }
+            let turned = any;
+            let (mut singles, mut any) = (vec![0.0; src.len()], vec![0.0; src.len()]);
+            rows.turn_singles_back(&mut singles, &turned);
+            rows.turn_back(&mut any, &turned);
+            assert_eq!((&singles, &any), (&src, &src));
         }
     }
 }

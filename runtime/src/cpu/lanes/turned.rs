@@ -1,5 +1,6 @@
 //! Blocks that are turned, the swept axis in parts.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use oplus_dsl::Ty;
@@ -9,9 +10,9 @@ use crate::cpu::kernel::Kernel;
 use crate::cpu::loops::Loops;
 use crate::cpu::lost;
 use crate::cpu::map;
-use crate::cpu::sweep::{Geometry, Strides, Workspace, dense, sweep};
+use crate::cpu::sweep::{Geometry, Strides, Workspace, dense, sweep, takes};
 use crate::cpu::turn::{turn, turn_back};
-use crate::cpu::values::{Slice, Values};
+use crate::cpu::values::{Slice, Values, with_type};
 
 use crate::room::room;
 
@@ -80,7 +81,12 @@ impl Turned<'_> {
         let mut none: Vec<_> = totals.iter().map(|_| None).collect();
         let leaves_out = self.first != First::AsOthers;
         let how = How { exclusive: false, in_blocks: of.in_blocks(), leaves_out };
-        self.run(&of.total, elements, (&mut totals, &mut none), how, workspace)?;
+        if takes(&of.total) {
+            elements.iter().for_each(|element| bring_near(element.values));
+            self.run_as_it_lies(&of.total, elements, (&mut totals, &mut none), how, workspace)?;
+        } else {
+            self.run(&of.total, elements, (&mut totals, &mut none), how, workspace)?;
+        }
         Ok(totals)
     }
 
@@ -216,13 +222,16 @@ impl Turned<'_> {
         outputs: &mut [Option<&mut Values>],
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
+        let how = How { exclusive: of.exclusive, in_blocks: of.in_blocks(), leaves_out: false };
+        if takes(&of.scan) {
+            return self.run_as_it_lies(&of.scan, elements, (starts, outputs), how, workspace);
+        }
         let mut turned: Vec<Option<Values>> = vec![];
         for (output, dims) in outputs.iter().zip(self.block.states) {
             let room = output.as_ref().map(|output| workspace.take(output.ty(), self.steps * self.width(*dims)));
             turned.push(room.transpose()?);
         }
         let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
-        let how = How { exclusive: of.exclusive, in_blocks: of.in_blocks(), leaves_out: false };
         self.run(&of.scan, elements, (starts, &mut targets), how, workspace)?;
         for ((output, turned), dims) in outputs.iter_mut().zip(&turned).zip(self.block.states) {
             if let (Some(output), Some(turned)) = (output, turned) {
@@ -234,11 +243,29 @@ impl Turned<'_> {
         Ok(())
     }
 
+    /// Sweeps every part where it lies, by a kernel that takes lanes from anywhere.
+    fn run_as_it_lies(
+        &self,
+        kernel: &Kernel,
+        elements: &[Operand<'_>],
+        results: (&mut [Values], &mut [Option<&mut Values>]),
+        how: How,
+        workspace: &mut Workspace,
+    ) -> Result<(), CpuError> {
+        let slices: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
+        let along = |dims: u64| {
+            let Strides { start, step, mut lanes } = self.block.strides(dims, 0);
+            lanes.push(step * self.steps as isize);
+            Strides { start, step, lanes }
+        };
+        self.sweep_parts(kernel, &slices, self.geometry(elements, along, how), results, how, workspace)
+    }
+
     fn run(
         &self,
         kernel: &Kernel,
         elements: &[Operand<'_>],
-        (states, outputs): (&mut [Values], &mut [Option<&mut Values>]),
+        results: (&mut [Values], &mut [Option<&mut Values>]),
         how: How,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
@@ -255,24 +282,42 @@ impl Turned<'_> {
             let step = if self.block.stride(dims) == 0 { 0 } else { self.width(dims) as isize };
             Strides { start: 0, step, lanes: self.lane_strides(dims, self.parts) }
         };
-        let mut geometry = Geometry {
+        self.sweep_parts(kernel, &slices, self.geometry(elements, along, how), results, how, workspace)?;
+        turned.into_iter().flatten().for_each(|values| workspace.give(values));
+        Ok(())
+    }
+
+    /// The geometry of parts; `along` gives the strides of something that varies over some axes of the block.
+    fn geometry(&self, elements: &[Operand<'_>], along: impl Fn(u64) -> Strides, how: How) -> Geometry {
+        let over_parts = |dims: &u64| self.lane_strides(dims | 1 << self.block.axis, self.parts);
+        Geometry {
             steps: self.steps,
             lanes: self.lanes(),
             elements: elements.iter().map(|element| along(element.dims)).collect(),
-            states: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis).lanes).collect(),
+            states: self.block.states.iter().map(over_parts).collect(),
             outputs: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis)).collect(),
             in_blocks: how.in_blocks,
             first: if self.parts == 1 { self.first } else { First::AsOthers },
-        };
+        }
+    }
+
+    /// Sweeps all parts.
+    fn sweep_parts(
+        &self,
+        kernel: &Kernel,
+        slices: &[Slice<'_>],
+        mut geometry: Geometry,
+        (states, outputs): (&mut [Values], &mut [Option<&mut Values>]),
+        how: How,
+        workspace: &mut Workspace,
+    ) -> Result<(), CpuError> {
         if how.leaves_out {
             geometry.steps = 1;
-            sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace)?;
+            sweep(kernel, &geometry, slices, states, outputs, how.exclusive, workspace)?;
             self.forget(kernel, states)?;
             (geometry.steps, geometry.first) = (self.steps, First::LeftOut);
         }
-        sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace)?;
-        turned.into_iter().flatten().for_each(|values| workspace.give(values));
-        Ok(())
+        sweep(kernel, &geometry, slices, states, outputs, how.exclusive, workspace)
     }
 
     /// The element with the steps outermost; `None` if it does not vary along the swept axis.
@@ -322,4 +367,17 @@ impl Turned<'_> {
         }
         Ok(starts)
     }
+}
+
+/// How far apart numbers lie of which each line of the cache has one.
+const LINE: usize = 64;
+
+/// Reads something of every line of the cache, in the order of memory. Parts begin too far apart for the processor to see
+/// which lines are next.
+fn bring_near(values: Slice<'_>) {
+    with_type!(values.ty(), T => {
+        values.of::<T>().iter().step_by(LINE / size_of::<T>()).for_each(|x| {
+            black_box(*x);
+        });
+    });
 }

@@ -11,7 +11,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Value};
 use oplus_dsl::walk::WorkList;
 use oplus_dsl::{Elem, Ty};
 
-use crate::cpu::tile::{Code, Gathered, Instruction, Load, Reg, Register, Term, TileOp};
+use crate::cpu::tile::{Code, Gathered, Guard, Instruction, Load, Reg, Register, Term, TileOp};
 
 use super::Source;
 use super::draft::{Draft, Drafts};
@@ -53,6 +53,7 @@ pub(super) struct Lower<'a> {
     /// The tensors that are read.
     pub(super) sources: Vec<Source>,
     known: HashMap<(Value, Moves), Reg>,
+    guards: HashMap<Guard, Reg>,
     /// The registers of each field of the scans and reductions of the stage.
     fields: HashMap<(Value, u32), Reg>,
     /// The anchored values of the stage that are needed, with their fields.
@@ -70,6 +71,7 @@ impl<'a> Lower<'a> {
             code: Code::default(),
             sources: vec![],
             known: HashMap::new(),
+            guards: HashMap::new(),
             fields: HashMap::new(),
             needed: vec![vec![]; drafts.program.nodes.len()],
         }
@@ -267,7 +269,7 @@ impl<'a> Lower<'a> {
 
     fn emit_over(&mut self, dims: u64, op: TileOp, ty: Ty, operands: Vec<Reg>) -> Reg {
         let result = self.fresh(ty, dims);
-        self.code.instructions.push(Instruction { op, operands, result: Some(result) });
+        self.code.instructions.push(Instruction { op, operands, result: Some(result), spent: 0 });
         result
     }
 
@@ -383,8 +385,21 @@ impl<'a> Lower<'a> {
             0.. => (Binary::Ge, by),
             _ => (Binary::Lt, (self.size(axis) as i64).saturating_add(by)),
         };
+        if let Move::Shift(by) = moves.of(axis) {
+            let axis = self.position(axis);
+            return self.guard(Guard { axis, offset: by.saturating_neg(), is_from: op == Binary::Ge, bound });
+        }
         let (index, bound) = (self.index(axis, moves), self.constant(Ty::I64, Literal::Int(bound)));
         self.emit(TileOp::Binary(op), Ty::Bool, vec![index, bound])
+    }
+
+    fn guard(&mut self, guard: Guard) -> Reg {
+        if let Some(known) = self.guards.get(&guard) {
+            return *known;
+        }
+        let register = self.emit_over(1 << guard.axis, TileOp::Guard(guard), Ty::Bool, vec![]);
+        self.guards.insert(guard, register);
+        register
     }
 
     /// The value at the first or last index of an axis.

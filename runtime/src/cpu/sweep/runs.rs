@@ -24,6 +24,11 @@ impl Runs {
         Some(Runs { outer: outer.to_vec(), inner: inner.to_vec(), len: inner.iter().product() })
     }
 
+    /// All lanes in one, wherever they lie.
+    pub(super) fn of_all(lanes: &[usize]) -> Runs {
+        Runs { outer: vec![], inner: lanes.to_vec(), len: lanes.iter().product() }
+    }
+
     /// Where a run begins in an operand, from the indices of the axes around, and whether its lanes differ.
     pub(super) fn place(&self, at: &[usize], strides: &[isize]) -> (usize, bool) {
         let (outer, inner) = strides.split_at(at.len());

@@ -3,6 +3,7 @@
 mod borders;
 mod gradients;
 mod groups;
+mod guards;
 mod harness;
 mod matrices;
 mod order;

@@ -3,119 +3,133 @@
 //! Two squares behind one another along the steps are as long as a line of the cache, so that each line is read and written once.
 
 use core::arch::x86_64::{__m128, __m256};
+use std::ops::Range;
 
 use pulp::x86::V3;
 use pulp::{NullaryFnOnce, cast};
+
+use super::Rows;
 
 const SIDE: usize = 8;
 /// How many steps are turned before the next lanes.
 const LINE: usize = 16;
 
-/// dst[s·lanes + k] = src[starts[k] + s]; false, and nothing done, without AVX2.
-pub(super) fn turn(dst: &mut [f32], src: &[f32], starts: &[usize], steps: usize) -> bool {
+/// [`Rows::turn`] with a stride of 1; false, and nothing done, without AVX2.
+pub(super) fn turn(rows: &Rows<'_>, dst: &mut [f32], src: &[f32]) -> bool {
+    each(rows, Turn { dst, src, pitch: rows.pitch })
+}
+
+/// [`Rows::turn_back`] with a stride of 1; false, and nothing done, without AVX2.
+pub(super) fn turn_back(rows: &Rows<'_>, dst: &mut [f32], src: &[f32]) -> bool {
+    each(rows, Back { dst, src, pitch: rows.pitch })
+}
+
+fn each(rows: &Rows<'_>, moves: impl Moves) -> bool {
     let Some(v3) = V3::try_new() else { return false };
-    v3.vectorize(Turn { v3, dst, src, starts, steps });
+    v3.vectorize(Each { v3, rows, moves });
     true
 }
 
-/// dst[starts[k] + s] = src[s·lanes + k]; false, and nothing done, without AVX2.
-pub(super) fn turn_back(dst: &mut [f32], src: &[f32], starts: &[usize], steps: usize) -> bool {
-    let Some(v3) = V3::try_new() else { return false };
-    v3.vectorize(Back { v3, dst, src, starts, steps });
-    true
+/// Moves elements between rows and lanes.
+trait Moves {
+    /// Moves some steps, at most [`LINE`], in eight lanes from `k` on, whose rows begin there: in squares, as far as these reach.
+    fn eight(&mut self, v3: V3, starts: &[usize; SIDE], steps: Range<usize>, k: usize);
+    /// Moves some steps in a lane.
+    fn one(&mut self, start: usize, steps: Range<usize>, k: usize);
 }
 
 struct Turn<'a> {
-    v3: V3,
     dst: &'a mut [f32],
     src: &'a [f32],
-    starts: &'a [usize],
-    steps: usize,
+    pitch: usize,
+}
+
+impl Moves for Turn<'_> {
+    #[inline(always)]
+    fn eight(&mut self, v3: V3, starts: &[usize; SIDE], steps: Range<usize>, k: usize) {
+        let row = |i: usize| &self.src[starts[i] + steps.start..][..steps.len()];
+        let rows = [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)];
+        let mut lines = self.dst[steps.start * self.pitch + k..].chunks_mut(self.pitch);
+        let whole = steps.len() / SIDE * SIDE;
+        for s in (0..whole).step_by(SIDE) {
+            let part = |i: usize| rows[i][s..].first_chunk().expect("a whole square");
+            let square = [part(0), part(1), part(2), part(3), part(4), part(5), part(6), part(7)];
+            for (column, line) in transposed(v3, square).iter().zip(lines.by_ref()) {
+                line[..SIDE].copy_from_slice(column);
+            }
+        }
+        for (s, line) in (whole..steps.len()).zip(lines) {
+            for (x, row) in line.iter_mut().zip(&rows) {
+                *x = row[s];
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn one(&mut self, start: usize, steps: Range<usize>, k: usize) {
+        for s in steps {
+            self.dst[s * self.pitch + k] = self.src[start + s];
+        }
+    }
 }
 
 struct Back<'a> {
-    v3: V3,
     dst: &'a mut [f32],
     src: &'a [f32],
-    starts: &'a [usize],
-    steps: usize,
+    pitch: usize,
 }
 
-impl NullaryFnOnce for Turn<'_> {
-    type Output = ();
+impl Moves for Back<'_> {
+    #[inline(always)]
+    fn eight(&mut self, v3: V3, starts: &[usize; SIDE], steps: Range<usize>, k: usize) {
+        let mut lines = self.src[steps.start * self.pitch + k..].chunks(self.pitch);
+        let whole = steps.start + steps.len() / SIDE * SIDE;
+        for s in (steps.start..whole).step_by(SIDE) {
+            let mut next = || lines.next().and_then(|line| line.first_chunk()).expect("a whole square");
+            let square = [next(), next(), next(), next(), next(), next(), next(), next()];
+            for (row, start) in transposed(v3, square).iter().zip(starts) {
+                self.dst[start + s..][..SIDE].copy_from_slice(row);
+            }
+        }
+        for (s, line) in (whole..steps.end).zip(lines) {
+            for (x, start) in line.iter().zip(starts) {
+                self.dst[start + s] = *x;
+            }
+        }
+    }
 
     #[inline(always)]
-    fn call(self) {
-        let Turn { v3, dst, src, starts, steps } = self;
-        let lanes = starts.len();
-        let (squares, rest) = starts.as_chunks::<SIDE>();
-        for from in (0..steps).step_by(LINE) {
-            let to = steps.min(from + LINE);
-            for (k, starts) in squares.iter().enumerate() {
-                let mut s = from;
-                while s + SIDE <= to {
-                    let rows = transposed(v3, squared(src, starts, s));
-                    for (i, row) in rows.iter().enumerate() {
-                        dst[(s + i) * lanes + k * SIDE..][..SIDE].copy_from_slice(row);
-                    }
-                    s += SIDE;
-                }
-                for s in s..to {
-                    for (d, start) in dst[s * lanes + k * SIDE..].iter_mut().zip(starts) {
-                        *d = src[start + s];
-                    }
-                }
-            }
-            for s in from..to {
-                for (d, start) in dst[s * lanes + squares.len() * SIDE..].iter_mut().zip(rest) {
-                    *d = src[start + s];
-                }
-            }
+    fn one(&mut self, start: usize, steps: Range<usize>, k: usize) {
+        for s in steps {
+            self.dst[start + s] = self.src[s * self.pitch + k];
         }
     }
 }
 
-impl NullaryFnOnce for Back<'_> {
+/// All moves of some rows.
+struct Each<'a, M> {
+    v3: V3,
+    rows: &'a Rows<'a>,
+    moves: M,
+}
+
+impl<M: Moves> NullaryFnOnce for Each<'_, M> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let Back { v3, dst, src, starts, steps } = self;
-        let lanes = starts.len();
-        let (squares, rest) = starts.as_chunks::<SIDE>();
-        for from in (0..steps).step_by(LINE) {
-            let to = steps.min(from + LINE);
-            for (k, starts) in squares.iter().enumerate() {
-                let mut s = from;
-                while s + SIDE <= to {
-                    let [at, l] = [s * lanes + k * SIDE, lanes];
-                    let steps = [at, at + l, at + 2 * l, at + 3 * l, at + 4 * l, at + 5 * l, at + 6 * l, at + 7 * l];
-                    let rows = transposed(v3, squared(src, &steps, 0));
-                    for (row, start) in rows.iter().zip(starts) {
-                        dst[start + s..][..SIDE].copy_from_slice(row);
-                    }
-                    s += SIDE;
-                }
-                for s in s..to {
-                    for (x, start) in src[s * lanes + k * SIDE..].iter().zip(starts) {
-                        dst[start + s] = *x;
-                    }
-                }
+        let Each { v3, rows: Rows { starts, steps, .. }, mut moves } = self;
+        let (eights, rest) = starts.as_chunks::<SIDE>();
+        for from in (0..*steps).step_by(LINE) {
+            let to = from + LINE.min(steps - from);
+            for (k, starts) in eights.iter().enumerate() {
+                moves.eight(v3, starts, from..to, k * SIDE);
             }
-            for s in from..to {
-                for (x, start) in src[s * lanes + squares.len() * SIDE..].iter().zip(rest) {
-                    dst[start + s] = *x;
-                }
+            for (k, start) in rest.iter().enumerate() {
+                moves.one(*start, from..to, eights.len() * SIDE + k);
             }
         }
     }
-}
-
-/// Eight elements from each of eight places on, which all begin so much later.
-#[inline(always)]
-fn squared<'a>(all: &'a [f32], [a, b, c, d, e, f, g, h]: &[usize; SIDE], later: usize) -> [&'a [f32; SIDE]; SIDE] {
-    let row = |at: &usize| all[at + later..].first_chunk().expect("a whole square");
-    [row(a), row(b), row(c), row(d), row(e), row(f), row(g), row(h)]
 }
 
 /// The columns of a square as rows.

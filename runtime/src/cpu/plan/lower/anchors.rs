@@ -64,7 +64,8 @@ impl Lower<'_> {
             outputs,
         };
         let operands = ahead.concat().into_iter().chain(init).collect();
-        self.code.instructions.push(Instruction { op: TileOp::Combine(Box::new(combine)), operands, result: None });
+        let op = TileOp::Combine(Box::new(combine));
+        self.code.instructions.push(Instruction { op, operands, result: None, spent: 0 });
     }
 
     /// How the steps along an axis are taken. The length of a scanned axis decides nothing, wherever it stands.

@@ -30,9 +30,13 @@ pub(in crate::cpu::plan) fn share_memory(code: &mut Code, order: &[usize], store
                 code.registers[register.0].slot = slot;
             }
         }
-        let used = code.instructions[*at].operands.iter().copied().chain(code.instructions[*at].writes());
+        let instruction = &mut code.instructions[*at];
+        let is_spent = |register: &Reg| is_owned[register.0] && last_use.get(register) == Some(&time);
+        let spent = (0..instruction.operands.len().min(64)).filter(|k| is_spent(&instruction.operands[*k]));
+        instruction.spent = spent.fold(0, |spent, k| spent | 1 << k);
+        let used = instruction.operands.iter().copied().chain(instruction.writes());
         for register in used.collect::<std::collections::BTreeSet<_>>() {
-            if is_owned[register.0] && last_use.get(&register) == Some(&time) {
+            if is_spent(&register) {
                 let Register { ty, slot, .. } = code.registers[register.0];
                 free.entry(ty).or_default().push(slot);
             }

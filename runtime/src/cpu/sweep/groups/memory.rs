@@ -1,6 +1,8 @@
-//! Groups of lanes in memory of numbers or of truth values.
+//! Strips of lanes in memory of numbers or of truth values.
 
-use super::number::{Number, Register};
+use super::lanes::{Lie, Place};
+use super::number::Number;
+use crate::cpu::turn::Rows;
 use crate::cpu::values::{Slice, Values};
 
 /// Memory of numbers or of truth values.
@@ -17,17 +19,44 @@ impl<'a, T: Number> From<'a, T> {
         }
     }
 
-    /// Loads n lanes, or one number for all of them.
+    /// Loads some steps of n lanes to registers that lie `pitch` apart. In memory the steps begin somewhere and have a stride.
     #[inline(always)]
-    pub(super) fn load<const W: usize>(&self, dst: &mut Register<T, W>, (at, varies): (usize, bool), n: usize) {
-        match (self, varies) {
-            (From::Numbers(all), true) => match all[at..].first_chunk() {
-                Some(group) if n == W => *dst = *group,
-                _ => dst[..n].copy_from_slice(&all[at..][..n]),
+    pub(super) fn load<const W: usize>(
+        &self,
+        to: &mut [T],
+        pitch: usize,
+        place: &Place<W>,
+        (start, stride): (usize, usize),
+        (steps, n): (usize, usize),
+    ) {
+        match (self, place.lie) {
+            (From::Numbers(all), Lie::Apart) => {
+                T::turn(&Rows { starts: &place.starts[..n], stride, steps, pitch }, to, &all[start..]);
+            }
+            _ => (0..steps).for_each(|step| self.one(&mut to[step * pitch..][..W], place, start + step * stride, n)),
+        }
+    }
+
+    /// Loads n lanes of a step.
+    #[inline(always)]
+    fn one<const W: usize>(&self, to: &mut [T], place: &Place<W>, step: usize, n: usize) {
+        match (self, place.lie) {
+            (From::Numbers(all), Lie::Together(at)) => to.fill(all[step + at]),
+            (From::Numbers(all), Lie::Beside(at)) => match all[step + at..].first_chunk::<W>() {
+                Some(lanes) if n == W => to.copy_from_slice(lanes),
+                _ if n == 1 => to[0] = all[step + at],
+                _ => to[..n].copy_from_slice(&all[step + at..][..n]),
             },
-            (From::Numbers(all), false) => dst.fill(all[at]),
-            (From::Flags(all), true) => dst.iter_mut().zip(&all[at..][..n]).for_each(|(dst, is)| *dst = T::flag(*is)),
-            (From::Flags(all), false) => dst.fill(T::flag(all[at])),
+            (From::Flags(all), Lie::Together(at)) => to.fill(T::flag(all[step + at])),
+            (From::Flags(all), Lie::Beside(at)) => {
+                to.iter_mut().zip(&all[step + at..][..n]).for_each(|(to, is)| *to = T::flag(*is));
+            }
+            (From::Numbers(all), Lie::Apart) => {
+                to.iter_mut().zip(&place.starts[..n]).for_each(|(to, at)| *to = all[step + at]);
+            }
+            (From::Flags(all), Lie::Apart) => {
+                to.iter_mut().zip(&place.starts[..n]).for_each(|(to, at)| *to = T::flag(all[step + at]));
+            }
         }
     }
 }
@@ -46,16 +75,44 @@ impl<'a, T: Number> To<'a, T> {
         }
     }
 
-    /// Stores n lanes, or the one number of all of them.
+    /// Stores some steps of n lanes from registers that lie `pitch` apart. In memory the steps begin somewhere and have a stride.
     #[inline(always)]
-    pub(super) fn store<const W: usize>(&mut self, src: &Register<T, W>, (at, varies): (usize, bool), n: usize) {
-        let n = if varies { n } else { 1 };
-        match self {
-            To::Numbers(all) => match all[at..].first_chunk_mut() {
-                Some(group) if n == W => *group = *src,
-                _ => all[at..][..n].copy_from_slice(&src[..n]),
+    pub(super) fn store<const W: usize>(
+        &mut self,
+        from: &[T],
+        pitch: usize,
+        place: &Place<W>,
+        (start, stride): (usize, usize),
+        (steps, n): (usize, usize),
+    ) {
+        match (self, place.lie) {
+            (To::Numbers(all), Lie::Apart) => {
+                T::turn_back(&Rows { starts: &place.starts[..n], stride, steps, pitch }, &mut all[start..], from);
+            }
+            (to, _) => (0..steps).for_each(|step| to.one(&from[step * pitch..][..n], place, start + step * stride)),
+        }
+    }
+
+    /// Stores the lanes of a step, or the one number of all of them.
+    #[inline(always)]
+    fn one<const W: usize>(&mut self, from: &[T], place: &Place<W>, step: usize) {
+        match (self, place.lie) {
+            (To::Numbers(all), Lie::Together(at)) => all[step + at] = from[0],
+            (To::Numbers(all), Lie::Beside(at)) => match all[step + at..].first_chunk_mut::<W>() {
+                Some(lanes) if from.len() == W => lanes.copy_from_slice(from),
+                _ if from.len() == 1 => all[step + at] = from[0],
+                _ => all[step + at..][..from.len()].copy_from_slice(from),
             },
-            To::Flags(all) => all[at..][..n].iter_mut().zip(src).for_each(|(to, x)| *to = x.is_set()),
+            (To::Flags(all), Lie::Together(at)) => all[step + at] = from[0].is_set(),
+            (To::Flags(all), Lie::Beside(at)) => {
+                all[step + at..].iter_mut().zip(from).for_each(|(to, x)| *to = x.is_set());
+            }
+            (To::Numbers(all), Lie::Apart) => {
+                place.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = *x);
+            }
+            (To::Flags(all), Lie::Apart) => {
+                place.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = x.is_set());
+            }
         }
     }
 }

@@ -3,9 +3,12 @@
 use oplus_dsl::ir::{Binary, Unary};
 use pulp::Simd;
 
-use super::sums::{self, Term};
+use super::file::Known;
+use super::sums;
 use crate::cpu::arithmetic::Float;
+use crate::cpu::kernel::program::Term;
 use crate::cpu::operations::{float_binary, float_unary};
+use crate::cpu::turn::Rows;
 use crate::cpu::values::Scalar;
 
 /// A register: one number for each lane of a group.
@@ -21,7 +24,12 @@ pub(super) trait Number: Scalar + PartialOrd {
     fn binary<const W: usize>(op: Binary, dst: &mut Register<Self, W>, a: &Register<Self, W>, b: &Register<Self, W>);
 
     /// Adds up terms, one after the other, each operation rounded.
-    fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], before: &[Register<Self, W>]);
+    fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], known: Known<'_, Self, W>);
+
+    /// See [`Rows::turn`].
+    fn turn(rows: &Rows<'_>, dst: &mut [Self], src: &[Self]);
+    /// See [`Rows::turn_back`].
+    fn turn_back(rows: &Rows<'_>, dst: &mut [Self], src: &[Self]);
 
     /// The truth value of a number.
     #[inline(always)]
@@ -31,7 +39,7 @@ pub(super) trait Number: Scalar + PartialOrd {
 }
 
 macro_rules! number {
-    ($($t:ty: $sum:path;)*) => {$(
+    ($($t:ty: $sum:path, $turn:path, $turn_back:path;)*) => {$(
         impl Number for $t {
             #[inline(always)]
             fn flag(is: bool) -> Self {
@@ -49,14 +57,25 @@ macro_rules! number {
             }
 
             #[inline(always)]
-            fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], before: &[Register<Self, W>]) {
-                $sum(simd, dst, terms, before);
+            fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], known: Known<'_, Self, W>) {
+                $sum(simd, dst, terms, known);
+            }
+
+            fn turn(rows: &Rows<'_>, dst: &mut [Self], src: &[Self]) {
+                $turn(rows, dst, src);
+            }
+
+            fn turn_back(rows: &Rows<'_>, dst: &mut [Self], src: &[Self]) {
+                $turn_back(rows, dst, src);
             }
         }
     )*};
 }
 
-number!(f32: sums::single; f64: sums::double;);
+number!(
+    f32: sums::single, Rows::turn_singles, Rows::turn_singles_back;
+    f64: sums::double, Rows::turn, Rows::turn_back;
+);
 
 #[inline(always)]
 pub(super) fn one<T: Number, const W: usize>(dst: &mut Register<T, W>, a: &Register<T, W>, f: impl Fn(T) -> T) {
