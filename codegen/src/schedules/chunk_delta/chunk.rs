@@ -22,7 +22,12 @@ pub(in crate::schedules) struct Factors<'a> {
 
 impl DeltaKernel<'_> {
     /// The factors of a tile that the walk takes.
-    fn walked_factors<'a>(&'a self, b: &mut Builder, lanes: &'a AllLanes, place: &TilePlace) -> Factors<'a> {
+    pub(in crate::schedules) fn walked_factors<'a>(
+        &'a self,
+        b: &mut Builder,
+        lanes: &'a AllLanes,
+        place: &TilePlace,
+    ) -> Factors<'a> {
         let Some(channels) = &self.channels else { return self.factors(b, lanes, place.deep.index) };
         let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, place.pairs.index);
         let (keys, columns) = (factor(&channels.keys), factor(&channels.columns));

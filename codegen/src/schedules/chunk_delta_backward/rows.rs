@@ -151,6 +151,10 @@ impl Walk<'_> {
     /// The state decayed over a chunk.
     fn decayed_state(&self, b: &mut Builder, state: &State, place: &TilePlace, chunk: u32) -> Blocks {
         let all = state.iter().map(|block| block.map(Operand::Reg));
+        if let Some(channels) = &self.kernel.channels {
+            let ends = self.kernel.ends(b, channels, place, chunk);
+            return all.zip(ends).map(|(sums, two)| ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]))).collect();
+        }
         match self.kernel.decay_of_chunk(b, place.rates, chunk) {
             Some(whole) => all.map(|block| block.map(|x| b.mul(x, whole))).collect(),
             None => all.collect(),

@@ -72,7 +72,7 @@ impl Strategy for ChunkDeltaBackward {
         if scratch(form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);
         }
-        let blocks = ChunkDeltaBackward { sweep: DeltaSweep::Gradients, ..*self }.blocks(problem);
+        let blocks = self.blocks(problem);
         Misfit::count(blocks, "tiles")?;
         counted(problem.size(form.states.time), TIMES * STAGES)
     }
@@ -82,6 +82,7 @@ impl Strategy for ChunkDeltaBackward {
         let points = problem.bound.count(form.states.outer.iter());
         let (along, of_one) = match self.sweep {
             DeltaSweep::Gradients => (form.states.time, TIMES),
+            DeltaSweep::Channels => (form.states.time, super::channels::times(self.depth)),
             _ => (form.states.width, self.places),
         };
         points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(of_one)))
@@ -110,13 +111,16 @@ impl Strategy for ChunkDeltaBackward {
                 "a block per {places} places of the width of a recurrence, backwards; the state's cotangent after every 64 times saved, and its products with keys"
             ),
             DeltaSweep::Gradients => "a block per 64 times of a recurrence".to_owned(),
+            DeltaSweep::Channels => {
+                format!("a block per {} times of a recurrence, a warp per 16 of them and 32 places of the depth", super::channels::times(self.depth))
+            }
         }
     }
 
     fn picture(&self, stage: &Stage) -> Picture {
         let form = stage.kind().delta_back().map(|form| &form.states);
         let within = form.map_or(vec![], |form| vec![form.width, form.depth]);
-        let carry = if self.sweep == DeltaSweep::Gradients { Carry::None } else { Carry::Kept };
+        let carry = if self.is_last() { Carry::None } else { Carry::Kept };
         Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry }
     }
 

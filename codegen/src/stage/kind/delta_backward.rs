@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Term, Value};
 use oplus_dsl::walk::{all, follow};
 
-use super::delta::{DeltaReadout, DeltaRule, Factored, Find};
+use super::delta::{Channels, DeltaReadout, DeltaRule, Factored, Find};
 use super::product::is;
 use crate::stage::{Recurrence, Refusal, Stage};
 
@@ -49,6 +49,8 @@ pub enum DeltaSum {
     Rows,
     /// Σ over both of S\[t−1\]·Λ\[t\].
     Energy,
+    /// Σ over the width of S\[t−1\]·Λ\[t\], where decays differ along the depth.
+    Energies,
     /// The cotangent of the state before the first step.
     Initial,
 }
@@ -73,10 +75,6 @@ impl DeltaRuleBackward {
         let [forward, back] = stage.opposite_recurrences().ok_or(Refusal::OneDirection)?;
         let any = forward.inclusive.or(forward.exclusive).ok_or(Refusal::NoReadout)?;
         let axes = program.node(any).axes.without(forward.scan.axis).without(forward.scan.along);
-        let depth = forward.scan.along;
-        if program.node(narrow(program, forward.scan.decay)).axes.contains(depth) {
-            return Err(Refusal::Channels { axis: program.axis_name(depth).to_owned() });
-        }
         let states = DeltaRule::steps(program, forward, axes)?;
         states.check_decay(program)?;
         if states.has_two_keys() {
@@ -142,7 +140,7 @@ impl DeltaRuleBackward {
 }
 
 /// The sums that are vectors along the depth.
-const OVER_DEPTH: &[DeltaSum] = &[DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys];
+const OVER_DEPTH: &[DeltaSum] = &[DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys, DeltaSum::Energies];
 
 /// Whether a value is a point value; `None` if all its operands are to be.
 fn is_point(program: &Program, value: Value) -> Option<bool> {
@@ -271,7 +269,9 @@ impl Sums<'_> {
                 Found::Sum(sum, factors) => self.add(value, sum, factors),
                 Found::Read => _ = reads.insert(value),
                 Found::Part(part) => parts.push((value, part)),
-                Found::Energy => halves.push((value, axis)),
+                Found::Energy if self.form.states.channels.is_none() => halves.push((value, axis)),
+                Found::Energy if axis == self.form.states.width => self.add(value, DeltaSum::Energies, (vec![], false)),
+                Found::Energy => return Err(self.not_query(axis)),
             }
         }
         Ok(())
@@ -327,6 +327,12 @@ impl Sums<'_> {
             all.iter().all(|v| [depth, width].iter().all(|axis| !self.program.node(*v).axes.contains(*axis)))
         };
         if axis == depth {
+            let is_decayed = of == Of::Before && form.states.channels == Some(Channels::ReadAfter);
+            if is_decayed {
+                let decay = narrow(self.program, self.forward.scan.decay);
+                let place = factors.values.iter().position(|v| *v == decay)?;
+                factors.values.remove(place);
+            }
             let param = find.take(&mut factors, depth)?;
             let is_alone = factors.values.iter().all(|v| !self.program.node(*v).axes.contains(depth));
             let sorted = |all: &[Value]| {

@@ -1,0 +1,181 @@
+//! Sums over the width: products with the states at a chunk's borders, and of pairs of its times.
+
+use super::{ChannelGradients, Place, SLICE};
+use crate::block::layout::{Tile, left_rows, right_rows};
+use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, mma_two, pack, zeros};
+use crate::block::pair::Values;
+use crate::build::{Builder, zero};
+use crate::schedules::chunk_delta::ELEMENTS;
+use crate::schedules::chunk_delta_backward::BLOCKS;
+use crate::tile::{Memory, Operand, Reg, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// Sums over the width so far, at the warp's times.
+pub(super) struct Sums {
+    /// c·S, p·S and e·D, at the places of the depth of the warp.
+    pub states: [Blocks; 3],
+    /// P and P′.
+    pairs: [Blocks; 2],
+    /// S·D, at the thread's places of the depth: the first of its group's lanes has two of 16.
+    energies: Vec<[Operand; 2]>,
+}
+
+/// P and P′ as left factors: a row for each later time, and for each earlier one.
+pub(super) struct Pairs {
+    pub by_later: [[Operand; 4]; 2],
+    pub by_earlier: [[Operand; 4]; 2],
+}
+
+impl Sums {
+    fn zero() -> Sums {
+        let blocks = |columns: u32| vec![zeros(); (columns / COLUMNS) as usize];
+        let energies = vec![[zero(Ty::F32); 2]; (SLICE / ROWS) as usize];
+        Sums { states: [(); 3].map(|()| blocks(SLICE)), pairs: [(); 2].map(|()| blocks(ROWS)), energies }
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
+        let Sums { states, pairs, energies } = self;
+        states.iter_mut().chain(pairs).flatten().flatten().chain(energies.iter_mut().flatten())
+    }
+}
+
+impl ChannelGradients<'_> {
+    /// Goes through the parts of the width.
+    pub(super) fn all_parts(&self, b: &mut Builder, values: &Values, place: &Place) -> Sums {
+        if !self.schedule.wide {
+            return self.part(b, values, place, (Operand::i32(0), Sums::zero()));
+        }
+        let mut sums = Sums::zero();
+        let regs: Vec<Reg> = sums.all_mut().map(|sum| b.var(*sum)).collect();
+        let parts = b.convert(Ty::I32, place.parts);
+        b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
+            let mut own = Sums::zero();
+            own.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
+            let mut own = self.part(b, values, place, (part, own));
+            own.all_mut().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
+            // From here on no thread reads the tiles of this part.
+            b.barrier();
+        });
+        sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
+        sums
+    }
+
+    /// Adds the products of a part of the width, and stores the part's outputs over the width.
+    fn part(&self, b: &mut Builder, values: &Values, place: &Place, (part, mut sums): (Operand, Sums)) -> Sums {
+        self.fetch_part(b, place, part);
+        self.wait_part(b, part);
+        self.add_part(b, &mut sums);
+        self.store_wide(b, values, part);
+        sums
+    }
+
+    fn add_part(&self, b: &mut Builder, sums: &mut Sums) {
+        let elem = self.keys.elem;
+        let (of_rows, of_columns) = (self.left_lanes(b, &self.errors), self.right_lanes(b, &self.errors));
+        let none = Operand::i32(0);
+        let (lanes, panel) = self.slice_lanes(b, &self.states, none);
+        let chunk = b.mul(self.chunk, self.states.len());
+        let start = b.add(panel, chunk);
+        for sixteen in 0..BLOCKS {
+            let [given, moved, errors] = [&self.cotangents, &self.products, &self.errors]
+                .map(|tile| Factor { tile, lanes: &of_rows, start: none }.four(b, 0, sixteen, false));
+            let right = Factor { tile: &self.errors, lanes: &of_columns, start: none }.four(b, 0, sixteen, false);
+            mma_two(b, elem, &mut sums.pairs[0], given, right);
+            mma_two(b, elem, &mut sums.pairs[1], moved, right);
+            for deep in 0..SLICE / ROWS {
+                let [states, duals] = [&self.states, &self.duals]
+                    .map(|tile| Factor { tile, lanes: &lanes, start }.four(b, sixteen * ROWS, deep, true));
+                let own = 2 * deep as usize..2 * deep as usize + 2;
+                let all = [(given, states), (moved, states), (errors, duals)];
+                for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
+                    mma_two(b, elem, &mut sums[own.clone()], left, right);
+                }
+                self.add_energies(b, &mut sums.energies[deep as usize], (states, duals));
+            }
+        }
+    }
+
+    /// Adds S·D at the thread's elements of right factors: a register has two rows of a column.
+    fn add_energies(
+        &self,
+        b: &mut Builder,
+        sums: &mut [Operand; 2],
+        (states, duals): ([Operand; 4], [Operand; 4]),
+    ) {
+        if !self.needs_energies() {
+            return;
+        }
+        for (r, (states, duals)) in states.into_iter().zip(duals).enumerate() {
+            let [states, duals] = [states, duals].map(|pair| b.unpack(self.keys.elem, pair));
+            for (x, y) in states.into_iter().zip(duals) {
+                // Registers 0 and 1 have the first eight columns.
+                sums[r / 2] = b.fma(x, y, sums[r / 2]);
+            }
+        }
+    }
+
+    /// S·D over all of the width at the thread's four places of 16.
+    pub(super) fn energies_of_states(&self, b: &mut Builder, sums: &Sums, sixteen: u32) -> [[Operand; 2]; 2] {
+        sums.energies[sixteen as usize].map(|sum| {
+            let whole = [1, 2].into_iter().fold(sum, |sum, by| {
+                let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(by));
+                b.add(sum, other)
+            });
+            // The column of lane group g is g, and the thread has two columns from twice its place among four lanes on.
+            let first = b.mul(self.member, 8);
+            [0, 4].map(|by| {
+                let lane = b.add(first, by);
+                b.shuffle(Shuffle::Index, whole, lane)
+            })
+        })
+    }
+
+    /// Rounds P and P′, and reads them with a row for each earlier time by way of shared memory.
+    pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) -> Pairs {
+        let elem = self.keys.elem;
+        let kinds = [Binary::Le, Binary::Lt];
+        let column = self.first_column(b);
+        let mut by_later = [[Operand::i32(0); 4]; 2];
+        for (kind, earlier) in kinds.into_iter().enumerate() {
+            let blocks = (0..).zip(&sums.pairs[kind]).map(|(block, sums)| {
+                ELEMENTS.map(|(h, c)| {
+                    let row = b.add(self.group, h as i32 * COLUMNS as i32);
+                    let column = b.add(column, block * COLUMNS as i32 + c as i32);
+                    let is_earlier = b.binary(earlier, column, row);
+                    b.select(is_earlier, sums[2 * h + c], zero(Ty::F32))
+                })
+            });
+            let blocks: Blocks = blocks.collect();
+            by_later[kind] = pack(b, elem, &blocks);
+            for (block, elements) in (0..).zip(&blocks) {
+                self.store_own(b, &self.pairs[kind], block, elements);
+            }
+        }
+        self.sync(b);
+        let (row, half) = right_rows(b, self.lane);
+        let lanes = self.pairs[0].lanes(b, row, half);
+        let by_earlier = [0, 1].map(|kind: usize| self.own_factor(b, &self.pairs[kind], &lanes).four(b, 0, 0, true));
+        Pairs { by_later, by_earlier }
+    }
+
+    /// Writes a block of eight columns of the warp's 16 rows of a tile.
+    pub(super) fn store_own(&self, b: &mut Builder, tile: &Tile, block: i32, elements: &[Operand; 4]) {
+        let first = b.mul(self.warp, ROWS);
+        let row = b.add(first, self.group);
+        let column = self.first_column(b);
+        for h in 0..2 {
+            let row = b.add(row, (h as u32) * COLUMNS);
+            let index = tile.piece_index(b, row, Operand::i32(block));
+            let index = b.add(index, column);
+            b.store(Memory::Shared(tile.array), index, &elements[2 * h..2 * h + 2], None);
+        }
+    }
+
+    /// The warp's 16 rows of a tile, as a right factor over rows.
+    pub(super) fn own_over_rows(&self, b: &mut Builder, tile: &Tile) -> [Operand; 4] {
+        let (row, half) = left_rows(b, self.lane);
+        let lanes = tile.lanes(b, row, half);
+        self.own_factor(b, tile, &lanes).four(b, 0, 0, true)
+    }
+}
