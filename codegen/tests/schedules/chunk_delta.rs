@@ -203,7 +203,7 @@ fn chunks_with_a_decay_for_each_channel() {
 }
 
 /// Rules whose step adds what the state gives times another vector than the key.
-const TWO_KEYS: [&str; 3] = [
+pub(crate) const TWO_KEYS: [&str; 3] = [
     "op Two(z: [K], b: [K], y: [K], v: [V]) -> (s: [V, K]) {
         combine(l, r) (l.s + sum(K, l.s * r.z) * r.b + r.v * r.y);
     }

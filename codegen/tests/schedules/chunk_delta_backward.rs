@@ -8,7 +8,7 @@ use oplus_codegen::target::Target;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
-use crate::chunk_delta::{CHANNELS, compare, model, sizes, written};
+use crate::chunk_delta::{CHANNELS, TWO_KEYS, compare, model, sizes, written};
 use crate::device::{Placement, call};
 
 fn is_chunked(schedule: &Schedule) -> bool {
@@ -84,6 +84,22 @@ fn gradients_in_chunks_with_strong_computed_and_packed_decays_of_channels() {
     }
 }
 
+#[test]
+fn gradients_in_chunks_of_rules_with_two_keys() {
+    let program = &gradient(&model("rwkv7"));
+    check(program, [1, 1, 64, 64, 64], (Placement::Contiguous, Order::Ascending));
+    check(program, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
+    check(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(4)));
+    for (k, times) in [1, 2, 15, 17, 33, 65].into_iter().enumerate() {
+        check(program, [2, 2, times, 64, 64], (Placement::Contiguous, Order::Random(k as u64)));
+    }
+    for text in TWO_KEYS {
+        let program = &gradient(&written(text));
+        check(program, [1, 2, 150, 64, 64], (Placement::Contiguous, Order::Random(1)));
+        check(program, [1, 1, 70, 20, 20], (Placement::Strided, Order::Descending));
+    }
+}
+
 /// Rules as users write them: packed sequences, and a scale with decays that are computed.
 const WRITTEN: [&str; 3] = [
     "fn packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: [B, H, T], cu: i32[S]) -> (o: [B, H, T, V]) {
@@ -141,8 +157,14 @@ fn refusal(program: &Program) -> String {
 
 #[test]
 fn other_gradients_go_state_by_state_and_the_reason_is_told() {
-    let found = refusal(&gradient(&model("rwkv7")));
-    assert!(found.contains("two keys"), "{found}");
+    let numbered = "op Two(z: [K], b: [K], y: [K], v: [V]) -> (s: [V, K]) {
+        combine(l, r) (l.s + sum(K, l.s * r.z) * r.b + r.v * r.y);
+    }
+    fn numbered(q: [T, K], z: [T, K], k: [T, K], y: [T, K], v: [T, V], a: [T]) -> (o: [T, V]) {
+        o = sum(K, q * scan(T, Two(z, a * k, y, v)));
+    }";
+    let found = refusal(&gradient(&written(numbered)));
+    assert!(found.contains("vector with a factor"), "{found}");
     let gated = "fn gated(q: [T, K], k: [T, K], v: [T, V], z: [T, V], beta: [T]) -> (o: [T, V]) {
         o = silu(z) * sum(K, q * scan(T, DeltaRule(beta, k, v)));
     }";

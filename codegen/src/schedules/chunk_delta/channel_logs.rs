@@ -55,7 +55,13 @@ pub(in crate::schedules) struct LogReader<'a> {
 impl DeltaKernel<'_> {
     /// The reader of the logarithms of the decays.
     pub(super) fn log_reader(&self) -> LogReader<'_> {
-        LogReader { form: self.form, args: &self.args, channels: self.form.channels, group: self.group, member: self.member }
+        LogReader {
+            form: self.form,
+            args: &self.args,
+            channels: self.form.channels,
+            group: self.group,
+            member: self.member,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(in crate::schedules) struct Factors<'a> {
     pub(in crate::schedules) columns: Factor<'a>,
     pub(in crate::schedules) queries: Option<Factor<'a>>,
     /// The vectors that are added times what the state gives: the keys, or vectors of their own.
-    rows: Factor<'a>,
+    pub(in crate::schedules) rows: Factor<'a>,
 }
 
 impl DeltaKernel<'_> {

@@ -121,7 +121,7 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) inverses: Tile,
     pub(in crate::schedules) weights: Tile,
     /// Where there are two keys, the weights of values in what is read of the state, and for queries.
-    of_values: Option<[Tile; 2]>,
+    pub(in crate::schedules) of_values: Option<[Tile; 2]>,
     /// The systems, in `f32`.
     pub(in crate::schedules) systems: SharedId,
     /// The rates of the times of the tiles in flight, an array for each kind.

@@ -119,9 +119,9 @@ fn sweeps(schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
     vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
 }
 
-/// How many numbers the walks store: states of every 64 times, or of every 16 where decays differ along the depth, cotangents of states, and rows of each time of both; `None` when 63
+/// How many numbers the walks store: states of every 64 times, or of every 16 where decays differ along the depth, cotangents of states, and rows of each time of both; of a rule with two keys two rows of cotangents. `None` when 63
 /// bits cannot count them.
-fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<[u64; 4]> {
+fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<Vec<u64>> {
     let states = &form.states;
     let count = |n: i64| n.checked_add(i64::from(TIMES) - 1).map(|n| n / i64::from(TIMES));
     let rows = states.outer.iter().try_fold(count(size(states.width))?, |n, axis| n.checked_mul(size(axis)))?;
@@ -129,7 +129,9 @@ fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl F
     let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
     let each = if form.states.channels.is_some() { u64::from(BLOCKS) } else { 1 };
     let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;
-    Some([state, state, row?, row?])
+    let mut all = vec![state, state, row?, row?];
+    all.extend(states.has_two_keys().then_some(row?));
+    Some(all)
 }
 
 /// A kernel of one of the two kinds.

@@ -48,8 +48,11 @@ impl Strategy for ChunkDeltaBackward {
         form.map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
     }
 
-    fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {
-        ["saved_states", "saved_cotangents", "saved_errors", "saved_products"].map(|name| (name, Elem::Bf16)).to_vec()
+    fn scratch(&self, stage: &Stage) -> Vec<(&'static str, Elem)> {
+        let has_two_keys = stage.kind().delta_back().is_ok_and(|form| form.states.has_two_keys());
+        let mut names = vec!["saved_states", "saved_cotangents", "saved_errors", "saved_products"];
+        names.extend(has_two_keys.then_some("saved_value_products"));
+        names.into_iter().map(|name| (name, Elem::Bf16)).collect()
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
@@ -90,7 +93,7 @@ impl Strategy for ChunkDeltaBackward {
 
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().delta_back().ok()?;
-        scratch(form, self, |axis| problem.size(axis)).map(|lens| lens.to_vec())
+        scratch(form, self, |axis| problem.size(axis))
     }
 
     fn lane_axis(&self, stage: &Stage) -> Option<Axis> {
@@ -112,7 +115,10 @@ impl Strategy for ChunkDeltaBackward {
             ),
             DeltaSweep::Gradients => "a block per 64 times of a recurrence".to_owned(),
             DeltaSweep::Channels => {
-                format!("a block per {} times of a recurrence, a warp per 16 of them and 32 places of the depth", super::channels::times(self.depth))
+                format!(
+                    "a block per {} times of a recurrence, a warp per 16 of them and 32 places of the depth",
+                    super::channels::times(self.depth)
+                )
             }
         }
     }

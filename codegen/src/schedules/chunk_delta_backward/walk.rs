@@ -59,7 +59,8 @@ impl<'s> Walk<'s> {
         kernel.in_roles(b, walk, |b, own| {
             own.compute_ahead(b, &values, tiles, |b, place| match (&own.channels, self.is_back) {
                 (Some(channels), is_back) => {
-                    let system = if is_back { System::OfRows } else { System::OfErrors };
+                    let has_two_keys = own.form.has_two_keys();
+                    let system = if is_back || has_two_keys { System::OfRows } else { System::OfErrors };
                     own.channel_pairs(b, &values, tiles, (channels, place, system));
                 }
                 (None, true) => own.pairs(b, &lanes.all, place),

@@ -9,7 +9,7 @@ use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Term, Value};
 use oplus_dsl::transition::is_sum;
 
 use super::assemble::assemble;
-use super::points::{Points, is_decay, is_dear, is_map};
+use super::points::{Points, is_dear, is_decay, is_map};
 use super::{Parts, of_sink, waits};
 use crate::stage::error::CutError;
 use crate::stage::{Cut, Sink};
@@ -85,7 +85,8 @@ impl<'p> Both<'p> {
         }
         let width = axes.minus(program.node(row).axes).without(forward.axis).without(forward.along).iter().last()?;
         let states = states.iter().map(|(value, _)| *value).collect();
-        let mut both = Both { program, states, cotangents: *cotangents, forward, back, axes, width, waits, reached: vec![] };
+        let mut both =
+            Both { program, states, cotangents: *cotangents, forward, back, axes, width, waits, reached: vec![] };
         for value in (0..program.nodes.len() as u32).map(Value) {
             let reached = both.is_reached(value);
             both.reached.push(reached);

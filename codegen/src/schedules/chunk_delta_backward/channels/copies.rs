@@ -12,12 +12,13 @@ use oplus_dsl::Ty;
 impl ChannelGradients<'_> {
     /// The tiles over the depth that are copied from tensors.
     fn deep(&self) -> impl Iterator<Item = &Tile> {
-        [&self.keys, &self.queries].into_iter().chain(&self.columns)
+        [&self.keys, &self.queries].into_iter().chain(&self.columns).chain(&self.rows)
     }
 
     /// The tiles of a part of the width.
-    fn of_part(&self) -> [&Tile; 5] {
-        [&self.cotangents, &self.errors, &self.products, &self.states, &self.duals]
+    fn of_part(&self) -> impl Iterator<Item = &Tile> {
+        let all = [&self.cotangents, &self.errors, &self.products, &self.states, &self.duals];
+        all.into_iter().chain(self.of_values.iter().flatten())
     }
 
     /// Initialises the mbarriers, by one thread.
@@ -57,20 +58,24 @@ impl ChannelGradients<'_> {
     /// Starts the copies of a part of the width.
     pub(super) fn fetch_part(&self, b: &mut Builder, place: &Place, part: Operand) {
         let source = self.source(place);
-        let (tile, width) = (&self.cotangents, self.form.states.width);
-        let origin = tile.origin(b, &source);
+        let width = self.form.states.width;
         let part = b.convert(Ty::I64, part);
         let first = b.mul(part, i64::from(TIMES));
-        let by = b.mul(first, self.args.stride(crate::abi::Tensor::Param(tile.param), width));
-        let origin = b.add(origin, by);
-        tile.fill(b, &source, origin, place.first, Operand::i32(0));
+        for tile in [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values)) {
+            let origin = tile.origin(b, &source);
+            let by = b.mul(first, self.args.stride(crate::abi::Tensor::Param(tile.param), width));
+            let origin = b.add(origin, by);
+            tile.fill(b, &source, origin, place.first, Operand::i32(0));
+        }
         let row = b.mul(place.point, place.parts);
         let row = b.add(row, part);
         let number = b.mul(row, place.count);
         let number = b.add(number, place.number);
         let chunks = WARPS / (self.schedule.depth / super::SLICE);
         let of_states = [(&self.states, BLOCKS, chunks), (&self.duals, BLOCKS, chunks)];
-        let of_rows = [(&self.errors, 1, 1), (&self.products, 1, 1)];
+        let of_rows =
+            [&self.errors, &self.products].into_iter().chain(self.of_values.iter().map(|[_, products]| products));
+        let of_rows = of_rows.map(|tile| (tile, 1, 1));
         for (scratch, (tile, each, stages)) in of_states.into_iter().chain(of_rows).enumerate() {
             // The saved tiles of 64 times are parts of the length of those of the block.
             let len = tile.len() * stages;
@@ -105,6 +110,6 @@ impl ChannelGradients<'_> {
     /// Waits for the tiles of a part of the width.
     pub(super) fn wait_part(&self, b: &mut Builder, part: Operand) {
         let stage = RingStage::only(b, part);
-        self.of_part().into_iter().for_each(|tile| b.wait(tile.full, stage));
+        self.of_part().for_each(|tile| b.wait(tile.full, stage));
     }
 }

@@ -21,10 +21,10 @@ const LEAST: f64 = -100.0;
 /// The sums that energies follow from.
 pub(super) struct Shares<'a> {
     pub vectors: &'a Vectors,
-    /// c·S, p·S and e·D with their decays.
-    pub of_states: &'a [Fragment; 3],
-    /// Sums over pairs of times, without the decays of rounded vectors.
-    pub of_pairs: &'a [Fragment; 3],
+    /// Of each vector its sums with the states at the borders, with their decays.
+    pub of_states: &'a [Fragment],
+    /// Of each vector its sums over pairs of times, without the decays of rounded vectors.
+    pub of_pairs: &'a [Fragment],
 }
 
 impl ChannelGradients<'_> {
@@ -62,12 +62,16 @@ impl ChannelGradients<'_> {
     /// What a step changes, at a register's element.
     fn change(&self, b: &mut Builder, shares: &Shares<'_>, (r, c): (usize, usize)) -> Change {
         let Shares { vectors: Vectors { plain, decayed }, of_states, of_pairs } = shares;
-        let mut product = |vector: usize, sum: usize| {
-            let of_states = b.mul(plain[vector][r][c], of_states[sum][r][c]);
-            (of_states, b.fma(decayed[vector][r][c], of_pairs[sum][r][c], of_states))
+        let product = |b: &mut Builder, k: usize| {
+            let of_states = b.mul(plain[k][r][c], of_states[k][r][c]);
+            (of_states, b.fma(decayed[k][r][c], of_pairs[k][r][c], of_states))
         };
-        let ((added, keys), (_, queries), (_, columns)) = (product(0, 2), product(1, 0), product(2, 1));
-        let at = b.sub(queries, keys);
+        let ((_, queries), (_, columns), (mut added, mut all)) = (product(b, 0), product(b, 1), product(b, 2));
+        for k in 3..plain.len() {
+            let other = product(b, k);
+            (added, all) = (b.add(added, other.0), b.add(all, other.1));
+        }
+        let at = b.sub(queries, all);
         Change { added, at, before: b.add(at, columns) }
     }
 

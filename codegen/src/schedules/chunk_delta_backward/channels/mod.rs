@@ -38,8 +38,6 @@ use oplus_dsl::{Elem, Ty};
 pub(super) const WARPS: u32 = 4;
 /// Places of the depth of a warp.
 const SLICE: u32 = 32;
-/// Vectors that are multiplied by decays: keys, queries, and those that the state is read by.
-const FACTORS: u32 = 3;
 
 /// The times of a block whose warps have all of the depth.
 pub(super) fn times(depth: u32) -> u32 {
@@ -56,17 +54,21 @@ pub(super) struct ChannelGradients<'s> {
     keys: Tile,
     queries: Tile,
     columns: Option<Tile>,
+    /// Of a rule with two keys, the vectors that what is read is added times.
+    rows: Option<Tile>,
     /// The cotangents of queries' readings, e and p, of a part of the width.
     cotangents: Tile,
     errors: Tile,
     products: Tile,
+    /// Of a rule with two keys, values, and the products of cotangents of states with their keys.
+    of_values: Option<[Tile; 2]>,
     /// The state before each chunk and the cotangent of the one after: a stage for each chunk.
     states: Tile,
     duals: Tile,
-    /// P and P′: 16 rows for each warp.
-    pairs: [Tile; 2],
-    /// Vectors multiplied by decays: 16 rows for each warp.
-    factors: [Tile; FACTORS as usize],
+    /// P and P′ of each kind of vectors that are added: 16 rows for each warp.
+    pairs: Vec<[Tile; 2]>,
+    /// [Vectors](sixteen::Vectors) multiplied by decays: 16 rows for each warp.
+    factors: Vec<Tile>,
     /// Where decays are strong, sums of logarithms after steps and as the state is read: 16 rows for each warp.
     logs: [SharedId; 2],
     /// The warps' shares of sums over the depth.
@@ -113,24 +115,30 @@ impl<'s> ChannelGradients<'s> {
             let shape = TileShape { rows: times, depth, stages: 1 };
             Tile::declare(b, stage, TileOf { param, along: rule.time, inner }, shape)
         };
-        let mut keys = tile(rule.row.param, rule.depth, depth);
+        let mut keys = tile(rule.key, rule.depth, depth);
         let mut queries = tile(form.query.param, rule.depth, depth);
-        let mut columns = (rule.column.param != rule.row.param).then(|| tile(rule.column.param, rule.depth, depth));
+        let has_two_keys = rule.has_two_keys();
+        let mut rows = has_two_keys.then(|| tile(rule.row.param, rule.depth, depth));
+        let mut columns = (rule.column.param != rule.key).then(|| tile(rule.column.param, rule.depth, depth));
         let mut cotangents = tile(form.cotangents.value.param, rule.width, TIMES);
+        let values = has_two_keys.then(|| tile(rule.value.param, rule.width, TIMES));
         let elem = keys.elem;
         let [mut errors, mut products] = ["errors", "products"].map(|name| Tile::bare(b, name, elem, times, TIMES));
         let [mut states, mut duals] = ["states", "duals"].map(|name| {
             let all = Tile::bare(b, name, elem, chunks * TIMES, depth);
             Tile { rows: TIMES, ..all }
         });
-        let mut bare = |name: &str| Tile::bare(b, name, elem, WARPS * ROWS, ROWS);
-        let pairs = ["pairs_queried", "pairs_read"].map(&mut bare);
-        let factors = ["decayed_keys", "decayed_queries", "decayed_columns"].map(&mut bare);
+        let mut of_values = values.map(|values| [values, Tile::bare(b, "value_products", elem, times, TIMES)]);
+        let added = if has_two_keys { 2 } else { 1 };
+        let mut bare = |name: String| Tile::bare(b, &name, elem, WARPS * ROWS, ROWS);
+        let pairs = (0..added).map(|k| ["queried", "read"].map(|name| bare(format!("pairs_{name}_{k}")))).collect();
+        let factors = (0..2 + added).map(|k| bare(format!("decayed_{k}"))).collect();
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let logs = ["logs", "read_logs"].map(|name| array(name, WARPS * ROWS * PITCH));
         let parts = array("parts", (form.totals.len() as u32).max(1) * split * times);
         let of_part = [&mut cotangents, &mut errors, &mut products, &mut states, &mut duals];
-        for tile in [&mut keys, &mut queries].into_iter().chain(&mut columns).chain(of_part) {
+        let deep = [&mut keys, &mut queries].into_iter().chain(&mut columns).chain(&mut rows);
+        for tile in deep.chain(of_part).chain(of_values.iter_mut().flatten()) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
@@ -144,9 +152,11 @@ impl<'s> ChannelGradients<'s> {
             keys,
             queries,
             columns,
+            rows,
             cotangents,
             errors,
             products,
+            of_values,
             states,
             duals,
             pairs,
@@ -185,8 +195,7 @@ impl<'s> ChannelGradients<'s> {
         let (rule, times) = (&self.form.states, times(self.schedule.depth));
         let count = b.div_ceil(self.args.size(rule.time), TIMES);
         let blocks = b.div_ceil(self.args.size(rule.time), times);
-        let parts =
-            if self.schedule.wide { b.div_ceil(self.args.size(rule.width), TIMES) } else { Operand::i64(1) };
+        let parts = if self.schedule.wide { b.div_ceil(self.args.size(rule.width), TIMES) } else { Operand::i64(1) };
         let block = b.special(Special::Block);
         let block = b.convert(Ty::I64, block);
         let [point, own] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, blocks));
@@ -207,6 +216,14 @@ impl<'s> ChannelGradients<'s> {
     /// The vectors that the state is read by.
     fn columns(&self) -> &Tile {
         self.columns.as_ref().unwrap_or(&self.keys)
+    }
+
+    /// What a step adds to the state: rows over the width, and the vectors over the depth that they are added times.
+    fn added(&self) -> Vec<(&Tile, &Tile)> {
+        match (&self.rows, &self.of_values) {
+            (Some(rows), Some([values, _])) => vec![(&self.errors, rows), (values, &self.keys)],
+            _ => vec![(&self.errors, &self.keys)],
+        }
     }
 
     /// The first of the warp's 16 times among the block's.

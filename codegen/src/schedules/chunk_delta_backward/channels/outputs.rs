@@ -60,13 +60,17 @@ impl ChannelGradients<'_> {
                 values.set_column(c, self.index_along(b, at, width));
             }
             let piece = b.add(first_piece, block);
-            let [products, given] = [&self.products, &self.cotangents]
-                .map(|tile| block_of(b, tile, Operand::i32(0), row, piece, column));
+            let own = |b: &mut Builder, tile| block_of(b, tile, Operand::i32(0), row, piece, column);
+            let [products, given] = [&self.products, &self.cotangents].map(|tile| own(b, tile));
+            let of_values = self.of_values.as_ref().map(|[_, products]| own(b, products));
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
                     values.set_param(self.cotangents.param, here, given[2 * h as usize + c]);
                     self.set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
+                    if let Some(products) = of_values {
+                        self.set_sum(b, &mut values, (DeltaSum::ValueRows, products[2 * h as usize + c]), here);
+                    }
                 }
                 for output in self.outputs(DeltaCotangent::OverWidth) {
                     store_two(b, &mut values, &self.stored(output, width, depth), two);

@@ -11,7 +11,7 @@ use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, packed, times};
 use crate::schedules::chunk_delta_backward::rates::number;
 use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Channels, DeltaSum, Factored};
-use crate::tile::{Expr, Operand};
+use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Unary;
 
@@ -25,12 +25,20 @@ pub(super) struct Powers {
     pub is_mild: Operand,
 }
 
-/// The vectors that products over pairs of times take: keys, queries, and those that the state is read by, each times its number.
+/// The vectors that products over pairs of times take: queries, those that the state is read by, and of each kind of rows those that they
+/// are added times; each times its number.
 pub(super) struct Vectors {
     /// Before they are multiplied by powers.
-    pub plain: [Fragment; 3],
+    pub plain: Vec<Fragment>,
     /// After that, rounded.
-    pub decayed: [Fragment; 3],
+    pub decayed: Vec<Fragment>,
+}
+
+impl Powers {
+    /// By which each of the [vectors](Vectors) is multiplied, and each sum over pairs of its times.
+    fn of_vectors(&self) -> impl Iterator<Item = &Fragment> {
+        [&self.after, &self.read].into_iter().chain(std::iter::repeat(&self.before))
+    }
 }
 
 impl ChannelGradients<'_> {
@@ -39,7 +47,7 @@ impl ChannelGradients<'_> {
         &self,
         b: &mut Builder,
         values: &Values,
-        (sums, pairs): (&Sums, &Pairs),
+        (sums, pairs): (&Sums, &[Pairs]),
         (sixteen, totals): (u32, &mut [[Operand; 2]]),
     ) {
         let mut values = values.clone();
@@ -50,13 +58,15 @@ impl ChannelGradients<'_> {
         let own = self.log_reader().logs_from(b, &mut values, first);
         let logs = self.log_reader().channel_logs(b, &values, &own);
         let powers = self.powers(b, &logs);
-        let given = [&self.keys, &self.queries, self.columns()].map(|tile| (tile.param, self.loaded(b, tile, sixteen)));
-        let vectors = self.vectors(b, &mut values, given.map(|(_, elements)| elements), (&own, &powers));
+        let added = self.added().into_iter().map(|(_, vectors)| vectors);
+        let tiles = [&self.queries, self.columns()].into_iter().chain(added);
+        let given: Vec<(u32, Fragment)> = tiles.map(|tile| (tile.param, self.loaded(b, tile, sixteen))).collect();
+        let vectors = self.vectors(b, &mut values, &given, (&own, &powers));
         self.store_vectors(b, &vectors);
         let of_pairs = self.pairs_of_times(b, pairs, (&logs, &powers));
         let of_states = self.from_borders(b, sums, sixteen, &logs);
-        let mut all = of_states;
-        for ((all, pairs), powers) in all.iter_mut().zip(&of_pairs).zip([&powers.after, &powers.read, &powers.before]) {
+        let mut all = of_states.clone();
+        for ((all, pairs), powers) in all.iter_mut().zip(&of_pairs).zip(powers.of_vectors()) {
             for r in 0..4 {
                 for c in 0..2 {
                     all[r][c] = b.fma(pairs[r][c], powers[r][c], all[r][c]);
@@ -69,11 +79,13 @@ impl ChannelGradients<'_> {
             let energies = self.energies(b, &mut values, (&shares, &at_border), (&own, &logs));
             self.set_all(b, &mut values, DeltaSum::Energies, &energies);
         }
-        for (param, elements) in given {
-            each(|r, c, here| values.set_param(param, here, elements[r][c]));
+        for (param, elements) in &given {
+            each(|r, c, here| values.set_param(*param, here, elements[r][c]));
         }
-        for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(&all) {
-            self.set_all(b, &mut values, sum, own);
+        let of_added: &[DeltaSum] =
+            if self.rows.is_some() { &[DeltaSum::Reads, DeltaSum::Values] } else { &[DeltaSum::Keys] };
+        for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns].iter().chain(of_added).zip(&all) {
+            self.set_all(b, &mut values, *sum, own);
         }
         self.store_deep(b, &mut values, totals);
     }
@@ -102,44 +114,46 @@ impl ChannelGradients<'_> {
         load_four(b, tile, index, false).map(|pair| b.unpack(tile.elem, pair))
     }
 
-    fn vectors(&self, b: &mut Builder, values: &mut Values, given: [Fragment; 3], (own, powers): (&Fragment, &Powers)) -> Vectors {
-        let rule = &self.form.states;
-        let mut at_rows = |factored: [&Factored; 2]| {
-            [0, 1].map(|h| {
-                let here = Coordinates { row: Some(h), ..Coordinates::default() };
-                let [first, second] = factored.map(|own| number(b, values, own, here));
-                let product = b.mul(first, second);
-                b.select(values.row(h).exists, product, f32(0.0))
-            })
-        };
+    fn vectors(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        given: &[(u32, Fragment)],
+        (own, powers): (&Fragment, &Powers),
+    ) -> Vectors {
+        let (rule, elem) = (&self.form.states, self.keys.elem);
         let one = Factored { param: 0, factors: vec![], negative: false };
-        let numbers = [
-            at_rows([&rule.value, &one]),
-            at_rows([&self.form.cotangents.value, &one]),
-            at_rows([&rule.column, &rule.row]),
-        ];
-        let mut k = 0;
-        let mut plain = given.map(|own| {
-            let numbers = numbers[k];
-            k += 1;
-            let mut r = 0;
-            own.map(|two| {
-                r += 1;
-                two.map(|x| b.mul(x, numbers[(r - 1) % 2]))
-            })
-        });
+        let read = if self.rows.is_some() { [&rule.column, &one] } else { [&rule.column, &rule.row] };
+        let value = [&rule.value, &one];
+        let of_added = if self.rows.is_some() { vec![[&one, &one], value] } else { vec![value] };
+        let numbers = [[&self.form.cotangents.value, &one], read].into_iter().chain(of_added);
+        let numbers: Vec<[Operand; 2]> = numbers.map(|two| self.at_rows(b, values, two)).collect();
+        let scaled = |b: &mut Builder, own: &Fragment, numbers: [Operand; 2]| {
+            [0, 1, 2, 3].map(|r: usize| own[r].map(|x| b.mul(x, numbers[r % 2])))
+        };
+        let mut plain: Vec<Fragment> =
+            given.iter().zip(numbers).map(|((_, own), numbers)| scaled(b, own, numbers)).collect();
         if rule.channels == Some(Channels::ReadAfter) {
             // The vector that the state before the step is read by has the decay as a factor.
             let decays = own.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))));
-            plain[2] = times(b, &plain[2], &decays);
+            plain[1] = times(b, &plain[1], &decays);
         }
-        let elem = self.keys.elem;
-        let of = [&powers.before, &powers.after, &powers.read];
-        let decayed = [0, 1, 2].map(|k: usize| {
-            let own = times(b, &plain[k], of[k]);
+        let decayed = plain.iter().zip(powers.of_vectors()).map(|(plain, powers)| {
+            let own = times(b, plain, powers);
             packed(b, elem, &own).map(|pair| b.unpack(elem, pair))
         });
+        let decayed = decayed.collect();
         Vectors { plain, decayed }
+    }
+
+    /// The product of the numbers of two parameters at the thread's rows; 0 where there is none.
+    fn at_rows(&self, b: &mut Builder, values: &mut Values, two: [&Factored; 2]) -> [Operand; 2] {
+        [0, 1].map(|h| {
+            let here = Coordinates { row: Some(h), ..Coordinates::default() };
+            let [first, second] = two.map(|own| number(b, values, own, here));
+            let product = b.mul(first, second);
+            b.select(values.row(h).exists, product, f32(0.0))
+        })
     }
 
     /// Writes the vectors to shared memory, as right factors over time.
@@ -155,26 +169,22 @@ impl ChannelGradients<'_> {
     }
 
     /// The sums over pairs of times, but for the decay from the chunk's start, or to it, at the thread's own time.
-    fn pairs_of_times(
-        &self,
-        b: &mut Builder,
-        pairs: &Pairs,
-        (logs, powers): (&Logs, &Powers),
-    ) -> [Fragment; 3] {
+    fn pairs_of_times(&self, b: &mut Builder, pairs: &[Pairs], (logs, powers): (&Logs, &Powers)) -> Vec<Fragment> {
         let elem = self.keys.elem;
-        let [keys, queries, columns] = [0, 1, 2].map(|k: usize| self.own_over_rows(b, &self.factors[k]));
+        let right: Vec<[Operand; 4]> = self.factors.iter().map(|tile| self.own_over_rows(b, tile)).collect();
         let mut product = |all: &[([Operand; 4], [Operand; 4])]| {
             let mut sums: Blocks = vec![zeros(); 2];
             all.iter().for_each(|(left, right)| mma_two(b, elem, &mut sums, *left, *right));
             fragment(&sums)
         };
-        let [by_later, by_earlier] = [pairs.by_later, pairs.by_earlier];
-        let found = [
-            product(&[(by_later[0], keys)]),
-            product(&[(by_later[1], keys)]),
-            product(&[(by_earlier[0], queries), (by_earlier[1], columns)]),
-        ];
-        let regs = found.map(|own| own.map(|two| two.map(|x| b.var(x))));
+        let later = [0, 1].map(|kind: usize| {
+            let all = pairs.iter().zip(&right[2..]).map(|(pairs, right)| (pairs.by_later[kind], *right));
+            product(&all.collect::<Vec<_>>())
+        });
+        let earlier =
+            pairs.iter().map(|pairs| product(&[0, 1].map(|kind: usize| (pairs.by_earlier[kind], right[kind]))));
+        let found: Vec<Fragment> = later.into_iter().chain(earlier).collect();
+        let regs: Vec<[[Reg; 2]; 4]> = found.iter().map(|own| own.map(|two| two.map(|x| b.var(x)))).collect();
         let is_strong = b.unary(Unary::Not, powers.is_mild);
         b.if_(is_strong, |b| {
             let all = self.strong_pairs(b, logs);
@@ -182,23 +192,17 @@ impl ChannelGradients<'_> {
                 b.assign(*reg, *x);
             }
         });
-        regs.map(|own| own.map(|two| two.map(Operand::Reg)))
+        regs.into_iter().map(|own| own.map(|two| two.map(Operand::Reg))).collect()
     }
 
     /// What the state before the chunk and the cotangent after it give.
-    fn from_borders(&self, b: &mut Builder, sums: &Sums, sixteen: u32, logs: &Logs) -> [Fragment; 3] {
+    fn from_borders(&self, b: &mut Builder, sums: &Sums, sixteen: u32, logs: &Logs) -> Vec<Fragment> {
         let own = 2 * sixteen as usize..2 * sixteen as usize + 2;
-        let all = [0, 1, 2].map(|k: usize| fragment(&sums.states[k][own.clone()]));
         let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
-        let of = [&logs.after, &logs.read, &to_end];
-        [0, 1, 2].map(|k: usize| {
-            [0, 1, 2, 3].map(|r: usize| {
-                [0, 1].map(|c: usize| {
-                    let power = b.let_(Ty::F32, Expr::Exp2Fast(of[k][r][c]));
-                    b.mul(all[k][r][c], power)
-                })
-            })
-        })
+        let [after, read, to_end] = [&logs.after, &logs.read, &to_end]
+            .map(|logs| logs.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log)))));
+        let powers = [after, read].into_iter().chain(std::iter::repeat(to_end));
+        sums.states.iter().zip(powers).map(|(sums, powers)| times(b, &fragment(&sums[own.clone()]), &powers)).collect()
     }
 }
 

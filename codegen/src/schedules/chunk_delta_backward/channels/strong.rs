@@ -13,38 +13,32 @@ use oplus_dsl::ir::Binary;
 
 impl ChannelGradients<'_> {
     /// The sums over pairs of times at the thread's elements, of vectors in shared memory that no decay was multiplied to.
-    pub(super) fn strong_pairs(&self, b: &mut Builder, logs: &Logs) -> [Fragment; 3] {
+    pub(super) fn strong_pairs(&self, b: &mut Builder, logs: &Logs) -> Vec<Fragment> {
         self.store_logs(b, logs);
-        let sums: [[[Reg; 2]; 4]; 3] = [(); 3].map(|()| [[(); 2]; 4].map(|two| two.map(|()| b.var(f32(0.0)))));
+        let zeros = |b: &mut Builder| [[(); 2]; 4].map(|two| two.map(|()| b.var(f32(0.0))));
+        let sums: Vec<[[Reg; 2]; 4]> = self.factors.iter().map(|_| zeros(b)).collect();
         let row = b.mul(self.warp, ROWS);
         b.for_(Operand::i32(0), Operand::i32(ROWS as i32), Operand::i32(1), |b, other| {
             let of_other = b.add(row, other);
-            let elements = self.factors.each_ref().map(|tile| self.elements(b, tile, of_other));
+            let elements: Vec<[Operand; 4]> =
+                self.factors.iter().map(|tile| self.elements(b, tile, of_other)).collect();
             let [after, read] = self.logs.map(|array| self.logs_at(b, array, of_other));
-            let later = self.pairs.each_ref().map(|tile| self.pairs_at(b, tile, other, false));
-            let earlier = self.pairs.each_ref().map(|tile| self.pairs_at(b, tile, other, true));
-            each(|r, c, _| {
-                let (h, k) = (r % 2, 2 * (r / 2) + c);
-                let [keys, queries, columns] = [0, 1, 2].map(|n: usize| elements[n][k]);
-                let apart = [
-                    (0, later[0][h], keys, logs.after[r][c], after[k]),
-                    (1, later[1][h], keys, logs.read[r][c], after[k]),
-                    (2, earlier[0][h], queries, after[k], logs.after[r][c]),
-                    (2, earlier[1][h], columns, read[k], logs.after[r][c]),
-                ];
-                for (n, pair, vector, to, from) in apart {
-                    // Nothing is summed of pairs whose times are in the other order.
-                    let log = b.sub(to, from);
-                    let log = b.binary(Binary::Min, log, f32(0.0));
-                    let decay = b.let_(Ty::F32, Expr::Exp2Fast(log));
-                    let own = b.mul(pair, vector);
-                    let reg = sums[n][r][c];
-                    let next = b.fma(own, decay, reg.into());
-                    b.assign(reg, next);
-                }
-            });
+            for (kind, tiles) in (2..).zip(&self.pairs) {
+                let later = tiles.each_ref().map(|tile| self.pairs_at(b, tile, other, false));
+                let earlier = tiles.each_ref().map(|tile| self.pairs_at(b, tile, other, true));
+                each(|r, c, _| {
+                    let (h, k) = (r % 2, 2 * (r / 2) + c);
+                    let own = [logs.after[r][c], logs.read[r][c]];
+                    let from = [after[k], read[k]];
+                    for n in 0..2 {
+                        // Nothing is summed of pairs whose times are in the other order.
+                        add(b, sums[n][r][c], (later[n][h], elements[kind][k]), [own[n], after[k]]);
+                        add(b, sums[kind][r][c], (earlier[n][h], elements[n][k]), [from[n], logs.after[r][c]]);
+                    }
+                });
+            }
         });
-        sums.map(|own| own.map(|two| two.map(Operand::Reg)))
+        sums.into_iter().map(|own| own.map(|two| two.map(Operand::Reg))).collect()
     }
 
     fn store_logs(&self, b: &mut Builder, logs: &Logs) {
@@ -99,4 +93,14 @@ impl ChannelGradients<'_> {
             b.load1(Memory::Shared(tile.array), index)
         })
     }
+}
+
+/// Adds the product of two numbers and the decay from one running sum of logarithms to another.
+fn add(b: &mut Builder, sum: Reg, (pair, vector): (Operand, Operand), [to, from]: [Operand; 2]) {
+    let log = b.sub(to, from);
+    let log = b.binary(Binary::Min, log, f32(0.0));
+    let decay = b.let_(Ty::F32, Expr::Exp2Fast(log));
+    let own = b.mul(pair, vector);
+    let next = b.fma(own, decay, sum.into());
+    b.assign(sum, next);
 }

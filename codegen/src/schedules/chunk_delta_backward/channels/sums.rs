@@ -13,30 +13,31 @@ use oplus_dsl::ir::Binary;
 
 /// Sums over the width so far, at the warp's times.
 pub(super) struct Sums {
-    /// c·S, p·S and e·D, at the places of the depth of the warp.
-    pub states: [Blocks; 3],
-    /// P and P′.
-    pairs: [Blocks; 2],
+    /// c·S, p·S, and of each kind of rows that are added its products with D, at the places of the depth of the warp.
+    pub states: Vec<Blocks>,
+    /// P and P′ of each kind.
+    pairs: Vec<[Blocks; 2]>,
     /// S·D, at the thread's places of the depth: the first of its group's lanes has two of 16.
     energies: Vec<[Operand; 2]>,
 }
 
-/// P and P′ as left factors: a row for each later time, and for each earlier one.
+/// P and P′ of a kind of rows that are added, as left factors: a row for each later time, and for each earlier one.
 pub(super) struct Pairs {
     pub by_later: [[Operand; 4]; 2],
     pub by_earlier: [[Operand; 4]; 2],
 }
 
 impl Sums {
-    fn zero() -> Sums {
+    fn zero(added: usize) -> Sums {
         let blocks = |columns: u32| vec![zeros(); (columns / COLUMNS) as usize];
         let energies = vec![[zero(Ty::F32); 2]; (SLICE / ROWS) as usize];
-        Sums { states: [(); 3].map(|()| blocks(SLICE)), pairs: [(); 2].map(|()| blocks(ROWS)), energies }
+        let states = (0..2 + added).map(|_| blocks(SLICE)).collect();
+        Sums { states, pairs: (0..added).map(|_| [blocks(ROWS), blocks(ROWS)]).collect(), energies }
     }
 
     fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
         let Sums { states, pairs, energies } = self;
-        states.iter_mut().chain(pairs).flatten().flatten().chain(energies.iter_mut().flatten())
+        states.iter_mut().chain(pairs.iter_mut().flatten()).flatten().flatten().chain(energies.iter_mut().flatten())
     }
 }
 
@@ -44,13 +45,13 @@ impl ChannelGradients<'_> {
     /// Goes through the parts of the width.
     pub(super) fn all_parts(&self, b: &mut Builder, values: &Values, place: &Place) -> Sums {
         if !self.schedule.wide {
-            return self.part(b, values, place, (Operand::i32(0), Sums::zero()));
+            return self.part(b, values, place, (Operand::i32(0), Sums::zero(self.added().len())));
         }
-        let mut sums = Sums::zero();
+        let mut sums = Sums::zero(self.added().len());
         let regs: Vec<Reg> = sums.all_mut().map(|sum| b.var(*sum)).collect();
         let parts = b.convert(Ty::I32, place.parts);
         b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
-            let mut own = Sums::zero();
+            let mut own = Sums::zero(self.added().len());
             own.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
             let mut own = self.part(b, values, place, (part, own));
             own.all_mut().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
@@ -78,16 +79,20 @@ impl ChannelGradients<'_> {
         let chunk = b.mul(self.chunk, self.states.len());
         let start = b.add(panel, chunk);
         for sixteen in 0..BLOCKS {
-            let [given, moved, errors] = [&self.cotangents, &self.products, &self.errors]
-                .map(|tile| Factor { tile, lanes: &of_rows, start: none }.four(b, 0, sixteen, false));
-            let right = Factor { tile: &self.errors, lanes: &of_columns, start: none }.four(b, 0, sixteen, false);
-            mma_two(b, elem, &mut sums.pairs[0], given, right);
-            mma_two(b, elem, &mut sums.pairs[1], moved, right);
+            let left = |b: &mut Builder, tile| Factor { tile, lanes: &of_rows, start: none }.four(b, 0, sixteen, false);
+            let [given, moved] = [&self.cotangents, &self.products].map(|tile| left(b, tile));
+            let mut added = vec![];
+            for ((tile, _), [of_given, of_moved]) in self.added().into_iter().zip(&mut sums.pairs) {
+                let right = Factor { tile, lanes: &of_columns, start: none }.four(b, 0, sixteen, false);
+                mma_two(b, elem, of_given, given, right);
+                mma_two(b, elem, of_moved, moved, right);
+                added.push(left(b, tile));
+            }
             for deep in 0..SLICE / ROWS {
                 let [states, duals] = [&self.states, &self.duals]
                     .map(|tile| Factor { tile, lanes: &lanes, start }.four(b, sixteen * ROWS, deep, true));
                 let own = 2 * deep as usize..2 * deep as usize + 2;
-                let all = [(given, states), (moved, states), (errors, duals)];
+                let all = [(given, states), (moved, states)].into_iter().chain(added.iter().map(|left| (*left, duals)));
                 for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
                     mma_two(b, elem, &mut sums[own.clone()], left, right);
                 }
@@ -97,12 +102,7 @@ impl ChannelGradients<'_> {
     }
 
     /// Adds S·D at the thread's elements of right factors: a register has two rows of a column.
-    fn add_energies(
-        &self,
-        b: &mut Builder,
-        sums: &mut [Operand; 2],
-        (states, duals): ([Operand; 4], [Operand; 4]),
-    ) {
+    fn add_energies(&self, b: &mut Builder, sums: &mut [Operand; 2], (states, duals): ([Operand; 4], [Operand; 4])) {
         if !self.needs_energies() {
             return;
         }
@@ -131,14 +131,23 @@ impl ChannelGradients<'_> {
         })
     }
 
-    /// Rounds P and P′, and reads them with a row for each earlier time by way of shared memory.
-    pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) -> Pairs {
-        let elem = self.keys.elem;
-        let kinds = [Binary::Le, Binary::Lt];
+    /// Rounds P and P′ of all kinds, and reads them with a row for each earlier time by way of shared memory.
+    pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) -> Vec<Pairs> {
+        let by_later: Vec<[[Operand; 4]; 2]> =
+            self.pairs.iter().zip(&sums.pairs).map(|(tiles, sums)| self.store_kind(b, tiles, sums)).collect();
+        self.sync(b);
+        let (row, half) = right_rows(b, self.lane);
+        let lanes = self.factors[0].lanes(b, row, half);
+        let mut earlier = |tile: &Tile| self.own_factor(b, tile, &lanes).four(b, 0, 0, true);
+        let by_earlier = self.pairs.iter().map(|tiles| tiles.each_ref().map(&mut earlier));
+        by_later.into_iter().zip(by_earlier).map(|(by_later, by_earlier)| Pairs { by_later, by_earlier }).collect()
+    }
+
+    /// Rounds and writes P and P′ of a kind, of pairs in the order of time.
+    fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) -> [[Operand; 4]; 2] {
         let column = self.first_column(b);
-        let mut by_later = [[Operand::i32(0); 4]; 2];
-        for (kind, earlier) in kinds.into_iter().enumerate() {
-            let blocks = (0..).zip(&sums.pairs[kind]).map(|(block, sums)| {
+        [(Binary::Le, 0), (Binary::Lt, 1)].map(|(earlier, kind): (Binary, usize)| {
+            let blocks = (0..).zip(&sums[kind]).map(|(block, sums)| {
                 ELEMENTS.map(|(h, c)| {
                     let row = b.add(self.group, h as i32 * COLUMNS as i32);
                     let column = b.add(column, block * COLUMNS as i32 + c as i32);
@@ -147,16 +156,11 @@ impl ChannelGradients<'_> {
                 })
             });
             let blocks: Blocks = blocks.collect();
-            by_later[kind] = pack(b, elem, &blocks);
             for (block, elements) in (0..).zip(&blocks) {
-                self.store_own(b, &self.pairs[kind], block, elements);
+                self.store_own(b, &tiles[kind], block, elements);
             }
-        }
-        self.sync(b);
-        let (row, half) = right_rows(b, self.lane);
-        let lanes = self.pairs[0].lanes(b, row, half);
-        let by_earlier = [0, 1].map(|kind: usize| self.own_factor(b, &self.pairs[kind], &lanes).four(b, 0, 0, true));
-        Pairs { by_later, by_earlier }
+            pack(b, self.keys.elem, &blocks)
+        })
     }
 
     /// Writes a block of eight columns of the warp's 16 rows of a tile.
