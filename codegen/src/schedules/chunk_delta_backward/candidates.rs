@@ -20,12 +20,7 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
         let kinds = kinds.into_iter().filter(move |(padded, ..)| places == TIMES || !padded);
         kinds.map(move |(padded, wide, vector)| {
             // The sums of all parts of a wide state stay in registers.
-            let blocks = match has_channels {
-                true if form.states.has_two_keys() => 2,
-                true => 3,
-                false if depth > 64 || wide => 1,
-                false => 2,
-            };
+            let blocks = if !has_channels && (depth > 64 || wide) { 1 } else { 2 };
             ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks }
         })
     };

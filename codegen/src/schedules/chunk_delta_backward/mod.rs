@@ -110,7 +110,8 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 
 /// Blocks of walks that share a multiprocessor.
 fn blocks_of_walks(schedule: &ChunkDeltaBackward) -> u32 {
-    if schedule.depth > 64 || schedule.vector == 1 { 1 } else { 2 }
+    let is_alone = schedule.depth > 64 || schedule.vector == 1 || schedule.sweep == DeltaSweep::Channels;
+    if is_alone { 1 } else { 2 }
 }
 
 /// The kernels of a schedule, in order.

@@ -22,7 +22,7 @@ mod sums;
 
 use super::{ChunkDeltaBackward, TIMES};
 use crate::block::args::Args;
-use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows, right_rows};
+use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
 use crate::block::matmul::{COLUMNS, Factor, ROWS};
 use crate::block::pair::{Index, Values};
 use crate::build::{Builder, zero};
@@ -30,7 +30,7 @@ use crate::schedules::chunk_delta::{LogReader, PITCH};
 use crate::stage::Stage;
 use crate::stage::kind::{Channels, DeltaRuleBackward};
 use crate::target::WARP;
-use crate::tile::{Operand, SharedId, SharedKind, Special, Stmt};
+use crate::tile::{Operand, Reg, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -183,10 +183,10 @@ impl<'s> ChannelGradients<'s> {
         let sums = self.all_parts(b, &values, &place);
         self.wait_deep(b);
         let pairs = self.store_pairs(b, &sums);
-        let mut totals = vec![[zero(Ty::F32); 2]; self.form.totals.len()];
-        for sixteen in 0..SLICE / ROWS {
-            self.sixteen(b, &values, (&sums, &pairs), (sixteen, &mut totals));
-        }
+        let totals: Vec<[Reg; 2]> =
+            self.form.totals.iter().map(|_| [zero(Ty::F32); 2].map(|none| b.var(none))).collect();
+        self.sixteens(b, &values, (&sums, &pairs), &totals);
+        let totals: Vec<[Operand; 2]> = totals.into_iter().map(|two| two.map(Operand::Reg)).collect();
         self.store_totals(b, &totals);
         self.store_steps(b, &values, &place);
     }
@@ -255,22 +255,6 @@ impl<'s> ChannelGradients<'s> {
     /// An index along an axis, from one of 32 bits.
     fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
         Index::along(b, &self.args, at, axis)
-    }
-
-    /// The warp's 16 times of a tile of the width, as a left factor.
-    fn left_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let (row, half) = left_rows(b, self.lane);
-        let first = self.first_of_chunk(b);
-        let row = b.add(first, row);
-        tile.lanes(b, row, half)
-    }
-
-    /// The warp's 16 times of a tile of the width, as a right factor.
-    fn right_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let (row, half) = right_rows(b, self.lane);
-        let first = self.first_of_chunk(b);
-        let row = b.add(first, row);
-        tile.lanes(b, row, half)
     }
 
     /// The lanes of the warp's part of the depth, from row `first` of a tile on, and where its panel begins.

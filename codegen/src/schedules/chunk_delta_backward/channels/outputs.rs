@@ -12,7 +12,7 @@ use crate::schedules::chunk_delta_backward::rates::scaled;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
-use crate::tile::{Memory, Operand, Shuffle};
+use crate::tile::{Memory, Operand, Reg, Shuffle};
 use oplus_dsl::ir::{Axis, AxisSet};
 
 impl ChannelGradients<'_> {
@@ -80,14 +80,15 @@ impl ChannelGradients<'_> {
     }
 
     /// Stores the maps of sums over the width at 16 places of the depth, and adds to totals.
-    pub(super) fn store_deep(&self, b: &mut Builder, values: &mut Values, totals: &mut [[Operand; 2]]) {
+    pub(super) fn store_deep(&self, b: &mut Builder, values: &mut Values, totals: &[[Reg; 2]]) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         each(|r, _, here| {
-            for ((_, element), share) in self.form.totals.iter().zip(totals.iter_mut()) {
+            for ((_, element), share) in self.form.totals.iter().zip(totals) {
                 let (_, exists) = values.indices(b, here);
                 let term = values.value(b, *element, here);
                 let term = b.select(exists, term, f32(0.0));
-                share[r % 2] = b.add(share[r % 2], term);
+                let sum = b.add(share[r % 2].into(), term);
+                b.assign(share[r % 2], sum);
             }
         });
         for eight in 0..2 {

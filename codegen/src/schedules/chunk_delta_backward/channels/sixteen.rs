@@ -1,9 +1,9 @@
 //! The gradients at a chunk's times in 16 places of the depth.
 
 use super::energies::Shares;
-use super::sums::{Pairs, Sums};
+use super::sums::{Front, Pairs, Sums};
 use super::{ChannelGradients, SLICE};
-use crate::block::layout::Tile;
+use crate::block::layout::{Tile, left_rows};
 use crate::block::matmul::{Blocks, ROWS, load_four, mma_two, zeros};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
@@ -42,19 +42,40 @@ impl Powers {
 }
 
 impl ChannelGradients<'_> {
-    /// Computes and stores 16 of the warp's places of the depth, and adds to totals.
-    pub(super) fn sixteen(
+    /// Goes through the warp's places of the depth, 16 at a time. A loop that is not unrolled takes fewer registers: what the sums are of
+    /// moves to the front from turn to turn.
+    pub(super) fn sixteens(
         &self,
         b: &mut Builder,
         values: &Values,
         (sums, pairs): (&Sums, &[Pairs]),
-        (sixteen, totals): (u32, &mut [[Operand; 2]]),
+        totals: &[[Reg; 2]],
+    ) {
+        let regs: Vec<Vec<Reg>> =
+            sums.by_sixteen().map(|own| own.into_iter().map(|sum| b.var(sum)).collect()).collect();
+        b.for_(Operand::i32(0), Operand::i32((SLICE / ROWS) as i32), Operand::i32(1), |b, sixteen| {
+            let own = sums.front(&regs[0]);
+            self.sixteen(b, values, (&own, pairs), (sixteen, totals));
+            for two in regs.windows(2) {
+                two[0].iter().zip(&two[1]).for_each(|(to, from)| b.assign(*to, (*from).into()));
+            }
+        });
+    }
+
+    /// Computes and stores 16 of the warp's places of the depth, and adds to totals.
+    fn sixteen(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        (sums, pairs): (&Front, &[Pairs]),
+        (sixteen, totals): (Operand, &[[Reg; 2]]),
     ) {
         let mut values = values.clone();
         let first = b.mul(self.slice, SLICE);
         let column = self.first_column(b);
         let first = b.add(first, column);
-        let first = b.add(first, sixteen * ROWS);
+        let by = b.mul(sixteen, ROWS);
+        let first = b.add(first, by);
         let own = self.log_reader().logs_from(b, &mut values, first);
         let logs = self.log_reader().channel_logs(b, &values, &own);
         let powers = self.powers(b, &logs);
@@ -64,7 +85,7 @@ impl ChannelGradients<'_> {
         let vectors = self.vectors(b, &mut values, &given, (&own, &powers));
         self.store_vectors(b, &vectors);
         let of_pairs = self.pairs_of_times(b, pairs, (&logs, &powers));
-        let of_states = self.from_borders(b, sums, sixteen, &logs);
+        let of_states = self.from_borders(b, sums, &logs);
         let mut all = of_states.clone();
         for ((all, pairs), powers) in all.iter_mut().zip(&of_pairs).zip(powers.of_vectors()) {
             for r in 0..4 {
@@ -74,7 +95,7 @@ impl ChannelGradients<'_> {
             }
         }
         if self.needs_energies() {
-            let at_border = self.energies_of_states(b, sums, sixteen);
+            let at_border = self.energies_of_states(b, sums.energies);
             let shares = Shares { vectors: &vectors, of_states: &of_states, of_pairs: &of_pairs };
             let energies = self.energies(b, &mut values, (&shares, &at_border), (&own, &logs));
             self.set_all(b, &mut values, DeltaSum::Energies, &energies);
@@ -106,11 +127,15 @@ impl ChannelGradients<'_> {
     }
 
     /// The warp's elements of a tile over the depth.
-    fn loaded(&self, b: &mut Builder, tile: &Tile, sixteen: u32) -> Fragment {
+    fn loaded(&self, b: &mut Builder, tile: &Tile, sixteen: Operand) -> Fragment {
+        let (row, half) = left_rows(b, self.lane);
         let first = self.first_of_chunk(b);
-        let (lanes, start) = self.slice_lanes(b, tile, first);
-        let index = tile.index(b, &lanes, 0, sixteen);
-        let index = b.add(index, start);
+        let row = b.add(first, row);
+        let of_slice = b.mul(self.slice, SLICE / tile.piece());
+        let piece = b.mul(sixteen, 2);
+        let piece = b.add(of_slice, piece);
+        let piece = b.add(piece, half);
+        let index = tile.piece_index(b, row, piece);
         load_four(b, tile, index, false).map(|pair| b.unpack(tile.elem, pair))
     }
 
@@ -196,13 +221,12 @@ impl ChannelGradients<'_> {
     }
 
     /// What the state before the chunk and the cotangent after it give.
-    fn from_borders(&self, b: &mut Builder, sums: &Sums, sixteen: u32, logs: &Logs) -> Vec<Fragment> {
-        let own = 2 * sixteen as usize..2 * sixteen as usize + 2;
+    fn from_borders(&self, b: &mut Builder, sums: &Front, logs: &Logs) -> Vec<Fragment> {
         let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
         let [after, read, to_end] = [&logs.after, &logs.read, &to_end]
             .map(|logs| logs.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log)))));
         let powers = [after, read].into_iter().chain(std::iter::repeat(to_end));
-        sums.states.iter().zip(powers).map(|(sums, powers)| times(b, &fragment(&sums[own.clone()]), &powers)).collect()
+        sums.states.iter().zip(powers).map(|(sums, powers)| times(b, &fragment(sums), &powers)).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{ChannelGradients, Place, SLICE};
 use crate::block::layout::{Tile, left_rows, right_rows};
-use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, mma_two, pack, zeros};
+use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, load_four, mma_two, pack, zeros};
 use crate::block::pair::Values;
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::ELEMENTS;
@@ -21,6 +21,12 @@ pub(super) struct Sums {
     energies: Vec<[Operand; 2]>,
 }
 
+/// The sums at 16 places of the depth.
+pub(super) struct Front {
+    pub states: Vec<[[Operand; 4]; 2]>,
+    pub energies: [Operand; 2],
+}
+
 /// P and P′ of a kind of rows that are added, as left factors: a row for each later time, and for each earlier one.
 pub(super) struct Pairs {
     pub by_later: [[Operand; 4]; 2],
@@ -35,6 +41,22 @@ impl Sums {
         Sums { states, pairs: (0..added).map(|_| [blocks(ROWS), blocks(ROWS)]).collect(), energies }
     }
 
+    /// The sums with states of each 16 places of the depth, as [`Sums::front`] takes them.
+    pub(super) fn by_sixteen(&self) -> impl Iterator<Item = Vec<Operand>> + '_ {
+        (0..self.energies.len()).map(|sixteen| {
+            let blocks = self.states.iter().flat_map(move |blocks| blocks[2 * sixteen..2 * sixteen + 2].as_flattened());
+            blocks.chain(&self.energies[sixteen]).copied().collect()
+        })
+    }
+
+    /// The sums that these registers hold.
+    pub(super) fn front(&self, regs: &[Reg]) -> Front {
+        let block = |from: usize| [0, 1, 2, 3].map(|r: usize| Operand::Reg(regs[from + r]));
+        let states: Vec<_> = (0..self.states.len()).map(|k| [block(8 * k), block(8 * k + 4)]).collect();
+        let energies = [0, 1].map(|k: usize| Operand::Reg(regs[8 * states.len() + k]));
+        Front { states, energies }
+    }
+
     fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
         let Sums { states, pairs, energies } = self;
         states.iter_mut().chain(pairs.iter_mut().flatten()).flatten().flatten().chain(energies.iter_mut().flatten())
@@ -44,61 +66,71 @@ impl Sums {
 impl ChannelGradients<'_> {
     /// Goes through the parts of the width.
     pub(super) fn all_parts(&self, b: &mut Builder, values: &Values, place: &Place) -> Sums {
-        if !self.schedule.wide {
-            return self.part(b, values, place, (Operand::i32(0), Sums::zero(self.added().len())));
-        }
         let mut sums = Sums::zero(self.added().len());
         let regs: Vec<Reg> = sums.all_mut().map(|sum| b.var(*sum)).collect();
-        let parts = b.convert(Ty::I32, place.parts);
-        b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
-            let mut own = Sums::zero(self.added().len());
-            own.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-            let mut own = self.part(b, values, place, (part, own));
-            own.all_mut().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
-            // From here on no thread reads the tiles of this part.
-            b.barrier();
-        });
+        if self.schedule.wide {
+            let parts = b.convert(Ty::I32, place.parts);
+            b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
+                self.part(b, values, place, (part, &regs));
+                // From here on no thread reads the tiles of this part.
+                b.barrier();
+            });
+        } else {
+            self.part(b, values, place, (Operand::i32(0), &regs));
+        }
         sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
         sums
     }
 
     /// Adds the products of a part of the width, and stores the part's outputs over the width.
-    fn part(&self, b: &mut Builder, values: &Values, place: &Place, (part, mut sums): (Operand, Sums)) -> Sums {
+    fn part(&self, b: &mut Builder, values: &Values, place: &Place, (part, regs): (Operand, &[Reg])) {
         self.fetch_part(b, place, part);
         self.wait_part(b, part);
-        self.add_part(b, &mut sums);
+        b.for_(Operand::i32(0), Operand::i32(BLOCKS as i32), Operand::i32(1), |b, sixteen| {
+            let mut own = Sums::zero(self.added().len());
+            own.all_mut().zip(regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
+            self.add_sixteen(b, &mut own, sixteen);
+            own.all_mut().zip(regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
+        });
         self.store_wide(b, values, part);
-        sums
     }
 
-    fn add_part(&self, b: &mut Builder, sums: &mut Sums) {
+    /// Adds the products of 16 places of the width.
+    fn add_sixteen(&self, b: &mut Builder, sums: &mut Sums, sixteen: Operand) {
         let elem = self.keys.elem;
-        let (of_rows, of_columns) = (self.left_lanes(b, &self.errors), self.right_lanes(b, &self.errors));
-        let none = Operand::i32(0);
-        let (lanes, panel) = self.slice_lanes(b, &self.states, none);
+        let left = left_rows(b, self.lane);
+        let of_rows = self.index_of_rows(b, left, sixteen);
+        let right = right_rows(b, self.lane);
+        let of_columns = self.index_of_rows(b, right, sixteen);
+        let [given, moved] = [&self.cotangents, &self.products].map(|tile| load_four(b, tile, of_rows, false));
+        let mut added = vec![];
+        for ((tile, _), [of_given, of_moved]) in self.added().into_iter().zip(&mut sums.pairs) {
+            let right = load_four(b, tile, of_columns, false);
+            mma_two(b, elem, of_given, given, right);
+            mma_two(b, elem, of_moved, moved, right);
+            added.push(load_four(b, tile, of_rows, false));
+        }
+        let first = b.mul(sixteen, ROWS);
+        let (lanes, panel) = self.slice_lanes(b, &self.states, first);
         let chunk = b.mul(self.chunk, self.states.len());
         let start = b.add(panel, chunk);
-        for sixteen in 0..BLOCKS {
-            let left = |b: &mut Builder, tile| Factor { tile, lanes: &of_rows, start: none }.four(b, 0, sixteen, false);
-            let [given, moved] = [&self.cotangents, &self.products].map(|tile| left(b, tile));
-            let mut added = vec![];
-            for ((tile, _), [of_given, of_moved]) in self.added().into_iter().zip(&mut sums.pairs) {
-                let right = Factor { tile, lanes: &of_columns, start: none }.four(b, 0, sixteen, false);
-                mma_two(b, elem, of_given, given, right);
-                mma_two(b, elem, of_moved, moved, right);
-                added.push(left(b, tile));
+        for deep in 0..SLICE / ROWS {
+            let [states, duals] =
+                [&self.states, &self.duals].map(|tile| Factor { tile, lanes: &lanes, start }.four(b, 0, deep, true));
+            let own = 2 * deep as usize..2 * deep as usize + 2;
+            let all = [(given, states), (moved, states)].into_iter().chain(added.iter().map(|left| (*left, duals)));
+            for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
+                mma_two(b, elem, &mut sums[own.clone()], left, right);
             }
-            for deep in 0..SLICE / ROWS {
-                let [states, duals] = [&self.states, &self.duals]
-                    .map(|tile| Factor { tile, lanes: &lanes, start }.four(b, sixteen * ROWS, deep, true));
-                let own = 2 * deep as usize..2 * deep as usize + 2;
-                let all = [(given, states), (moved, states)].into_iter().chain(added.iter().map(|left| (*left, duals)));
-                for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
-                    mma_two(b, elem, &mut sums[own.clone()], left, right);
-                }
-                self.add_energies(b, &mut sums.energies[deep as usize], (states, duals));
-            }
+            self.add_energies(b, &mut sums.energies[deep as usize], (states, duals));
         }
+    }
+
+    /// The index of the lanes' rows of the warp's chunk in a tile over the width, at 16 places of it.
+    fn index_of_rows(&self, b: &mut Builder, (row, half): (Operand, Operand), sixteen: Operand) -> Operand {
+        let first = self.first_of_chunk(b);
+        let row = b.add(first, row);
+        self.errors.lanes_at(b, row, half, sixteen)
     }
 
     /// Adds S·D at the thread's elements of right factors: a register has two rows of a column.
@@ -116,8 +148,8 @@ impl ChannelGradients<'_> {
     }
 
     /// S·D over all of the width at the thread's four places of 16.
-    pub(super) fn energies_of_states(&self, b: &mut Builder, sums: &Sums, sixteen: u32) -> [[Operand; 2]; 2] {
-        sums.energies[sixteen as usize].map(|sum| {
+    pub(super) fn energies_of_states(&self, b: &mut Builder, sums: [Operand; 2]) -> [[Operand; 2]; 2] {
+        sums.map(|sum| {
             let whole = [1, 2].into_iter().fold(sum, |sum, by| {
                 let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(by));
                 b.add(sum, other)
