@@ -5,7 +5,7 @@
 //! cancels does so exactly.
 
 use super::ChannelGradients;
-use super::sixteen::Vectors;
+use super::sums::Front;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{Fragment, Logs};
@@ -18,39 +18,52 @@ use oplus_dsl::ir::{Binary, Unary};
 /// The least logarithm of a decay that the energy is divided by.
 const LEAST: f64 = -100.0;
 
-/// The sums that energies follow from.
-pub(super) struct Shares<'a> {
-    pub vectors: &'a Vectors,
-    /// Of each vector its sums with the states at the borders, with their decays.
-    pub of_states: &'a [Fragment],
-    /// Of each vector its sums over pairs of times, without the decays of rounded vectors.
-    pub of_pairs: &'a [Fragment],
-}
-
 impl ChannelGradients<'_> {
     pub(super) fn needs_energies(&self) -> bool {
         self.form.needs(DeltaSum::Energies)
     }
 
-    /// The energies at the thread's elements, from S·D at the chunk's borders.
+    /// The energy that reaches the state at the chunk's end, for each of the thread's channels: of the state before the chunk, and of what its
+    /// steps add.
+    pub(super) fn at_end(
+        &self,
+        b: &mut Builder,
+        (vectors, borders): (&[Fragment], &[[[Operand; 4]; 2]]),
+        (sums, logs): (&Front, &Logs),
+    ) -> [[Operand; 2]; 2] {
+        let at_border = self.energies_of_states(b, sums.energies);
+        let mut energies = at_border;
+        for (eight, two) in energies.iter_mut().enumerate() {
+            for (c, energy) in two.iter_mut().enumerate() {
+                let mut added = f32(0.0);
+                for (vectors, borders) in vectors.iter().zip(borders).skip(2) {
+                    for h in 0..2 {
+                        added = b.fma(vectors[2 * eight + h][c], borders[eight][2 * h + c], added);
+                    }
+                }
+                let added = self.over_rows(b, added);
+                let whole = b.let_(Ty::F32, Expr::Exp2Fast(logs.end[eight][c]));
+                *energy = b.fma(whole, *energy, added);
+            }
+        }
+        energies
+    }
+
+    /// The energies at the thread's elements, from those at the end, from vectors, and from the sums that these are multiplied with.
     pub(super) fn energies(
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (shares, at_border): (&Shares<'_>, &[[Operand; 2]; 2]),
-        (own, logs): (&Fragment, &Logs),
+        (vectors, sums, at_end): (&[Fragment], &[Fragment], &[[Operand; 2]; 2]),
+        own: &Fragment,
     ) -> Fragment {
         let mut energies = [[f32(0.0); 2]; 4];
         for eight in 0..2 {
             for c in 0..2 {
-                let rows = [0, 1].map(|h| self.change(b, shares, (2 * eight + h, c)));
-                let whole = b.let_(Ty::F32, Expr::Exp2Fast(logs.end[eight][c]));
-                let added = b.add(rows[0].added, rows[1].added);
-                let added = self.over_rows(b, added);
-                let at_end = b.fma(whole, at_border[eight][c], added);
+                let rows = [0, 1].map(|h| self.change(b, (vectors, sums), (2 * eight + h, c)));
                 let later = self.later_rows(b, rows.each_ref().map(|row| row.before));
                 for h in 0..2 {
-                    let sum = b.add(at_end, later[h]);
+                    let sum = b.add(at_end[eight][c], later[h]);
                     let sum = b.add(sum, rows[h].at);
                     energies[2 * eight + h][c] = self.undecayed(b, values, h as u32, (sum, own[2 * eight + h][c]));
                 }
@@ -60,19 +73,15 @@ impl ChannelGradients<'_> {
     }
 
     /// What a step changes, at a register's element.
-    fn change(&self, b: &mut Builder, shares: &Shares<'_>, (r, c): (usize, usize)) -> Change {
-        let Shares { vectors: Vectors { plain, decayed }, of_states, of_pairs } = shares;
-        let product = |b: &mut Builder, k: usize| {
-            let of_states = b.mul(plain[k][r][c], of_states[k][r][c]);
-            (of_states, b.fma(decayed[k][r][c], of_pairs[k][r][c], of_states))
-        };
-        let ((_, queries), (_, columns), (mut added, mut all)) = (product(b, 0), product(b, 1), product(b, 2));
-        for k in 3..plain.len() {
+    fn change(&self, b: &mut Builder, (vectors, sums): (&[Fragment], &[Fragment]), (r, c): (usize, usize)) -> Change {
+        let product = |b: &mut Builder, k: usize| b.mul(vectors[k][r][c], sums[k][r][c]);
+        let (queries, columns, mut added) = (product(b, 0), product(b, 1), product(b, 2));
+        for k in 3..vectors.len() {
             let other = product(b, k);
-            (added, all) = (b.add(added, other.0), b.add(all, other.1));
+            added = b.add(added, other);
         }
-        let at = b.sub(queries, all);
-        Change { added, at, before: b.add(at, columns) }
+        let at = b.sub(queries, added);
+        Change { at, before: b.add(at, columns) }
     }
 
     /// The sum over all 16 rows, of numbers that are summed over the thread's two.
@@ -123,8 +132,6 @@ impl ChannelGradients<'_> {
 
 /// What a step changes of the energy.
 struct Change {
-    /// What keys have added to the state at the chunk's end.
-    added: Operand,
     /// From the state after the step to the decayed state before it.
     at: Operand,
     /// From the state after the step to the state after the one before.

@@ -1,10 +1,9 @@
 //! The gradients at a chunk's times in 16 places of the depth.
 
-use super::energies::Shares;
 use super::sums::{Front, Pairs, Sums};
 use super::{ChannelGradients, SLICE};
 use crate::block::layout::{Tile, left_rows};
-use crate::block::matmul::{Blocks, ROWS, load_four, mma_two, zeros};
+use crate::block::matmul::{ROWS, load_four, mma_two};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, packed, times};
@@ -13,7 +12,7 @@ use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Channels, DeltaSum, Factored};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Unary;
+use oplus_dsl::ir::{Literal, Unary};
 
 /// Powers of two of logarithms, or 1 where decays are too strong for vectors to be multiplied by their reciprocals.
 pub(super) struct Powers {
@@ -26,13 +25,8 @@ pub(super) struct Powers {
 }
 
 /// The vectors that products over pairs of times take: queries, those that the state is read by, and of each kind of rows those that they
-/// are added times; each times its number.
-pub(super) struct Vectors {
-    /// Before they are multiplied by powers.
-    pub plain: Vec<Fragment>,
-    /// After that, rounded.
-    pub decayed: Vec<Fragment>,
-}
+/// are added times. Each is multiplied by its number and by powers, and rounded.
+pub(super) type Vectors = Vec<Fragment>;
 
 impl Powers {
     /// By which each of the [vectors](Vectors) is multiplied, and each sum over pairs of its times.
@@ -84,22 +78,15 @@ impl ChannelGradients<'_> {
         let given: Vec<(u32, Fragment)> = tiles.map(|tile| (tile.param, self.loaded(b, tile, sixteen))).collect();
         let vectors = self.vectors(b, &mut values, &given, (&own, &powers));
         self.store_vectors(b, &vectors);
-        let of_pairs = self.pairs_of_times(b, pairs, (&logs, &powers));
-        let of_states = self.from_borders(b, sums, &logs);
-        let mut all = of_states.clone();
-        for ((all, pairs), powers) in all.iter_mut().zip(&of_pairs).zip(powers.of_vectors()) {
-            for r in 0..4 {
-                for c in 0..2 {
-                    all[r][c] = b.fma(pairs[r][c], powers[r][c], all[r][c]);
-                }
-            }
-        }
-        if self.needs_energies() {
-            let at_border = self.energies_of_states(b, sums.energies);
-            let shares = Shares { vectors: &vectors, of_states: &of_states, of_pairs: &of_pairs };
-            let energies = self.energies(b, &mut values, (&shares, &at_border), (&own, &logs));
+        let borders = self.from_borders(b, sums, &logs, &powers);
+        let at_end = self.needs_energies().then(|| self.at_end(b, (&vectors, &borders), (sums, &logs)));
+        let found = self.with_pairs(b, pairs, borders, (&logs, &powers));
+        if let Some(at_end) = at_end {
+            let energies = self.energies(b, &mut values, (&vectors, &found, &at_end), &own);
             self.set_all(b, &mut values, DeltaSum::Energies, &energies);
         }
+        let all: Vec<Fragment> =
+            found.iter().zip(powers.of_vectors()).map(|(found, powers)| times(b, found, powers)).collect();
         for (param, elements) in &given {
             each(|r, c, here| values.set_param(*param, here, elements[r][c]));
         }
@@ -167,8 +154,7 @@ impl ChannelGradients<'_> {
             let own = times(b, plain, powers);
             packed(b, elem, &own).map(|pair| b.unpack(elem, pair))
         });
-        let decayed = decayed.collect();
-        Vectors { plain, decayed }
+        decayed.collect()
     }
 
     /// The product of the numbers of two parameters at the thread's rows; 0 where there is none.
@@ -182,10 +168,10 @@ impl ChannelGradients<'_> {
     }
 
     /// Writes the vectors to shared memory, as right factors over time.
-    fn store_vectors(&self, b: &mut Builder, vectors: &Vectors) {
+    fn store_vectors(&self, b: &mut Builder, vectors: &[Fragment]) {
         // All lanes have read the vectors before.
         self.sync(b);
-        for (tile, own) in self.factors.iter().zip(&vectors.decayed) {
+        for (tile, own) in self.factors.iter().zip(vectors) {
             for (eight, elements) in (0..).zip(blocks(own)) {
                 self.store_own(b, tile, eight, &elements);
             }
@@ -193,40 +179,57 @@ impl ChannelGradients<'_> {
         self.sync(b);
     }
 
-    /// The sums over pairs of times, but for the decay from the chunk's start, or to it, at the thread's own time.
-    fn pairs_of_times(&self, b: &mut Builder, pairs: &[Pairs], (logs, powers): (&Logs, &Powers)) -> Vec<Fragment> {
+    /// What the state before the chunk and the cotangent after it give, but for the powers that sums are multiplied by.
+    fn from_borders(&self, b: &mut Builder, sums: &Front, logs: &Logs, powers: &Powers) -> Vec<[[Operand; 4]; 2]> {
+        let is_mild = powers.is_mild;
+        let left = |b: &mut Builder, mild: Operand, strong: Operand| {
+            let log = b.select(is_mild, mild, strong);
+            b.let_(Ty::F32, Expr::Exp2Fast(log))
+        };
+        let mut to_end = logs.after;
+        for (r, two) in to_end.iter_mut().enumerate() {
+            for (c, log) in two.iter_mut().enumerate() {
+                let end = logs.end[r / 2][c];
+                let apart = b.sub(end, *log);
+                *log = left(b, end, apart);
+            }
+        }
+        let [after, read] = [&logs.after, &logs.read].map(|logs| logs.map(|two| two.map(|log| left(b, f32(0.0), log))));
+        let all = [after, read].into_iter().chain(std::iter::repeat(to_end));
+        sums.states.iter().zip(all).map(|(sums, powers)| blocks(&times(b, &fragment(sums), &powers))).collect()
+    }
+
+    /// Adds the sums over pairs of times to what the borders give.
+    fn with_pairs(
+        &self,
+        b: &mut Builder,
+        pairs: &[Pairs],
+        borders: Vec<[[Operand; 4]; 2]>,
+        (logs, powers): (&Logs, &Powers),
+    ) -> Vec<Fragment> {
         let elem = self.keys.elem;
         let right: Vec<[Operand; 4]> = self.factors.iter().map(|tile| self.own_over_rows(b, tile)).collect();
-        let mut product = |all: &[([Operand; 4], [Operand; 4])]| {
-            let mut sums: Blocks = vec![zeros(); 2];
-            all.iter().for_each(|(left, right)| mma_two(b, elem, &mut sums, *left, *right));
-            fragment(&sums)
-        };
-        let later = [0, 1].map(|kind: usize| {
-            let all = pairs.iter().zip(&right[2..]).map(|(pairs, right)| (pairs.by_later[kind], *right));
-            product(&all.collect::<Vec<_>>())
-        });
-        let earlier =
-            pairs.iter().map(|pairs| product(&[0, 1].map(|kind: usize| (pairs.by_earlier[kind], right[kind]))));
-        let found: Vec<Fragment> = later.into_iter().chain(earlier).collect();
-        let regs: Vec<[[Reg; 2]; 4]> = found.iter().map(|own| own.map(|two| two.map(|x| b.var(x)))).collect();
+        // Where decays are strong, products have another factor for every pair.
+        let nothing = Operand::Const(Ty::U32, Literal::Int(0));
+        let right: Vec<[Operand; 4]> =
+            right.into_iter().map(|four| four.map(|pair| b.select(powers.is_mild, pair, nothing))).collect();
+        let mut found = borders;
+        for (kind, pairs) in (2..).zip(pairs) {
+            for n in 0..2 {
+                mma_two(b, elem, &mut found[n], pairs.by_later[n], right[kind]);
+                mma_two(b, elem, &mut found[kind], pairs.by_earlier[n], right[n]);
+            }
+        }
+        let regs: Vec<[[Reg; 2]; 4]> = found.iter().map(|own| fragment(own).map(|two| two.map(|x| b.var(x)))).collect();
         let is_strong = b.unary(Unary::Not, powers.is_mild);
         b.if_(is_strong, |b| {
             let all = self.strong_pairs(b, logs);
             for (reg, x) in regs.iter().flatten().flatten().zip(all.iter().flatten().flatten()) {
-                b.assign(*reg, *x);
+                let sum = b.add((*reg).into(), *x);
+                b.assign(*reg, sum);
             }
         });
         regs.into_iter().map(|own| own.map(|two| two.map(Operand::Reg))).collect()
-    }
-
-    /// What the state before the chunk and the cotangent after it give.
-    fn from_borders(&self, b: &mut Builder, sums: &Front, logs: &Logs) -> Vec<Fragment> {
-        let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
-        let [after, read, to_end] = [&logs.after, &logs.read, &to_end]
-            .map(|logs| logs.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log)))));
-        let powers = [after, read].into_iter().chain(std::iter::repeat(to_end));
-        sums.states.iter().zip(powers).map(|(sums, powers)| times(b, &fragment(sums), &powers)).collect()
     }
 }
 
