@@ -83,8 +83,7 @@ def diagonal_plus_pair(
     ) -> Any:
         return _rwkv7_packed()(q, w, k, v, a, b, cu_seqlens, s0)
 
-    is_in_chunks = q.device.type != "cpu" and q.dtype == torch.bfloat16 and q.shape[-1] <= 64
-    return attended(run, q, k, v, (gk, a, b), options, None if is_in_chunks else together)
+    return attended(run, q, k, v, (gk, a, b), options, together)
 
 
 @cache

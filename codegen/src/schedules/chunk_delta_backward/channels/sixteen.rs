@@ -78,7 +78,7 @@ impl ChannelGradients<'_> {
         let given: Vec<(u32, Fragment)> = tiles.map(|tile| (tile.param, self.loaded(b, tile, sixteen))).collect();
         let vectors = self.vectors(b, &mut values, &given, (&own, &powers));
         self.store_vectors(b, &vectors);
-        let borders = self.from_borders(b, sums, &logs, &powers);
+        let borders = self.of_borders(b, sums, &logs, &powers);
         let at_end = self.needs_energies().then(|| self.at_end(b, (&vectors, &borders), (sums, &logs)));
         let found = self.with_pairs(b, pairs, borders, (&logs, &powers));
         if let Some(at_end) = at_end {
@@ -180,7 +180,7 @@ impl ChannelGradients<'_> {
     }
 
     /// What the state before the chunk and the cotangent after it give, but for the powers that sums are multiplied by.
-    fn from_borders(&self, b: &mut Builder, sums: &Front, logs: &Logs, powers: &Powers) -> Vec<[[Operand; 4]; 2]> {
+    fn of_borders(&self, b: &mut Builder, sums: &Front, logs: &Logs, powers: &Powers) -> Vec<[[Operand; 4]; 2]> {
         let is_mild = powers.is_mild;
         let left = |b: &mut Builder, mild: Operand, strong: Operand| {
             let log = b.select(is_mild, mild, strong);
