@@ -32,6 +32,11 @@ pub enum Refusal {
     /// The two parts that a step adds, of what it reads of the state and of the input, are not along one vector.
     #[error("what a step reads of the state and what it adds are no numbers times one parameter along time")]
     TwoKeys,
+    /// The vector that what a step reads of the state is added times has a factor.
+    #[error(
+        "what a step reads of the state is added times a vector with a factor: the factor can stand beside the vector that it is read by"
+    )]
+    NumberOfRow,
     /// A step of the rule does not add its key times a number times the difference of a value and what it reads of the state.
     #[error("a step does not move what it reads of the state towards a value by one number")]
     NotMoved,

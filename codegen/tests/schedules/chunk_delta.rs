@@ -164,7 +164,7 @@ fn blocks_have_any_part_of_the_width() {
 
 /// Rules with a decay for each channel: strong decays, packed sequences, states that are read before they decay, and decays that are
 /// computed.
-const CHANNELS: [&str; 4] = [
+pub(crate) const CHANNELS: [&str; 4] = [
     "fn strong(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: [B, H, T, K], beta: [B, H, T]) -> (o: [B, H, T, V]) {
         o = sum(K, q * scan(T, ChannelDeltaRule(60.0 * g, beta, k, v)));
     }",
@@ -203,7 +203,7 @@ fn chunks_with_a_decay_for_each_channel() {
 }
 
 /// Rules whose step adds what the state gives times another vector than the key.
-const TWO_KEYS: [&str; 3] = [
+pub(crate) const TWO_KEYS: [&str; 3] = [
     "op Two(z: [K], b: [K], y: [K], v: [V]) -> (s: [V, K]) {
         combine(l, r) (l.s + sum(K, l.s * r.z) * r.b + r.v * r.y);
     }

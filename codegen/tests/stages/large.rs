@@ -48,14 +48,16 @@ type Most<'a> = (&'a str, &'a [(&'a str, i64)], f64, f64);
 #[test]
 fn plans_store_no_more_than_is_said() {
     // The book has this table, in `memory.md`.
-    let most: [Most; 25] = [
+    let most: [Most; 27] = [
         ("alibi", &[], 0.0, 0.1),
         ("dropout", &[], 0.0, 0.1),
         ("gated_linear_attention", &[], 0.0, 0.3),
         ("linear_attention", &[("V", 65)], 0.0, 0.6),
         ("linear_attention", &[("V", 80)], 0.0, 0.6),
         ("gated_delta_rule", &[], 0.0, 0.6),
+        ("rwkv7", &[], 0.0, 0.9),
         ("rotary", &[], 0.7, 1.1),
+        ("kda", &[], 0.0, 1.2),
         ("ssd", &[("N", 128), ("P", 136)], 0.0, 1.6),
         ("ssd", &[("N", 128), ("P", 80)], 0.0, 1.8),
         ("affine_packed_states", &[], 1.6, 1.9),

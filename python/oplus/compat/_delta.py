@@ -52,7 +52,8 @@ def delta_rule(
             return models.delta_rule_packed_states(q, k, v, beta, cu_seqlens, s0)
         return _packed("GatedDeltaRule" if g.dim() == 3 else "ChannelDeltaRule")(q, k, v, g, beta, cu_seqlens, s0)
 
-    is_together = q.device.type == "cpu" or has_kernels(q, v, g)
+    # On a GPU packed sequences with states of their own and decays of channels would go state by state; padded ones go in chunks.
+    is_together = q.device.type == "cpu" or (has_kernels(q, v, g) and (g is None or g.dim() == 3))
     return attended(run, q, k, v, (beta, g), options, together if is_together else None)
 
 
@@ -60,7 +61,7 @@ def has_kernels(q: Tensor, v: Tensor, g: Tensor | None) -> bool:
     """Whether the kernels of oplus take a delta rule: on a GPU those that go in chunks, which are compiled when they are called."""
     if q.device.type == "cpu":
         return True
-    is_in_chunks = q.dtype == torch.bfloat16 and (g is None or g.dim() == 3) and max(q.shape[-1], v.shape[-1]) <= 128
+    is_in_chunks = q.dtype == torch.bfloat16 and max(q.shape[-1], v.shape[-1]) <= 128
     return _native.COMPILES and is_in_chunks
 
 

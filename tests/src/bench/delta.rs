@@ -12,29 +12,45 @@ const LOG_DECAYS: Fill = Fill::Uniform(-1.0, -0.001);
 /// Batches, heads, steps, and the size of keys and values.
 const SHAPES: [[usize; 4]; 3] = [[8, 16, 4096, 64], [8, 16, 4096, 128], [1, 16, 65_536, 128]];
 
+/// The shapes whose keys fit the schedule of two keys.
+const OF_TWO_KEYS: [[usize; 4]; 2] = [[8, 16, 4096, 64], [1, 16, 65_536, 64]];
+
+/// A rule: its name, its kernel, and its parameters in the sizes of a shape.
+type Rule = (&'static str, &'static Kernel, fn([usize; 4]) -> Vec<(Vec<usize>, Fill)>);
+
 /// Every rule forward and backward.
 pub fn cases() -> Vec<Case> {
-    let rules: [(&str, &'static Kernel, Option<bool>); 3] = [
-        ("delta", models::delta_rule::kernel(), None),
-        ("gated-delta", models::gated_delta_rule::kernel(), Some(false)),
-        ("kda", models::kda::kernel(), Some(true)),
+    let rules: [Rule; 3] = [
+        ("delta", models::delta_rule::kernel(), |shape| rule(shape, None)),
+        ("gated-delta", models::gated_delta_rule::kernel(), |shape| rule(shape, Some(false))),
+        ("kda", models::kda::kernel(), |shape| rule(shape, Some(true))),
     ];
-    let of = |shape: [usize; 4]| rules.map(|rule| [false, true].map(|back| case(rule, shape, back)));
-    SHAPES.into_iter().flat_map(|shape| of(shape).into_iter().flatten()).collect()
+    let of_two_keys: Rule = ("rwkv7", models::rwkv7::kernel(), two_keys);
+    let one = SHAPES.into_iter().flat_map(|shape| rules.map(|rule| (rule, shape)));
+    let all = one.chain(OF_TWO_KEYS.map(|shape| (of_two_keys, shape)));
+    all.flat_map(|(rule, shape)| [false, true].map(|back| case(rule, shape, back))).collect()
 }
 
-/// q, k, v, perhaps log-decays of every time or channel, β → o; backward all gradients from ō.
-fn case(
-    (name, kernel, decays): (&str, &'static Kernel, Option<bool>),
-    [batch, heads, steps, size]: [usize; 4],
-    back: bool,
-) -> Case {
-    let (wide, narrow) = (vec![batch, heads, steps, size], vec![batch, heads, steps]);
+/// q, k, v, perhaps log-decays of every time or channel, and β.
+fn rule(shape: [usize; 4], channels: Option<bool>) -> Vec<(Vec<usize>, Fill)> {
+    let (wide, narrow) = (shape.to_vec(), shape[..3].to_vec());
     let mut inputs = vec![(wide.clone(), KEYS), (wide.clone(), KEYS), (wide.clone(), Fill::Normal)];
-    inputs.extend(decays.map(|channels| (if channels { wide.clone() } else { narrow.clone() }, LOG_DECAYS)));
+    inputs.extend(channels.map(|channels| (if channels { wide } else { narrow.clone() }, LOG_DECAYS)));
     inputs.push((narrow, STEP));
+    inputs
+}
+
+/// r, log-decays of every channel, k, v, and the two vectors of RWKV-7.
+fn two_keys(shape: [usize; 4]) -> Vec<(Vec<usize>, Fill)> {
+    [KEYS, LOG_DECAYS, KEYS, Fill::Normal, KEYS, KEYS].map(|fill| (shape.to_vec(), fill)).to_vec()
+}
+
+/// The parameters → o; backward all gradients from ō.
+fn case((name, kernel, inputs): Rule, shape: [usize; 4], back: bool) -> Case {
+    let [batch, heads, steps, size] = shape;
+    let inputs = inputs(shape);
     let elements: usize = inputs.iter().map(|(shape, _)| shape.iter().product::<usize>()).sum();
-    let output: usize = wide.iter().product();
+    let output: usize = shape.iter().product();
     let elements = if back { 2 * elements + output } else { elements + output };
     Case {
         name: format!("{name}-bf16-b{batch}h{heads}t{steps}k{size}v{size}-{}", if back { "bwd" } else { "fwd" }),

@@ -2,21 +2,25 @@
 
 use super::rates::NOTHING;
 use super::{COLUMNS, DeltaKernel, ROWS};
-use crate::block::pair::{Coordinates, Values};
+use crate::block::args::Args;
+use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::stage::kind::Channels;
+use crate::stage::kind::{Channels, DeltaRule};
 use crate::tile::{Operand, Shuffle};
 
 /// The logarithm of the least decay from a chunk's start whose reciprocal is taken.
 const LEAST: f64 = -90.0;
 
+/// The eight columns, and the column of the thread's two there, of each of a thread's four channels of 16.
+pub(in crate::schedules) const CHANNELS: [(u32, u32); 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];
+
 /// Numbers at the elements that a thread has of a left factor's fragment: register r has the row 8·(r mod 2) further and the columns
 /// 8·(r / 2) further, two of them.
-pub(super) type Fragment = [[Operand; 2]; 4];
+pub(in crate::schedules) type Fragment = [[Operand; 2]; 4];
 
 /// The logarithms of 16 channels at a thread's elements.
-pub(super) struct Logs {
+pub(in crate::schedules) struct Logs {
     /// Sums from the chunk's start to after each step.
     pub after: Fragment,
     /// Sums that the state is read with.
@@ -27,7 +31,7 @@ pub(super) struct Logs {
 
 impl Logs {
     /// Whether no decay over the chunk is so strong that its reciprocal would leave the range of the elements, the same for all lanes.
-    pub(super) fn is_mild(&self, b: &mut Builder) -> Operand {
+    pub(in crate::schedules) fn is_mild(&self, b: &mut Builder) -> Operand {
         let all = self.after.iter().flatten().fold(Operand::bool(true), |all, sum| {
             let own = b.ge(*sum, f32(LEAST));
             b.and(all, own)
@@ -36,21 +40,52 @@ impl Logs {
     }
 }
 
+/// Where a thread reads the logarithms of a rule's decays.
+#[derive(Clone, Copy)]
+pub(in crate::schedules) struct LogReader<'a> {
+    pub form: &'a DeltaRule,
+    pub args: &'a Args,
+    /// The state that is read at a step.
+    pub channels: Option<Channels>,
+    /// The thread's place among the rows of a fragment, and among four lanes of a row.
+    pub group: Operand,
+    pub member: Operand,
+}
+
 impl DeltaKernel<'_> {
+    /// The reader of the logarithms of the decays.
+    pub(super) fn log_reader(&self) -> LogReader<'_> {
+        LogReader {
+            form: self.form,
+            args: &self.args,
+            channels: self.form.channels,
+            group: self.group,
+            member: self.member,
+        }
+    }
+}
+
+impl LogReader<'_> {
     /// The logarithms of the decays of 16 channels.
     pub(super) fn own_logs(&self, b: &mut Builder, values: &Values, sixteen: Operand) -> Fragment {
         let mut values = values.clone();
         let first = b.mul(sixteen, ROWS);
-        let column = self.first_column(b);
+        let column = b.mul(self.member, Operand::i32(2));
         let first = b.add(first, column);
+        self.logs_from(b, &mut values, first)
+    }
+
+    /// The logarithms of the decays of 16 channels, of which the thread's first is given. Numbers 0 to 3 of [`Values`] become the thread's
+    /// channels.
+    pub(in crate::schedules) fn logs_from(&self, b: &mut Builder, values: &mut Values, first: Operand) -> Fragment {
         let mut own = [[f32(0.0); 2]; 4];
-        for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        for (eight, c) in CHANNELS {
             let number = 2 * eight + c;
             let at = b.add(first, eight * COLUMNS + c);
-            let index = self.index_along(b, at, self.form.depth);
+            let index = Index::along(b, self.args, at, self.form.depth);
             values.set_inner(number, self.form.depth, index);
             for h in 0..2 {
-                let log = self.channel_log(b, &mut values, h, number);
+                let log = self.channel_log(b, values, h, number);
                 own[(2 * eight + h) as usize][c as usize] = b.select(index.exists, log, f32(0.0));
             }
         }
@@ -58,7 +93,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Sums of the logarithms of 16 channels.
-    pub(super) fn channel_logs(&self, b: &mut Builder, values: &Values, own: &Fragment) -> Logs {
+    pub(in crate::schedules) fn channel_logs(&self, b: &mut Builder, values: &Values, own: &Fragment) -> Logs {
         let mut values = values.clone();
         let none = [[f32(0.0); 2]; 4];
         let mut logs = Logs { after: none, read: none, end: [[f32(0.0); 2]; 2] };
@@ -86,7 +121,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Whether the state is forgotten before a row, where that may be.
-    fn reset_at(&self, b: &mut Builder, values: &mut Values, row: u32) -> Option<Operand> {
+    pub(in crate::schedules) fn reset_at(&self, b: &mut Builder, values: &mut Values, row: u32) -> Option<Operand> {
         let here = Coordinates { row: Some(row), ..Coordinates::default() };
         let reset = values.row(row).exists;
         self.form.reset.map(|condition| {
@@ -97,7 +132,7 @@ impl DeltaKernel<'_> {
 
     /// The sum of logarithms that the state is read with at a row, from that after the step and the step's own.
     fn read_log(&self, b: &mut Builder, values: &mut Values, row: u32, (sum, own): (Operand, Operand)) -> Operand {
-        if self.form.channels == Some(Channels::ReadAfter) {
+        if self.channels == Some(Channels::ReadAfter) {
             return sum;
         }
         let before = b.sub(sum, own);

@@ -36,6 +36,13 @@ pub(in crate::schedules) struct ChannelTiles {
     pub(super) logs: [SharedId; 2],
 }
 
+/// The triangular system of a chunk: of the rows that are added, or of x less what each step reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::schedules) enum System {
+    OfRows,
+    OfErrors,
+}
+
 /// Registers with products over pairs of times.
 pub(super) type Products = Vec<[Reg; 4]>;
 
@@ -55,12 +62,12 @@ impl ChannelTiles {
 
 impl DeltaKernel<'_> {
     /// The products over pairs of times of the warp's chunk, and the factors of the walk.
-    pub(super) fn channel_pairs(
+    pub(in crate::schedules) fn channel_pairs(
         &self,
         b: &mut Builder,
         values: &Values,
         tiles: Tiles,
-        (channels, place): (&ChannelTiles, &TilePlace),
+        (channels, place, system): (&ChannelTiles, &TilePlace, System),
     ) {
         let mut values = values.clone();
         let first = tiles.first_time(b, place.number);
@@ -74,21 +81,25 @@ impl DeltaKernel<'_> {
         let of_rows = [products(), products()];
         let of_values = self.of_values.as_ref().map(|_| [products(), products()]);
         let sums: Vec<&[Products; 2]> = [&of_rows].into_iter().chain(&of_values).collect();
-        let first = self.own_logs(b, &values, Operand::i32(0));
+        let reader = self.log_reader();
+        let first = reader.own_logs(b, &values, Operand::i32(0));
         let next: [[Reg; 2]; 4] = first.map(|two| two.map(|log| b.var(log)));
         let sixteens = (self.schedule.depth / ROWS) as i32;
         b.for_(Operand::i32(0), Operand::i32(sixteens), Operand::i32(1), |b, sixteen| {
             let own = next.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Copy(log.into()))));
             let after = b.add(sixteen, 1);
             // Read one turn of the loop before they are needed.
-            let later = self.own_logs(b, &values, after);
-            let logs = self.channel_logs(b, &values, &own);
+            let later = reader.own_logs(b, &values, after);
+            let logs = reader.channel_logs(b, &values, &own);
             self.sixteen_channels(b, (channels, place), (&logs, sixteen), &sums);
             let all = next.iter().flatten().zip(later.iter().flatten());
             all.for_each(|(register, log)| b.assign(*register, *log));
         });
-        let [system, weights] = &of_rows;
-        self.store_system(b, &block_values(system), place);
+        let [products, weights] = &of_rows;
+        match system {
+            System::OfRows => self.store_system(b, &block_values(products), place),
+            System::OfErrors => self.store_error_system(b, &block_values(products), place),
+        }
         let is_queried = self.queries.is_some();
         if is_queried {
             self.store_weights(b, &self.weights, &block_values(weights), place);
@@ -225,7 +236,7 @@ impl DeltaKernel<'_> {
     }
 
     /// The decays over a chunk at the thread's columns, for every block of the state.
-    pub(super) fn ends(
+    pub(in crate::schedules) fn ends(
         &self,
         b: &mut Builder,
         channels: &ChannelTiles,
@@ -243,11 +254,11 @@ impl DeltaKernel<'_> {
 }
 
 /// The products of two fragments' elements.
-fn times(b: &mut Builder, elements: &Fragment, by: &Fragment) -> Fragment {
+pub(in crate::schedules) fn times(b: &mut Builder, elements: &Fragment, by: &Fragment) -> Fragment {
     [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c: usize| b.mul(elements[r][c], by[r][c])))
 }
 
 /// A fragment rounded to the elements' type.
-fn packed(b: &mut Builder, elem: Elem, elements: &Fragment) -> [Operand; 4] {
+pub(in crate::schedules) fn packed(b: &mut Builder, elem: Elem, elements: &Fragment) -> [Operand; 4] {
     elements.map(|[low, high]| b.pack(elem, low, high))
 }

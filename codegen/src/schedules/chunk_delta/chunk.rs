@@ -17,12 +17,17 @@ pub(in crate::schedules) struct Factors<'a> {
     pub(in crate::schedules) columns: Factor<'a>,
     pub(in crate::schedules) queries: Option<Factor<'a>>,
     /// The vectors that are added times what the state gives: the keys, or vectors of their own.
-    rows: Factor<'a>,
+    pub(in crate::schedules) rows: Factor<'a>,
 }
 
 impl DeltaKernel<'_> {
     /// The factors of a tile that the walk takes.
-    fn walked_factors<'a>(&'a self, b: &mut Builder, lanes: &'a AllLanes, place: &TilePlace) -> Factors<'a> {
+    pub(in crate::schedules) fn walked_factors<'a>(
+        &'a self,
+        b: &mut Builder,
+        lanes: &'a AllLanes,
+        place: &TilePlace,
+    ) -> Factors<'a> {
         let Some(channels) = &self.channels else { return self.factors(b, lanes, place.deep.index) };
         let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, place.pairs.index);
         let (keys, columns) = (factor(&channels.keys), factor(&channels.columns));

@@ -58,6 +58,8 @@ use oplus_dsl::{Elem, Ty};
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
+pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
+pub(in crate::schedules) use channels::{System, packed, times};
 pub(in crate::schedules) use chunk::Factors;
 pub(in crate::schedules) use cost::walk as cost_of_walk;
 pub(in crate::schedules) use rates::{ADDED, FROM_START, NOTHING, TO_END};
@@ -72,7 +74,7 @@ pub(in crate::schedules) const TIMES: u32 = WARPS * ROWS;
 /// Tiles whose products over pairs of times are in shared memory.
 const PAIRS: u32 = 2;
 /// Elements from one row of a system, or of logarithms, to the next.
-const PITCH: u32 = ROWS + 4;
+pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
@@ -119,7 +121,7 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) inverses: Tile,
     pub(in crate::schedules) weights: Tile,
     /// Where there are two keys, the weights of values in what is read of the state, and for queries.
-    of_values: Option<[Tile; 2]>,
+    pub(in crate::schedules) of_values: Option<[Tile; 2]>,
     /// The systems, in `f32`.
     pub(in crate::schedules) systems: SharedId,
     /// The rates of the times of the tiles in flight, an array for each kind.

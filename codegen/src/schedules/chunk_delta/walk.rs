@@ -1,6 +1,7 @@
 //! The kernel: a block goes over the times of its recurrence.
 
 use super::DeltaKernel;
+use super::channels::System;
 use crate::block::layout::{Lanes, left_rows, right_rows};
 use crate::block::pair::Values;
 use crate::build::Builder;
@@ -33,7 +34,7 @@ impl DeltaKernel<'_> {
         };
         self.in_roles(b, walk, |b, own| {
             own.compute_ahead(b, &values, tiles, |b, place| match &own.channels {
-                Some(channels) => own.channel_pairs(b, &values, tiles, (channels, place)),
+                Some(channels) => own.channel_pairs(b, &values, tiles, (channels, place, System::OfRows)),
                 None => own.pairs(b, &lanes, place),
             });
         });

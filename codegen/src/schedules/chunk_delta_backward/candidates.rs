@@ -14,12 +14,13 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
         return vec![];
     }
     let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
-    let sweep = DeltaSweep::Gradients;
+    let has_channels = form.states.channels.is_some();
+    let sweep = if has_channels { DeltaSweep::Channels } else { DeltaSweep::Gradients };
     let of = |depth: u32, places: u32| {
         let kinds = kinds.into_iter().filter(move |(padded, ..)| places == TIMES || !padded);
         kinds.map(move |(padded, wide, vector)| {
             // The sums of all parts of a wide state stay in registers.
-            let blocks = if depth > 64 || wide { 1 } else { 2 };
+            let blocks = if !has_channels && (depth > 64 || wide) { 1 } else { 2 };
             ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks }
         })
     };

@@ -13,6 +13,9 @@ const WALK: f64 = 1.3;
 /// The work of the third sweep on a tile of 64 times and a part of the width, most of which is memory.
 const GRADIENTS: f64 = 11.0;
 
+/// That of the third sweep where decays differ along the depth: it reads four times as many states.
+const CHANNELS: f64 = 18.0;
+
 /// Microseconds of all sweeps, and why.
 pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let Constants { chunk_delta_tile, .. } = *problem.constants;
@@ -23,9 +26,11 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let slower = if schedule.vector == 1 { 2.0 } else { 1.0 };
     let depth = f64::from(schedule.depth) / 64.0;
     let resident = blocks_of_walks(schedule);
-    let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, (resident, of_one), (false, WALK));
+    let channels = schedule.sweep == DeltaSweep::Channels;
+    let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, (resident, of_one), (channels, WALK));
     let parts = ChunkDeltaBackward { places: TIMES, ..walk }.blocks(problem).saturating_mul(tiles);
-    let gradients = memory.share_of_one(parts as f64) * GRADIENTS * chunk_delta_tile * depth * slower;
+    let each = if channels { CHANNELS } else { GRADIENTS };
+    let gradients = memory.share_of_one(parts as f64) * each * chunk_delta_tile * depth * slower;
     let count = counted(parts, "tile");
     let why = format!("two walks of {} by {}, then {count}", counted(tiles, "tile"), counted(blocks, "block"));
     Cost { micros: (walks + gradients).max(memory.micros()), why }

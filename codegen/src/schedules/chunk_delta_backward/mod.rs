@@ -31,6 +31,7 @@
 //! recurrence. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.
 
 mod candidates;
+mod channels;
 mod copies;
 mod cost;
 mod gradients;
@@ -58,6 +59,7 @@ use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
 use crate::target::WARP;
 use crate::tile::Kernel;
+use channels::ChannelGradients;
 use gradients::Gradients;
 use oplus_dsl::ir::Axis;
 use walk::Walk;
@@ -84,11 +86,16 @@ fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<K
         .kind()
         .delta_back()
         .map_err(|refusal| LowerError::Kind { schedule: ChunkDeltaBackward::NAME, refusal })?;
+    let is_other = if form.states.channels.is_some() { DeltaSweep::Gradients } else { DeltaSweep::Channels };
+    if schedule.sweep == is_other {
+        return Err(LowerError::parameters(schedule));
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     with_kernel(&mut b, stage, form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
         Either::Gradients(kernel) => kernel.body(b),
+        Either::Channels(kernel) => kernel.body(b),
     });
     Ok(b.finish())
 }
@@ -103,7 +110,8 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 
 /// Blocks of walks that share a multiprocessor.
 fn blocks_of_walks(schedule: &ChunkDeltaBackward) -> u32 {
-    if schedule.depth > 64 || schedule.vector == 1 { 1 } else { 2 }
+    let is_alone = schedule.depth > 64 || schedule.vector == 1 || schedule.sweep == DeltaSweep::Channels;
+    if is_alone { 1 } else { 2 }
 }
 
 /// The kernels of a schedule, in order.
@@ -112,21 +120,26 @@ fn sweeps(schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
     vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
 }
 
-/// How many numbers the walks store: states of every 64 times, cotangents of states, and rows of each time of both; `None` when 63
+/// How many numbers the walks store: states of every 64 times, or of every 16 where decays differ along the depth, cotangents of states, and rows of each time of both; of a rule with two keys two rows of cotangents. `None` when 63
 /// bits cannot count them.
-fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<[u64; 4]> {
+fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<Vec<u64>> {
     let states = &form.states;
     let count = |n: i64| n.checked_add(i64::from(TIMES) - 1).map(|n| n / i64::from(TIMES));
     let rows = states.outer.iter().try_fold(count(size(states.width))?, |n, axis| n.checked_mul(size(axis)))?;
     let tiles = rows.checked_mul(count(size(states.time))?)?;
     let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
-    Some([state?, state?, row?, row?])
+    let each = if form.states.channels.is_some() { u64::from(BLOCKS) } else { 1 };
+    let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;
+    let mut all = vec![state, state, row?, row?];
+    all.extend(states.has_two_keys().then_some(row?));
+    Some(all)
 }
 
 /// A kernel of one of the two kinds.
 enum Either<'k, 's> {
     Walk(&'k Walk<'s>),
     Gradients(&'k Gradients<'s>),
+    Channels(&'k ChannelGradients<'s>),
 }
 
 fn with_kernel(
@@ -140,6 +153,10 @@ fn with_kernel(
     if schedule.sweep == DeltaSweep::Gradients {
         let kernel = Gradients::declare(b, stage, form, schedule, args);
         return then(b, Either::Gradients(&kernel));
+    }
+    if schedule.sweep == DeltaSweep::Channels {
+        let kernel = ChannelGradients::declare(b, stage, form, schedule, args);
+        return then(b, Either::Channels(&kernel));
     }
     let walked = schedule.walked();
     let kernel = Walk::declare(b, stage, form, (schedule.sweep, &walked), args);

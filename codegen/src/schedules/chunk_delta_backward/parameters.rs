@@ -32,6 +32,8 @@ word! {
         Cotangents = "cotangents",
         /// Computes the gradients of 64 times from both.
         Gradients = "gradients",
+        /// Computes the gradients of rules whose decays differ along the depth, from states that walks have saved for every 16 times.
+        Channels = "channels",
     }
 }
 
@@ -40,8 +42,14 @@ impl ChunkDeltaBackward {
     pub fn threads(&self) -> u32 {
         match self.sweep {
             DeltaSweep::Gradients => super::WARPS * WARP,
+            DeltaSweep::Channels => super::channels::WARPS * WARP,
             _ => self.walked().threads(),
         }
+    }
+
+    /// Whether the sweep computes gradients, and does not walk.
+    pub(super) fn is_last(&self) -> bool {
+        matches!(self.sweep, DeltaSweep::Gradients | DeltaSweep::Channels)
     }
 
     /// The schedule of walks, as that of the rule itself.

@@ -32,6 +32,10 @@ impl Walk<'_> {
         chunk: u32,
     ) {
         let kernel = &self.kernel;
+        if let Some([of_values, _]) = &kernel.of_values {
+            let of_values = Factor::of(b, of_values, &lanes.all.pairs, place.pairs.index);
+            return self.read_chunk(b, (state, lanes, factors), (place, saved, of_values), chunk);
+        }
         let left = kernel.left_of(b, state);
         let read = kernel.read(b, &left, factors.columns, chunk);
         let values = self.own_values(b, lanes, place, chunk);
@@ -46,12 +50,62 @@ impl Walk<'_> {
         }
         let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
         self.solve(b, &mut rows, (inverses, false), chunk);
-        self.save_rows(b, &rows, saved, chunk);
+        self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
         let to_end = self.decayed(b, added, (TO_END, place, chunk));
         let left = self.scaled(b, &rows, to_end);
         let mut next = self.decayed_state(b, state, place, chunk);
         multiply_in_time(b, &mut next, (left, Factor { lanes: &lanes.all.in_time, ..factors.keys }), chunk);
         assign(b, state, next);
+    }
+
+    /// Computes what the steps of a chunk read of a state that has two keys, and the state after it.
+    fn read_chunk(
+        &self,
+        b: &mut Builder,
+        (state, lanes, factors): (&State, &WalkLanes, &Factors<'_>),
+        (place, saved, of_values): (&TilePlace, Operand, Factor),
+        chunk: u32,
+    ) {
+        let kernel = &self.kernel;
+        let left = kernel.left_of(b, state);
+        let mut rows = kernel.read(b, &left, factors.columns, chunk);
+        let scale = self.scales(b, place, chunk);
+        for (rows, scale) in rows.iter_mut().zip(scale) {
+            *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], scale[c]));
+        }
+        let values = self.own_values(b, lanes, place, chunk);
+        let added = self.columns(b, ADDED, place, chunk);
+        let values = self.scaled_pairs(b, values, added);
+        let columns = of_values.four(b, chunk * ROWS, 0, false);
+        mma_two(b, kernel.keys.elem, &mut rows, values, columns);
+        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
+        self.solve(b, &mut rows, (inverses, false), chunk);
+        self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
+        let rows = pack(b, kernel.keys.elem, &rows);
+        let mut next = self.decayed_state(b, state, place, chunk);
+        for (left, right) in [(rows, factors.rows), (values, factors.keys)] {
+            multiply_in_time(b, &mut next, (left, Factor { lanes: &lanes.all.in_time, ..right }), chunk);
+        }
+        assign(b, state, next);
+    }
+
+    /// Computes and saves the products of cotangents of states with the keys that values are added times, from what of the state
+    /// after the chunk, and from p and the cotangents of queries' readings, as left factors.
+    fn save_value_rows(
+        &self,
+        b: &mut Builder,
+        mut sums: Blocks,
+        (moved, given): ([Operand; 4], [Operand; 4]),
+        (lanes, place, saved): (&WalkLanes, &TilePlace, Operand),
+        chunk: u32,
+    ) {
+        let (Some(weights), Some(rows)) = (&self.kernel.of_values, self.saved.value_rows) else { return };
+        for (tile, left) in weights.iter().zip([moved, given]) {
+            let weights = Factor::of(b, tile, &lanes.transposed, place.pairs.index);
+            let columns = weights.four(b, chunk * ROWS, 0, true);
+            mma_two(b, self.kernel.keys.elem, &mut sums, left, columns);
+        }
+        self.save_rows(b, &sums, (rows, saved), chunk);
     }
 
     /// Computes p of a chunk, and the cotangent of the state before it.
@@ -64,7 +118,8 @@ impl Walk<'_> {
     ) {
         let kernel = &self.kernel;
         let left = kernel.left_of(b, state);
-        let mut rows = kernel.read(b, &left, factors.keys, chunk);
+        let mut rows = kernel.read(b, &left, factors.rows, chunk);
+        let of_values = kernel.of_values.is_some().then(|| kernel.read(b, &left, factors.keys, chunk));
         let given = self.own_values(b, lanes, place, chunk);
         let (scale, gains) = (self.scales(b, place, chunk), self.columns(b, ADDED, place, chunk));
         for (eight, rows) in (0..).zip(&mut rows) {
@@ -77,7 +132,11 @@ impl Walk<'_> {
         let columns = weights.four(b, chunk * ROWS, 0, true);
         mma_two(b, kernel.keys.elem, &mut rows, weighed, columns);
         self.solve(b, &mut rows, (Factor { tile: &kernel.inverses, ..weights }, true), chunk);
-        self.save_rows(b, &rows, saved, chunk);
+        self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
+        if let Some(sums) = of_values {
+            let moved = pack(b, kernel.keys.elem, &rows);
+            self.save_value_rows(b, sums, (moved, weighed), (lanes, place, saved), chunk);
+        }
         let from_start = self.decayed(b, gains, (FROM_START, place, chunk));
         let given = self.scaled_pairs(b, given, from_start);
         let moved = self.scaled(b, &rows, scale);
@@ -151,6 +210,10 @@ impl Walk<'_> {
     /// The state decayed over a chunk.
     fn decayed_state(&self, b: &mut Builder, state: &State, place: &TilePlace, chunk: u32) -> Blocks {
         let all = state.iter().map(|block| block.map(Operand::Reg));
+        if let Some(channels) = &self.kernel.channels {
+            let ends = self.kernel.ends(b, channels, place, chunk);
+            return all.zip(ends).map(|(sums, two)| ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]))).collect();
+        }
         match self.kernel.decay_of_chunk(b, place.rates, chunk) {
             Some(whole) => all.map(|block| block.map(|x| b.mul(x, whole))).collect(),
             None => all.collect(),

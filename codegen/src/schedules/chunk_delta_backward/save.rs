@@ -6,7 +6,7 @@ use super::walk::Walk;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{ELEMENTS, State};
-use crate::tile::{Memory, Operand, Stmt};
+use crate::tile::{Memory, Operand, ParamId, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -32,7 +32,7 @@ impl Walk<'_> {
     }
 
     /// Saves the rows of a chunk's times.
-    pub(super) fn save_rows(&self, b: &mut Builder, rows: &Blocks, number: Operand, chunk: u32) {
+    pub(super) fn save_rows(&self, b: &mut Builder, rows: &Blocks, (to, number): (ParamId, Operand), chunk: u32) {
         let (kernel, array) = (&self.kernel, Memory::Shared(self.saved.array));
         let (row, column) = (kernel.first_row(b), kernel.first_column(b));
         for (block, rows) in (0..).zip(rows) {
@@ -62,7 +62,7 @@ impl Walk<'_> {
         let index = b.convert(Ty::I64, index);
         let first = b.mul(number, Operand::i64(i64::from(layout.len())));
         let index = b.add(first, index);
-        b.store(Memory::Global(self.saved.rows), index, &elements, None);
+        b.store(Memory::Global(to), index, &elements, None);
         b.push(Stmt::SyncWarp);
     }
 }

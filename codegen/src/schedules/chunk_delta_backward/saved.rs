@@ -16,6 +16,8 @@ pub(super) const ACCESS: u32 = COLUMNS;
 pub(super) struct Saved {
     pub states: ParamId,
     pub rows: ParamId,
+    /// Of a rule with two keys, where the walk of cotangents saves products with the keys of values.
+    pub value_rows: Option<ParamId>,
     /// An element for a chunk's times and all places of the width.
     pub array: SharedId,
     /// Elements from one time to the next on the way to memory: neighbouring rows meet different banks.
@@ -31,7 +33,8 @@ impl Saved {
         let pitch = kernel.schedule.places + ACCESS;
         let array = b.shared("saved", SharedKind::Elem(kernel.keys.elem), ROWS * pitch);
         let layout = Tile { rows: TIMES, depth: TIMES, ..kernel.values.clone() };
-        Saved { states, rows, array, pitch, layout }
+        let value_rows = scratch.get(4).copied().filter(|_| is_back);
+        Saved { states, rows, value_rows, array, pitch, layout }
     }
 
     /// The number of the saved tile, of 64 times and as many places of the width, that a block has a part of, `i64`.

@@ -48,8 +48,11 @@ impl Strategy for ChunkDeltaBackward {
         form.map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
     }
 
-    fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {
-        ["saved_states", "saved_cotangents", "saved_errors", "saved_products"].map(|name| (name, Elem::Bf16)).to_vec()
+    fn scratch(&self, stage: &Stage) -> Vec<(&'static str, Elem)> {
+        let has_two_keys = stage.kind().delta_back().is_ok_and(|form| form.states.has_two_keys());
+        let mut names = vec!["saved_states", "saved_cotangents", "saved_errors", "saved_products"];
+        names.extend(has_two_keys.then_some("saved_value_products"));
+        names.into_iter().map(|name| (name, Elem::Bf16)).collect()
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
@@ -72,7 +75,7 @@ impl Strategy for ChunkDeltaBackward {
         if scratch(form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);
         }
-        let blocks = ChunkDeltaBackward { sweep: DeltaSweep::Gradients, ..*self }.blocks(problem);
+        let blocks = self.blocks(problem);
         Misfit::count(blocks, "tiles")?;
         counted(problem.size(form.states.time), TIMES * STAGES)
     }
@@ -82,6 +85,7 @@ impl Strategy for ChunkDeltaBackward {
         let points = problem.bound.count(form.states.outer.iter());
         let (along, of_one) = match self.sweep {
             DeltaSweep::Gradients => (form.states.time, TIMES),
+            DeltaSweep::Channels => (form.states.time, super::channels::times(self.depth)),
             _ => (form.states.width, self.places),
         };
         points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(of_one)))
@@ -89,7 +93,7 @@ impl Strategy for ChunkDeltaBackward {
 
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().delta_back().ok()?;
-        scratch(form, self, |axis| problem.size(axis)).map(|lens| lens.to_vec())
+        scratch(form, self, |axis| problem.size(axis))
     }
 
     fn lane_axis(&self, stage: &Stage) -> Option<Axis> {
@@ -110,13 +114,19 @@ impl Strategy for ChunkDeltaBackward {
                 "a block per {places} places of the width of a recurrence, backwards; the state's cotangent after every 64 times saved, and its products with keys"
             ),
             DeltaSweep::Gradients => "a block per 64 times of a recurrence".to_owned(),
+            DeltaSweep::Channels => {
+                format!(
+                    "a block per {} times of a recurrence, a warp per 16 of them and 32 places of the depth",
+                    super::channels::times(self.depth)
+                )
+            }
         }
     }
 
     fn picture(&self, stage: &Stage) -> Picture {
         let form = stage.kind().delta_back().map(|form| &form.states);
         let within = form.map_or(vec![], |form| vec![form.width, form.depth]);
-        let carry = if self.sweep == DeltaSweep::Gradients { Carry::None } else { Carry::Kept };
+        let carry = if self.is_last() { Carry::None } else { Carry::Kept };
         Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry }
     }
 

@@ -7,9 +7,10 @@ use crate::block::layout::{Lanes, left_rows};
 use crate::block::pair::Values;
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
-use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, State, TilePlace, Tiles, WARPS};
+use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, State, System, TilePlace, Tiles, WARPS};
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
+use crate::tile::Operand;
 
 /// The kernel of a walk.
 pub(super) struct Walk<'s> {
@@ -56,9 +57,14 @@ impl<'s> Walk<'s> {
             self.finals(b, &values, &state);
         };
         kernel.in_roles(b, walk, |b, own| {
-            own.compute_ahead(b, &values, tiles, |b, place| match self.is_back {
-                true => own.pairs(b, &lanes.all, place),
-                false => own.error_pairs(b, &lanes.all, place),
+            own.compute_ahead(b, &values, tiles, |b, place| match (&own.channels, self.is_back) {
+                (Some(channels), is_back) => {
+                    let has_two_keys = own.form.has_two_keys();
+                    let system = if is_back || has_two_keys { System::OfRows } else { System::OfErrors };
+                    own.channel_pairs(b, &values, tiles, (channels, place, system));
+                }
+                (None, true) => own.pairs(b, &lanes.all, place),
+                (None, false) => own.error_pairs(b, &lanes.all, place),
             });
         });
     }
@@ -72,11 +78,21 @@ impl<'s> Walk<'s> {
     /// Computes a tile.
     fn tile(&self, b: &mut Builder, (state, lanes): (&State, &WalkLanes), tiles: Tiles, place: &TilePlace) {
         let saved = self.saved.number(b, &self.kernel, tiles, place);
-        self.save_state(b, state, saved);
-        let factors = self.kernel.factors(b, &lanes.all, place.deep.index);
-        for chunk in 0..WARPS {
+        let has_channels = self.kernel.channels.is_some();
+        if !has_channels {
+            self.save_state(b, state, saved);
+        }
+        let factors = self.kernel.walked_factors(b, &lanes.all, place);
+        for number in 0..WARPS {
+            let chunk = if self.is_back { WARPS - 1 - number } else { number };
+            if has_channels {
+                // Decays for each channel are only multiplied inside of a chunk.
+                let first = b.mul(saved, Operand::i64(i64::from(WARPS)));
+                let of_chunk = b.add(first, Operand::i64(i64::from(chunk)));
+                self.save_state(b, state, of_chunk);
+            }
             if self.is_back {
-                self.cotangent_chunk(b, (state, lanes, &factors), (place, saved), WARPS - 1 - chunk);
+                self.cotangent_chunk(b, (state, lanes, &factors), (place, saved), chunk);
             } else {
                 self.error_chunk(b, (state, lanes, &factors), (place, saved), chunk);
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Term, Value};
 use oplus_dsl::walk::{all, follow};
 
-use super::delta::{DeltaReadout, DeltaRule, Factored, Find};
+use super::delta::{Channels, DeltaReadout, DeltaRule, Factored, Find};
 use super::product::is;
 use crate::stage::{Recurrence, Refusal, Stage};
 
@@ -21,7 +21,8 @@ use crate::stage::{Recurrence, Refusal, Stage};
 pub struct DeltaRuleBackward {
     /// The rule, without reads of its states.
     pub states: DeltaRule,
-    /// The rule whose key has no number, for e: what a step reads of the state is no more scaled than what it is taken from.
+    /// The rule whose key has no number, for e: what a step reads of the state is no more scaled than what it is taken from. Of a rule with
+    /// two keys its rows are what each step reads.
     pub errors: DeltaRule,
     /// The recurrence of the cotangents in the same form: its value is c, and its readout names the query q. Decay, column and row are those
     /// of the rule, of the step after.
@@ -45,10 +46,18 @@ pub enum DeltaSum {
     Columns,
     /// Σ over the width of e\[t\]·Λ\[t\].
     Keys,
-    /// p, the sum over the depth of k\[t\]·Λ\[t\].
+    /// Of a rule with two keys, Σ over the width of what the step reads of the state times Λ\[t\].
+    Reads,
+    /// Of a rule with two keys, Σ over the width of x\[t\]·Λ\[t\].
+    Values,
+    /// p, the sum over the depth of k\[t\]·Λ\[t\]; of a rule with two keys, of the vector that what is read is added times.
     Rows,
+    /// Of a rule with two keys, the sum over the depth of Λ\[t\] and the key that values are added times.
+    ValueRows,
     /// Σ over both of S\[t−1\]·Λ\[t\].
     Energy,
+    /// Σ over the width of S\[t−1\]·Λ\[t\], where decays differ along the depth.
+    Energies,
     /// The cotangent of the state before the first step.
     Initial,
 }
@@ -73,21 +82,21 @@ impl DeltaRuleBackward {
         let [forward, back] = stage.opposite_recurrences().ok_or(Refusal::OneDirection)?;
         let any = forward.inclusive.or(forward.exclusive).ok_or(Refusal::NoReadout)?;
         let axes = program.node(any).axes.without(forward.scan.axis).without(forward.scan.along);
-        let depth = forward.scan.along;
-        if program.node(narrow(program, forward.scan.decay)).axes.contains(depth) {
-            return Err(Refusal::Channels { axis: program.axis_name(depth).to_owned() });
-        }
-        let states = DeltaRule::steps(program, forward, axes)?;
+        let mut states = DeltaRule::steps(program, forward, axes)?;
         states.check_decay(program)?;
         if states.has_two_keys() {
-            return Err(Refusal::TwoKeys);
-        }
-        if states.row.factors != states.value.factors || states.row.negative == states.value.negative {
+            let is_plain = states.row.factors.is_empty() && !states.row.negative;
+            if !is_plain {
+                return Err(Refusal::NumberOfRow);
+            }
+            // Kernels take all decays of such rules by channel.
+            states.channels = states.channels.or(Some(Channels::ReadBefore));
+        } else if states.row.factors != states.value.factors || states.row.negative == states.value.negative {
             return Err(Refusal::NotMoved);
         }
         let (cotangents, query) = cotangents(program, &states, forward, back)?;
         let elem = program.params[states.row.param as usize].elem;
-        let params = [states.column.param, states.value.param, cotangents.value.param, query.param];
+        let params = [states.key, states.column.param, states.value.param, cotangents.value.param, query.param];
         if params.iter().any(|param| program.params[*param as usize].elem != elem) {
             return Err(Refusal::Type);
         }
@@ -119,7 +128,7 @@ impl DeltaRuleBackward {
         let over = axes.without(time).minus(outer);
         let (kind, is_own) = match () {
             () if over == AxisSet::of(depth) => (DeltaCotangent::OverDepth, own(OVER_DEPTH)),
-            () if over == AxisSet::of(width) => (DeltaCotangent::OverWidth, own(&[DeltaSum::Rows])),
+            () if over == AxisSet::of(width) => (DeltaCotangent::OverWidth, own(OVER_WIDTH)),
             () if over == AxisSet::EMPTY => (DeltaCotangent::OverTime, own(&[DeltaSum::Energy])),
             () => return Err(refusal()),
         };
@@ -134,7 +143,7 @@ impl DeltaRuleBackward {
                 return Some(sums.contains(sum));
             }
             if self.totals.iter().any(|(own, _)| *own == v) {
-                return Some(!is_deep && !sums.contains(&DeltaSum::Rows));
+                return Some(!is_deep && sums != OVER_WIDTH);
             }
             is_point(program, v)
         })
@@ -142,7 +151,11 @@ impl DeltaRuleBackward {
 }
 
 /// The sums that are vectors along the depth.
-const OVER_DEPTH: &[DeltaSum] = &[DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys];
+const OVER_DEPTH: &[DeltaSum] =
+    &[DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys, DeltaSum::Reads, DeltaSum::Values, DeltaSum::Energies];
+
+/// The sums that are vectors along the width.
+const OVER_WIDTH: &[DeltaSum] = &[DeltaSum::Rows, DeltaSum::ValueRows];
 
 /// Whether a value is a point value; `None` if all its operands are to be.
 fn is_point(program: &Program, value: Value) -> Option<bool> {
@@ -271,7 +284,9 @@ impl Sums<'_> {
                 Found::Sum(sum, factors) => self.add(value, sum, factors),
                 Found::Read => _ = reads.insert(value),
                 Found::Part(part) => parts.push((value, part)),
-                Found::Energy => halves.push((value, axis)),
+                Found::Energy if self.form.states.channels.is_none() => halves.push((value, axis)),
+                Found::Energy if axis == self.form.states.width => self.add(value, DeltaSum::Energies, (vec![], false)),
+                Found::Energy => return Err(self.not_query(axis)),
             }
         }
         Ok(())
@@ -327,6 +342,12 @@ impl Sums<'_> {
             all.iter().all(|v| [depth, width].iter().all(|axis| !self.program.node(*v).axes.contains(*axis)))
         };
         if axis == depth {
+            let is_decayed = of == Of::Before && form.states.channels == Some(Channels::ReadAfter);
+            if is_decayed {
+                let decay = narrow(self.program, self.forward.scan.decay);
+                let place = factors.values.iter().position(|v| *v == decay)?;
+                factors.values.remove(place);
+            }
             let param = find.take(&mut factors, depth)?;
             let is_alone = factors.values.iter().all(|v| !self.program.node(*v).axes.contains(depth));
             let sorted = |all: &[Value]| {
@@ -341,6 +362,9 @@ impl Sums<'_> {
                 Of::Cotangent if is_alone && param == form.states.row.param && lacks(&factors.values) => {
                     Some(Found::Sum(DeltaSum::Rows, (factors.values, factors.negative)))
                 }
+                Of::Cotangent if is_alone && param == form.states.key && lacks(&factors.values) => {
+                    Some(Found::Sum(DeltaSum::ValueRows, (factors.values, factors.negative)))
+                }
                 _ => None,
             };
         }
@@ -348,7 +372,7 @@ impl Sums<'_> {
         let place = factors.values.iter().position(|v| self.program.node(*v).axes.contains(width))?;
         let along = narrow(self.program, factors.values.remove(place));
         let none = factors.values.is_empty() && !factors.negative;
-        let is_lacking = lacks(&factors.values);
+        let (is_lacking, has_two) = (lacks(&factors.values), form.states.has_two_keys());
         let is_param = |param: u32| self.program.node(along).op == Op::Param(param);
         let rows = form.sums.iter().find(|(value, sum, _)| (*value, *sum) == (along, DeltaSum::Rows));
         match of {
@@ -359,6 +383,12 @@ impl Sums<'_> {
                 let (_, _, own) = rows?;
                 factors.values.extend(&own.factors);
                 Some(Found::Sum(DeltaSum::Columns, (factors.values, factors.negative != own.negative)))
+            }
+            Of::Cotangent if has_two && is_lacking && is_param(form.states.value.param) => {
+                Some(Found::Sum(DeltaSum::Values, (factors.values, factors.negative)))
+            }
+            Of::Cotangent if has_two && is_lacking && reads.contains(&along) => {
+                Some(Found::Sum(DeltaSum::Reads, (factors.values, factors.negative)))
             }
             Of::Cotangent if none && is_param(form.states.value.param) => Some(Found::Part(Part::Values)),
             Of::Cotangent if none && reads.contains(&along) => Some(Found::Part(Part::Reads)),

@@ -9,7 +9,7 @@ use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Term, Value};
 use oplus_dsl::transition::is_sum;
 
 use super::assemble::assemble;
-use super::points::Points;
+use super::points::{Points, is_decay};
 use super::{Parts, of_sink, waits};
 use crate::stage::dear::is_dear;
 use crate::stage::error::CutError;
@@ -50,6 +50,7 @@ struct Both<'p> {
     states: Vec<Value>,
     /// The cotangents of the states after the steps.
     cotangents: Value,
+    forward: &'p MatrixScan,
     back: &'p MatrixScan,
     /// All axes of the states.
     axes: AxisSet,
@@ -85,7 +86,8 @@ impl<'p> Both<'p> {
         }
         let width = axes.minus(program.node(row).axes).without(forward.axis).without(forward.along).iter().last()?;
         let states = states.iter().map(|(value, _)| *value).collect();
-        let mut both = Both { program, states, cotangents: *cotangents, back, axes, width, waits, reached: vec![] };
+        let mut both =
+            Both { program, states, cotangents: *cotangents, forward, back, axes, width, waits, reached: vec![] };
         for value in (0..program.nodes.len() as u32).map(Value) {
             let reached = both.is_reached(value);
             both.reached.push(reached);
@@ -181,6 +183,7 @@ impl<'p> Both<'p> {
             _ if self.waits[value.0 as usize] => true,
             Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,
             Op::Shift { axis, .. } | Op::First { axis, .. } => *axis == time,
+            _ if is_decay(self.program, value, self.forward) => true,
             op => op.is_map() && !(is_dear(op) && is_vector),
         }
     }

@@ -52,7 +52,7 @@ pub(in crate::stage) enum Decays {
 }
 
 /// Whether a value is the exponential that the states decay by.
-fn is_decay(program: &Program, value: Value, scan: &MatrixScan) -> bool {
+pub(super) fn is_decay(program: &Program, value: Value, scan: &MatrixScan) -> bool {
     let decay = oplus_dsl::walk::follow(scan.decay, |v| match program.node(v).op {
         Op::Broadcast(x) => Some(x),
         _ => None,

@@ -1,0 +1,115 @@
+//! Copies to the tiles: from tensors, and from what walks have saved.
+
+use super::{ChannelGradients, Place, WARPS};
+use crate::block::copy::Source;
+use crate::block::layout::Tile;
+use crate::block::ring::RingStage;
+use crate::build::Builder;
+use crate::schedules::chunk_delta_backward::{BLOCKS, TIMES};
+use crate::tile::{Operand, Stmt};
+use oplus_dsl::Ty;
+
+impl ChannelGradients<'_> {
+    /// The tiles over the depth that are copied from tensors.
+    fn deep(&self) -> impl Iterator<Item = &Tile> {
+        [&self.keys, &self.queries].into_iter().chain(&self.columns).chain(&self.rows)
+    }
+
+    /// The tiles of a part of the width.
+    fn of_part(&self) -> impl Iterator<Item = &Tile> {
+        let all = [&self.cotangents, &self.errors, &self.products, &self.states, &self.duals];
+        all.into_iter().chain(self.of_values.iter().flatten())
+    }
+
+    /// Initialises the mbarriers, by one thread.
+    pub(super) fn start(&self, b: &mut Builder) {
+        let first = b.eq(self.thread, 0);
+        b.if_(first, |b| {
+            for tile in self.deep().chain(self.of_part()) {
+                b.init_mbarriers(tile.full, 1, self.threads());
+            }
+            b.push(Stmt::FenceInit);
+        });
+        b.barrier();
+    }
+
+    fn source<'a>(&'a self, place: &'a Place) -> Source<'a> {
+        Source {
+            args: &self.args,
+            outer: &place.outer,
+            threads: self.threads(),
+            thread: self.thread,
+            vector: self.schedule.vector,
+            padded: self.schedule.padded,
+            fenced: false,
+            rolled: false,
+        }
+    }
+
+    /// Starts the copies of the tiles over the depth.
+    pub(super) fn fetch_deep(&self, b: &mut Builder, place: &Place) {
+        let source = self.source(place);
+        for tile in self.deep() {
+            let origin = tile.origin(b, &source);
+            tile.fill(b, &source, origin, place.first, Operand::i32(0));
+        }
+    }
+
+    /// Starts the copies of a part of the width.
+    pub(super) fn fetch_part(&self, b: &mut Builder, place: &Place, part: Operand) {
+        let source = self.source(place);
+        let width = self.form.states.width;
+        let part = b.convert(Ty::I64, part);
+        let first = b.mul(part, i64::from(TIMES));
+        for tile in [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values)) {
+            let origin = tile.origin(b, &source);
+            let by = b.mul(first, self.args.stride(crate::abi::Tensor::Param(tile.param), width));
+            let origin = b.add(origin, by);
+            tile.fill(b, &source, origin, place.first, Operand::i32(0));
+        }
+        let row = b.mul(place.point, place.parts);
+        let row = b.add(row, part);
+        let number = b.mul(row, place.count);
+        let number = b.add(number, place.number);
+        let chunks = WARPS / (self.schedule.depth / super::SLICE);
+        let of_states = [(&self.states, BLOCKS, chunks), (&self.duals, BLOCKS, chunks)];
+        let of_rows =
+            [&self.errors, &self.products].into_iter().chain(self.of_values.iter().map(|[_, products]| products));
+        let of_rows = of_rows.map(|tile| (tile, 1, 1));
+        for (scratch, (tile, each, stages)) in of_states.into_iter().chain(of_rows).enumerate() {
+            // The saved tiles of 64 times are parts of the length of those of the block.
+            let len = tile.len() * stages;
+            let saved = TIMES * if each == 1 { TIMES } else { each * tile.depth };
+            let first = b.mul(number, i64::from(saved));
+            let by = b.mul(place.part_of_times, i64::from(len));
+            let first = b.add(first, by);
+            self.fill_saved(b, (tile, len), scratch, first);
+        }
+    }
+
+    /// Starts the copies of saved numbers, whose layout in memory is that of shared memory.
+    fn fill_saved(&self, b: &mut Builder, (tile, len): (&Tile, u32), scratch: usize, first: Operand) {
+        let piece = tile.piece();
+        let own = b.mul(self.thread, piece);
+        let wide = b.convert(Ty::I64, own);
+        let from = b.add(first, wide);
+        for by in (0..len).step_by((self.threads() * piece) as usize) {
+            let to_index = b.add(own, by);
+            let from_index = b.add(from, i64::from(by));
+            let (to, from) = (tile.array, self.args.scratch[scratch]);
+            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
+        }
+        b.arrive_with_copies(tile.full, Operand::i32(0));
+    }
+
+    /// Waits for the tiles over the depth.
+    pub(super) fn wait_deep(&self, b: &mut Builder) {
+        self.deep().for_each(|tile| b.wait(tile.full, RingStage::FIRST));
+    }
+
+    /// Waits for the tiles of a part of the width.
+    pub(super) fn wait_part(&self, b: &mut Builder, part: Operand) {
+        let stage = RingStage::only(b, part);
+        self.of_part().for_each(|tile| b.wait(tile.full, stage));
+    }
+}

@@ -1,0 +1,139 @@
+//! Σ over the width of S\[t−1\]·Λ\[t\] for every channel: what reaches the state at the chunk's end, and at every step back from there the
+//! difference of what queries and z read and of what keys add.
+//!
+//! Each pair of times enters once for its later and once for its earlier time. Both are products of the same rounded numbers, so that what
+//! cancels does so exactly.
+
+use super::ChannelGradients;
+use super::sums::Front;
+use crate::block::pair::{Coordinates, Values};
+use crate::build::Builder;
+use crate::schedules::chunk_delta::{Fragment, Logs};
+use crate::schedules::chunkwise::decay::f32;
+use crate::stage::kind::DeltaSum;
+use crate::tile::{Expr, Operand, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
+
+/// The least logarithm of a decay that the energy is divided by.
+const LEAST: f64 = -100.0;
+
+impl ChannelGradients<'_> {
+    pub(super) fn needs_energies(&self) -> bool {
+        self.form.needs(DeltaSum::Energies)
+    }
+
+    /// The energy that reaches the state at the chunk's end, for each of the thread's channels: of the state before the chunk, and of what its
+    /// steps add.
+    pub(super) fn at_end(
+        &self,
+        b: &mut Builder,
+        (vectors, borders): (&[Fragment], &[[[Operand; 4]; 2]]),
+        (sums, logs): (&Front, &Logs),
+    ) -> [[Operand; 2]; 2] {
+        let at_border = self.energies_of_states(b, sums.energies);
+        let mut energies = at_border;
+        for (eight, two) in energies.iter_mut().enumerate() {
+            for (c, energy) in two.iter_mut().enumerate() {
+                let mut added = f32(0.0);
+                for (vectors, borders) in vectors.iter().zip(borders).skip(2) {
+                    for h in 0..2 {
+                        added = b.fma(vectors[2 * eight + h][c], borders[eight][2 * h + c], added);
+                    }
+                }
+                let added = self.over_rows(b, added);
+                let whole = b.let_(Ty::F32, Expr::Exp2Fast(logs.end[eight][c]));
+                *energy = b.fma(whole, *energy, added);
+            }
+        }
+        energies
+    }
+
+    /// The energies at the thread's elements, from those at the end, from vectors, and from the sums that these are multiplied with.
+    pub(super) fn energies(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (vectors, sums, at_end): (&[Fragment], &[Fragment], &[[Operand; 2]; 2]),
+        own: &Fragment,
+    ) -> Fragment {
+        let mut energies = [[f32(0.0); 2]; 4];
+        for eight in 0..2 {
+            for c in 0..2 {
+                let rows = [0, 1].map(|h| self.change(b, (vectors, sums), (2 * eight + h, c)));
+                let later = self.later_rows(b, rows.each_ref().map(|row| row.before));
+                for h in 0..2 {
+                    let sum = b.add(at_end[eight][c], later[h]);
+                    let sum = b.add(sum, rows[h].at);
+                    energies[2 * eight + h][c] = self.undecayed(b, values, h as u32, (sum, own[2 * eight + h][c]));
+                }
+            }
+        }
+        energies
+    }
+
+    /// What a step changes, at a register's element.
+    fn change(&self, b: &mut Builder, (vectors, sums): (&[Fragment], &[Fragment]), (r, c): (usize, usize)) -> Change {
+        let product = |b: &mut Builder, k: usize| b.mul(vectors[k][r][c], sums[k][r][c]);
+        let (queries, columns, mut added) = (product(b, 0), product(b, 1), product(b, 2));
+        for k in 3..vectors.len() {
+            let other = product(b, k);
+            added = b.add(added, other);
+        }
+        let at = b.sub(queries, added);
+        Change { at, before: b.add(at, columns) }
+    }
+
+    /// The sum over all 16 rows, of numbers that are summed over the thread's two.
+    fn over_rows(&self, b: &mut Builder, sum: Operand) -> Operand {
+        [4, 8, 16].into_iter().fold(sum, |sum, by| {
+            let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(by));
+            b.add(sum, other)
+        })
+    }
+
+    /// Sums over the rows after each of the thread's two.
+    fn later_rows(&self, b: &mut Builder, own: [Operand; 2]) -> [Operand; 2] {
+        let [(first, _), (second, whole)] = own.map(|own| self.later_of_eight(b, own));
+        [b.add(first, whole), second]
+    }
+
+    /// The sum over the later of eight rows, one for each group of lanes, and over all of them.
+    fn later_of_eight(&self, b: &mut Builder, own: Operand) -> (Operand, Operand) {
+        let mut sum = own;
+        for by in [1, 2, 4] {
+            let other = b.shuffle(Shuffle::Down, sum, Operand::i32(4 * by));
+            let both = b.add(sum, other);
+            let inside = b.lt(self.group, 8 - by);
+            sum = b.select(inside, both, sum);
+        }
+        let whole = b.shuffle(Shuffle::Index, sum, self.member);
+        let next = b.shuffle(Shuffle::Down, sum, Operand::i32(4));
+        let has_next = b.lt(self.group, 7);
+        (b.select(has_next, next, f32(0.0)), whole)
+    }
+
+    /// An energy without the decay of its step; nothing where the state is forgotten.
+    fn undecayed(&self, b: &mut Builder, values: &mut Values, h: u32, (energy, log): (Operand, Operand)) -> Operand {
+        let log = b.binary(Binary::Max, log, f32(LEAST));
+        let log = b.unary(Unary::Neg, log);
+        let power = b.let_(Ty::F32, Expr::Exp2Fast(log));
+        let energy = b.mul(energy, power);
+        match self.form.states.reset {
+            None => energy,
+            Some(reset) => {
+                let here = Coordinates { row: Some(h), ..Coordinates::default() };
+                let reset = values.value(b, reset, here);
+                b.select(reset, f32(0.0), energy)
+            }
+        }
+    }
+}
+
+/// What a step changes of the energy.
+struct Change {
+    /// From the state after the step to the decayed state before it.
+    at: Operand,
+    /// From the state after the step to the state after the one before.
+    before: Operand,
+}

@@ -1,0 +1,285 @@
+//! The third sweep of rules whose decays differ along the depth.
+//!
+//! A warp has 16 times of a recurrence, a chunk, and 32 places of the depth. All decays are those inside of the chunk: states and
+//! cotangents have been saved at the borders of every one. With s, s′ and D as in [the module above](super), and P = c·e and P′ = p·e the
+//! products over the width of two times,
+//!
+//! ```text
+//! Σ c·S[i]   = 2^s[i]·c[i]·S  + Σ_{j ≤ i} P[i, j]·y[j]·2^(s[i] − s[j])·k[j]
+//! Σ p·S[i−1] = 2^s′[i]·p[i]·S + Σ_{j < i} P′[i, j]·y[j]·2^(s′[i] − s[j])·k[j]
+//! Σ e·Λ[j]   = 2^(s[end] − s[j])·e[j]·D + Σ_{i ≥ j} P[i, j]·g[i]·2^(s[i] − s[j])·q[i] − Σ_{i > j} P′[i, j]·y[i]·2^(s′[i] − s[j])·z[i]
+//! ```
+//!
+//! for every channel. Vectors are multiplied by 2^s or 2^−s before products over times take them; where decays are too strong for that,
+//! the pairs of times are summed one after the other.
+
+mod copies;
+mod energies;
+mod outputs;
+mod sixteen;
+mod strong;
+mod sums;
+
+use super::{ChunkDeltaBackward, TIMES};
+use crate::block::args::Args;
+use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
+use crate::block::matmul::{COLUMNS, Factor, ROWS};
+use crate::block::pair::{Index, Values};
+use crate::build::{Builder, zero};
+use crate::schedules::chunk_delta::{LogReader, PITCH};
+use crate::stage::Stage;
+use crate::stage::kind::{Channels, DeltaRuleBackward};
+use crate::target::WARP;
+use crate::tile::{Operand, Reg, SharedId, SharedKind, Special, Stmt};
+use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
+
+/// Warps of a block.
+pub(super) const WARPS: u32 = 4;
+/// Places of the depth of a warp.
+const SLICE: u32 = 32;
+
+/// The times of a block whose warps have all of the depth.
+pub(super) fn times(depth: u32) -> u32 {
+    WARPS * SLICE / depth * ROWS
+}
+
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
+pub(super) struct ChannelGradients<'s> {
+    stage: &'s Stage,
+    form: &'s DeltaRuleBackward,
+    schedule: &'s ChunkDeltaBackward,
+    args: Args,
+    /// Keys, queries, and the vectors that the state is read by, where they are not the keys.
+    keys: Tile,
+    queries: Tile,
+    columns: Option<Tile>,
+    /// Of a rule with two keys, the vectors that what is read is added times.
+    rows: Option<Tile>,
+    /// The cotangents of queries' readings, e and p, of a part of the width.
+    cotangents: Tile,
+    errors: Tile,
+    products: Tile,
+    /// Of a rule with two keys, values, and the products of cotangents of states with their keys.
+    of_values: Option<[Tile; 2]>,
+    /// The state before each chunk and the cotangent of the one after: a stage for each chunk.
+    states: Tile,
+    duals: Tile,
+    /// P and P′ of each kind of vectors that are added: 16 rows for each warp.
+    pairs: Vec<[Tile; 2]>,
+    /// [Vectors](sixteen::Vectors) multiplied by decays: 16 rows for each warp.
+    factors: Vec<Tile>,
+    /// Where decays are strong, sums of logarithms after steps and as the state is read: 16 rows for each warp.
+    logs: [SharedId; 2],
+    /// The warps' shares of sums over the depth.
+    parts: SharedId,
+    thread: Operand,
+    warp: Operand,
+    lane: Operand,
+    /// The warp's chunk, and its part of the depth.
+    chunk: Operand,
+    slice: Operand,
+    /// lane / 4 and lane mod 4.
+    group: Operand,
+    member: Operand,
+}
+
+/// The place of a block.
+struct Place {
+    outer: Vec<(Axis, Operand)>,
+    /// The number of the recurrence, `i64`.
+    point: Operand,
+    /// The number of the 64 times among the recurrence's that the block's times are some of, and how many there are, `i64`.
+    number: Operand,
+    count: Operand,
+    /// The number of the block's times among those 64, `i64`.
+    part_of_times: Operand,
+    /// The parts of the width, `i64`.
+    parts: Operand,
+    /// The first time, `i32`.
+    first: Operand,
+}
+
+impl<'s> ChannelGradients<'s> {
+    pub(super) fn declare(
+        b: &mut Builder,
+        stage: &'s Stage,
+        form: &'s DeltaRuleBackward,
+        schedule: &'s ChunkDeltaBackward,
+        args: Args,
+    ) -> ChannelGradients<'s> {
+        let (rule, depth) = (&form.states, schedule.depth);
+        let (times, split) = (times(depth), depth / SLICE);
+        let chunks = WARPS / split;
+        let mut tile = |param: u32, inner: Axis, depth: u32| {
+            let shape = TileShape { rows: times, depth, stages: 1 };
+            Tile::declare(b, stage, TileOf { param, along: rule.time, inner }, shape)
+        };
+        let mut keys = tile(rule.key, rule.depth, depth);
+        let mut queries = tile(form.query.param, rule.depth, depth);
+        let has_two_keys = rule.has_two_keys();
+        let mut rows = has_two_keys.then(|| tile(rule.row.param, rule.depth, depth));
+        let mut columns = (rule.column.param != rule.key).then(|| tile(rule.column.param, rule.depth, depth));
+        let mut cotangents = tile(form.cotangents.value.param, rule.width, TIMES);
+        let values = has_two_keys.then(|| tile(rule.value.param, rule.width, TIMES));
+        let elem = keys.elem;
+        let [mut errors, mut products] = ["errors", "products"].map(|name| Tile::bare(b, name, elem, times, TIMES));
+        let [mut states, mut duals] = ["states", "duals"].map(|name| {
+            let all = Tile::bare(b, name, elem, chunks * TIMES, depth);
+            Tile { rows: TIMES, ..all }
+        });
+        let mut of_values = values.map(|values| [values, Tile::bare(b, "value_products", elem, times, TIMES)]);
+        let added = if has_two_keys { 2 } else { 1 };
+        let mut bare = |name: String| Tile::bare(b, &name, elem, WARPS * ROWS, ROWS);
+        let pairs = (0..added).map(|k| ["queried", "read"].map(|name| bare(format!("pairs_{name}_{k}")))).collect();
+        let factors = (0..2 + added).map(|k| bare(format!("decayed_{k}"))).collect();
+        let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
+        let logs = ["logs", "read_logs"].map(|name| array(name, WARPS * ROWS * PITCH));
+        let parts = array("parts", (form.totals.len() as u32).max(1) * split * times);
+        let of_part = [&mut cotangents, &mut errors, &mut products, &mut states, &mut duals];
+        let deep = [&mut keys, &mut queries].into_iter().chain(&mut columns).chain(&mut rows);
+        for tile in deep.chain(of_part).chain(of_values.iter_mut().flatten()) {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
+        }
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [chunk, slice] = b.div_rem(warp, split);
+        let [group, member] = b.div_rem(lane, 4);
+        ChannelGradients {
+            stage,
+            form,
+            schedule,
+            args,
+            keys,
+            queries,
+            columns,
+            rows,
+            cotangents,
+            errors,
+            products,
+            of_values,
+            states,
+            duals,
+            pairs,
+            factors,
+            logs,
+            parts,
+            thread,
+            warp,
+            lane,
+            chunk,
+            slice,
+            group,
+            member,
+        }
+    }
+
+    pub(super) fn body(&self, b: &mut Builder) {
+        self.start(b);
+        let place = self.place(b);
+        self.fetch_deep(b, &place);
+        let axes = [self.form.states.time, self.form.states.width];
+        let mut values = Values::new(self.stage, &self.args, axes, place.outer.clone());
+        self.set_rows(b, &mut values, &place);
+        let sums = self.all_parts(b, &values, &place);
+        self.wait_deep(b);
+        let pairs = self.store_pairs(b, &sums);
+        let totals: Vec<[Reg; 2]> =
+            self.form.totals.iter().map(|_| [zero(Ty::F32); 2].map(|none| b.var(none))).collect();
+        self.sixteens(b, &values, (&sums, &pairs), &totals);
+        let totals: Vec<[Operand; 2]> = totals.into_iter().map(|two| two.map(Operand::Reg)).collect();
+        self.store_totals(b, &totals);
+        self.store_steps(b, &values, &place);
+    }
+
+    fn place(&self, b: &mut Builder) -> Place {
+        let (rule, times) = (&self.form.states, times(self.schedule.depth));
+        let count = b.div_ceil(self.args.size(rule.time), TIMES);
+        let blocks = b.div_ceil(self.args.size(rule.time), times);
+        let parts = if self.schedule.wide { b.div_ceil(self.args.size(rule.width), TIMES) } else { Operand::i64(1) };
+        let block = b.special(Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let [point, own] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, blocks));
+        let outer = self.args.indices(b, point, rule.outer);
+        let each = Operand::i64(i64::from(TIMES / times));
+        let [number, part_of_times] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, own, each));
+        let first = b.mul(own, Operand::i64(i64::from(times)));
+        let first = b.convert(Ty::I32, first);
+        Place { outer, point, number, count, part_of_times, parts, first }
+    }
+
+    /// The reader of the logarithms of decays: sums are of the state as the step before has left it.
+    fn log_reader(&self) -> LogReader<'_> {
+        let (form, channels) = (&self.form.states, Some(Channels::ReadBefore));
+        LogReader { form, args: &self.args, channels, group: self.group, member: self.member }
+    }
+
+    /// The vectors that the state is read by.
+    fn columns(&self) -> &Tile {
+        self.columns.as_ref().unwrap_or(&self.keys)
+    }
+
+    /// What a step adds to the state: rows over the width, and the vectors over the depth that they are added times.
+    fn added(&self) -> Vec<(&Tile, &Tile)> {
+        match (&self.rows, &self.of_values) {
+            (Some(rows), Some([values, _])) => vec![(&self.errors, rows), (values, &self.keys)],
+            _ => vec![(&self.errors, &self.keys)],
+        }
+    }
+
+    /// The first of the warp's 16 times among the block's.
+    fn first_of_chunk(&self, b: &mut Builder) -> Operand {
+        b.mul(self.chunk, ROWS)
+    }
+
+    /// The thread's first row among the block's times.
+    fn first_row(&self, b: &mut Builder) -> Operand {
+        let first = self.first_of_chunk(b);
+        b.add(first, self.group)
+    }
+
+    /// The thread's first column of a block of eight.
+    fn first_column(&self, b: &mut Builder) -> Operand {
+        b.mul(self.member, 2)
+    }
+
+    /// Sets the thread's two times as rows.
+    fn set_rows(&self, b: &mut Builder, values: &mut Values, place: &Place) {
+        let row = self.first_row(b);
+        let row = b.add(place.first, row);
+        for h in 0..2 {
+            let at = b.add(row, h * COLUMNS);
+            values.set_row(h, self.index_along(b, at, self.form.states.time));
+        }
+    }
+
+    /// An index along an axis, from one of 32 bits.
+    fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+        Index::along(b, &self.args, at, axis)
+    }
+
+    /// The lanes of the warp's part of the depth, from row `first` of a tile on, and where its panel begins.
+    fn slice_lanes(&self, b: &mut Builder, tile: &Tile, first: Operand) -> (Lanes, Operand) {
+        let (row, half) = left_rows(b, self.lane);
+        let row = b.add(first, row);
+        let own = b.mul(self.slice, SLICE / tile.piece());
+        let [panel, piece] = b.div_rem(own, tile.panel() / tile.piece());
+        let piece = b.add(piece, half);
+        (tile.lanes(b, row, piece), b.mul(panel, tile.rows * tile.panel()))
+    }
+
+    /// The warp's 16 rows of a tile that has so many for each warp: as the lanes of a left factor, or of a right one over rows.
+    fn own_factor<'a>(&self, b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes) -> Factor<'a> {
+        let start = b.mul(self.warp, ROWS * tile.panel());
+        Factor { tile, lanes, start }
+    }
+
+    /// Waits for the warp's stores to shared memory.
+    fn sync(&self, b: &mut Builder) {
+        b.push(Stmt::SyncWarp);
+    }
+
+    /// Threads of a block.
+    fn threads(&self) -> u32 {
+        WARPS * WARP
+    }
+}

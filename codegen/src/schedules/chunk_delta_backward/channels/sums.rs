@@ -1,0 +1,217 @@
+//! Sums over the width: products with the states at a chunk's borders, and of pairs of its times.
+
+use super::{ChannelGradients, Place, SLICE};
+use crate::block::layout::{Tile, left_rows, right_rows};
+use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, load_four, mma_two, pack, zeros};
+use crate::block::pair::Values;
+use crate::build::{Builder, zero};
+use crate::schedules::chunk_delta::ELEMENTS;
+use crate::schedules::chunk_delta_backward::BLOCKS;
+use crate::tile::{Memory, Operand, Reg, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// Sums over the width so far, at the warp's times.
+pub(super) struct Sums {
+    /// c·S, p·S, and of each kind of rows that are added its products with D, at the places of the depth of the warp.
+    pub states: Vec<Blocks>,
+    /// P and P′ of each kind.
+    pairs: Vec<[Blocks; 2]>,
+    /// S·D, at the thread's places of the depth: the first of its group's lanes has two of 16.
+    energies: Vec<[Operand; 2]>,
+}
+
+/// The sums at 16 places of the depth.
+pub(super) struct Front {
+    pub states: Vec<[[Operand; 4]; 2]>,
+    pub energies: [Operand; 2],
+}
+
+/// P and P′ of a kind of rows that are added, as left factors: a row for each later time, and for each earlier one.
+pub(super) struct Pairs {
+    pub by_later: [[Operand; 4]; 2],
+    pub by_earlier: [[Operand; 4]; 2],
+}
+
+impl Sums {
+    fn zero(added: usize) -> Sums {
+        let blocks = |columns: u32| vec![zeros(); (columns / COLUMNS) as usize];
+        let energies = vec![[zero(Ty::F32); 2]; (SLICE / ROWS) as usize];
+        let states = (0..2 + added).map(|_| blocks(SLICE)).collect();
+        Sums { states, pairs: (0..added).map(|_| [blocks(ROWS), blocks(ROWS)]).collect(), energies }
+    }
+
+    /// The sums with states of each 16 places of the depth, as [`Sums::front`] takes them.
+    pub(super) fn by_sixteen(&self) -> impl Iterator<Item = Vec<Operand>> + '_ {
+        (0..self.energies.len()).map(|sixteen| {
+            let blocks = self.states.iter().flat_map(move |blocks| blocks[2 * sixteen..2 * sixteen + 2].as_flattened());
+            blocks.chain(&self.energies[sixteen]).copied().collect()
+        })
+    }
+
+    /// The sums that these registers hold.
+    pub(super) fn front(&self, regs: &[Reg]) -> Front {
+        let block = |from: usize| [0, 1, 2, 3].map(|r: usize| Operand::Reg(regs[from + r]));
+        let states: Vec<_> = (0..self.states.len()).map(|k| [block(8 * k), block(8 * k + 4)]).collect();
+        let energies = [0, 1].map(|k: usize| Operand::Reg(regs[8 * states.len() + k]));
+        Front { states, energies }
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
+        let Sums { states, pairs, energies } = self;
+        states.iter_mut().chain(pairs.iter_mut().flatten()).flatten().flatten().chain(energies.iter_mut().flatten())
+    }
+}
+
+impl ChannelGradients<'_> {
+    /// Goes through the parts of the width.
+    pub(super) fn all_parts(&self, b: &mut Builder, values: &Values, place: &Place) -> Sums {
+        let mut sums = Sums::zero(self.added().len());
+        let regs: Vec<Reg> = sums.all_mut().map(|sum| b.var(*sum)).collect();
+        if self.schedule.wide {
+            let parts = b.convert(Ty::I32, place.parts);
+            b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
+                self.part(b, values, place, (part, &regs));
+                // From here on no thread reads the tiles of this part.
+                b.barrier();
+            });
+        } else {
+            self.part(b, values, place, (Operand::i32(0), &regs));
+        }
+        sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
+        sums
+    }
+
+    /// Adds the products of a part of the width, and stores the part's outputs over the width.
+    fn part(&self, b: &mut Builder, values: &Values, place: &Place, (part, regs): (Operand, &[Reg])) {
+        self.fetch_part(b, place, part);
+        self.wait_part(b, part);
+        b.for_(Operand::i32(0), Operand::i32(BLOCKS as i32), Operand::i32(1), |b, sixteen| {
+            let mut own = Sums::zero(self.added().len());
+            own.all_mut().zip(regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
+            self.add_sixteen(b, &mut own, sixteen);
+            own.all_mut().zip(regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
+        });
+        self.store_wide(b, values, part);
+    }
+
+    /// Adds the products of 16 places of the width.
+    fn add_sixteen(&self, b: &mut Builder, sums: &mut Sums, sixteen: Operand) {
+        let elem = self.keys.elem;
+        let left = left_rows(b, self.lane);
+        let of_rows = self.index_of_rows(b, left, sixteen);
+        let right = right_rows(b, self.lane);
+        let of_columns = self.index_of_rows(b, right, sixteen);
+        let [given, moved] = [&self.cotangents, &self.products].map(|tile| load_four(b, tile, of_rows, false));
+        let mut added = vec![];
+        for ((tile, _), [of_given, of_moved]) in self.added().into_iter().zip(&mut sums.pairs) {
+            let right = load_four(b, tile, of_columns, false);
+            mma_two(b, elem, of_given, given, right);
+            mma_two(b, elem, of_moved, moved, right);
+            added.push(load_four(b, tile, of_rows, false));
+        }
+        let first = b.mul(sixteen, ROWS);
+        let (lanes, panel) = self.slice_lanes(b, &self.states, first);
+        let chunk = b.mul(self.chunk, self.states.len());
+        let start = b.add(panel, chunk);
+        for deep in 0..SLICE / ROWS {
+            let [states, duals] =
+                [&self.states, &self.duals].map(|tile| Factor { tile, lanes: &lanes, start }.four(b, 0, deep, true));
+            let own = 2 * deep as usize..2 * deep as usize + 2;
+            let all = [(given, states), (moved, states)].into_iter().chain(added.iter().map(|left| (*left, duals)));
+            for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
+                mma_two(b, elem, &mut sums[own.clone()], left, right);
+            }
+            self.add_energies(b, &mut sums.energies[deep as usize], (states, duals));
+        }
+    }
+
+    /// The index of the lanes' rows of the warp's chunk in a tile over the width, at 16 places of it.
+    fn index_of_rows(&self, b: &mut Builder, (row, half): (Operand, Operand), sixteen: Operand) -> Operand {
+        let first = self.first_of_chunk(b);
+        let row = b.add(first, row);
+        self.errors.lanes_at(b, row, half, sixteen)
+    }
+
+    /// Adds S·D at the thread's elements of right factors: a register has two rows of a column.
+    fn add_energies(&self, b: &mut Builder, sums: &mut [Operand; 2], (states, duals): ([Operand; 4], [Operand; 4])) {
+        if !self.needs_energies() {
+            return;
+        }
+        for (r, (states, duals)) in states.into_iter().zip(duals).enumerate() {
+            let [states, duals] = [states, duals].map(|pair| b.unpack(self.keys.elem, pair));
+            for (x, y) in states.into_iter().zip(duals) {
+                // Registers 0 and 1 have the first eight columns.
+                sums[r / 2] = b.fma(x, y, sums[r / 2]);
+            }
+        }
+    }
+
+    /// S·D over all of the width at the thread's four places of 16.
+    pub(super) fn energies_of_states(&self, b: &mut Builder, sums: [Operand; 2]) -> [[Operand; 2]; 2] {
+        sums.map(|sum| {
+            let whole = [1, 2].into_iter().fold(sum, |sum, by| {
+                let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(by));
+                b.add(sum, other)
+            });
+            // The column of lane group g is g, and the thread has two columns from twice its place among four lanes on.
+            let first = b.mul(self.member, 8);
+            [0, 4].map(|by| {
+                let lane = b.add(first, by);
+                b.shuffle(Shuffle::Index, whole, lane)
+            })
+        })
+    }
+
+    /// Rounds P and P′ of all kinds, and reads them with a row for each earlier time by way of shared memory.
+    pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) -> Vec<Pairs> {
+        let by_later: Vec<[[Operand; 4]; 2]> =
+            self.pairs.iter().zip(&sums.pairs).map(|(tiles, sums)| self.store_kind(b, tiles, sums)).collect();
+        self.sync(b);
+        let (row, half) = right_rows(b, self.lane);
+        let lanes = self.factors[0].lanes(b, row, half);
+        let mut earlier = |tile: &Tile| self.own_factor(b, tile, &lanes).four(b, 0, 0, true);
+        let by_earlier = self.pairs.iter().map(|tiles| tiles.each_ref().map(&mut earlier));
+        by_later.into_iter().zip(by_earlier).map(|(by_later, by_earlier)| Pairs { by_later, by_earlier }).collect()
+    }
+
+    /// Rounds and writes P and P′ of a kind, of pairs in the order of time.
+    fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) -> [[Operand; 4]; 2] {
+        let column = self.first_column(b);
+        [(Binary::Le, 0), (Binary::Lt, 1)].map(|(earlier, kind): (Binary, usize)| {
+            let blocks = (0..).zip(&sums[kind]).map(|(block, sums)| {
+                ELEMENTS.map(|(h, c)| {
+                    let row = b.add(self.group, h as i32 * COLUMNS as i32);
+                    let column = b.add(column, block * COLUMNS as i32 + c as i32);
+                    let is_earlier = b.binary(earlier, column, row);
+                    b.select(is_earlier, sums[2 * h + c], zero(Ty::F32))
+                })
+            });
+            let blocks: Blocks = blocks.collect();
+            for (block, elements) in (0..).zip(&blocks) {
+                self.store_own(b, &tiles[kind], block, elements);
+            }
+            pack(b, self.keys.elem, &blocks)
+        })
+    }
+
+    /// Writes a block of eight columns of the warp's 16 rows of a tile.
+    pub(super) fn store_own(&self, b: &mut Builder, tile: &Tile, block: i32, elements: &[Operand; 4]) {
+        let first = b.mul(self.warp, ROWS);
+        let row = b.add(first, self.group);
+        let column = self.first_column(b);
+        for h in 0..2 {
+            let row = b.add(row, (h as u32) * COLUMNS);
+            let index = tile.piece_index(b, row, Operand::i32(block));
+            let index = b.add(index, column);
+            b.store(Memory::Shared(tile.array), index, &elements[2 * h..2 * h + 2], None);
+        }
+    }
+
+    /// The warp's 16 rows of a tile, as a right factor over rows.
+    pub(super) fn own_over_rows(&self, b: &mut Builder, tile: &Tile) -> [Operand; 4] {
+        let (row, half) = left_rows(b, self.lane);
+        let lanes = tile.lanes(b, row, half);
+        self.own_factor(b, tile, &lanes).four(b, 0, 0, true)
+    }
+}
