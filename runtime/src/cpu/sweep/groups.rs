@@ -21,8 +21,9 @@ use crate::cpu::kernel::Kernel;
 use crate::cpu::kernel::program::Program;
 use crate::cpu::simd::ARCH;
 use crate::cpu::values::{Slice, Values};
+use crate::room::room;
 use file::File;
-use lanes::{Lanes, Place};
+use lanes::{Lanes, Location};
 use memory::{From, To};
 use number::Number;
 
@@ -87,6 +88,8 @@ impl<'a> Groups<'a> {
         // Groups that differ in other fields only begin at the same state, and end at the same.
         let before = Values::copies(states)?;
         let read_and_written = self.program.reads.len() + states.len() + outputs.len();
+        let mut locations = room(read_and_written)?;
+        locations.resize_with(read_and_written, Location::new);
         let mut memory = workspace.take(self.program.ty, 0)?;
         let file = File::new(self.program, states.len(), &mut memory)?;
         ARCH.dispatch(Steps::<T, W> {
@@ -95,7 +98,7 @@ impl<'a> Groups<'a> {
             before: &before.iter().map(|values| From::new(values.from(0))).collect::<Vec<_>>(),
             states: &mut states.iter_mut().map(To::new).collect::<Vec<_>>(),
             outputs: &mut outputs.iter_mut().map(|output| output.as_deref_mut().map(To::new)).collect::<Vec<_>>(),
-            places: (0..read_and_written).map(|_| Place::new()).collect(),
+            locations,
             file,
             exclusive,
         });
@@ -124,7 +127,7 @@ struct Steps<'s, 'v, T, const W: usize> {
     states: &'s mut [To<'v, T>],
     outputs: &'s mut [Option<To<'v, T>>],
     /// Where the lanes of the group lie in each element that is read, each state and each output.
-    places: Vec<Place<W>>,
+    locations: Vec<Location<W>>,
     file: File<'s, T, W>,
     exclusive: bool,
 }
@@ -144,7 +147,7 @@ impl<T: Number, const W: usize> WithSimd for Steps<'_, '_, T, W> {
             |group| {
                 let read = program.reads.iter().map(|k| &geometry.elements[*k].lanes);
                 let all = read.chain(&geometry.states).chain(geometry.outputs.iter().map(|strides| &strides.lanes));
-                self.places.iter_mut().zip(all).for_each(|(place, strides)| group.find(strides, place));
+                self.locations.iter_mut().zip(all).for_each(|(location, strides)| group.find(strides, location));
                 self.group(simd, group.n);
             },
         );
@@ -160,7 +163,7 @@ impl<T: Number, const W: usize> Steps<'_, '_, T, W> {
         let is_kept = |field: &usize| kernel.next[*field].is_some();
         for field in (0..fields).filter(is_kept) {
             let (rows, pitch) = self.file.states(field, 0);
-            self.before[field].load(rows, pitch, &self.places[reads + field], (0, 0), (1, n));
+            self.before[field].load(rows, pitch, &self.locations[reads + field], (0, 0), (1, n));
         }
         let mut step = geometry.first.from();
         while step < geometry.steps {
@@ -168,7 +171,7 @@ impl<T: Number, const W: usize> Steps<'_, '_, T, W> {
             for (k, element) in self.elements.iter().enumerate() {
                 let strides = &geometry.elements[program.reads[k]];
                 let (rows, pitch) = self.file.elements(k);
-                element.load(rows, pitch, &self.places[k], (strides.at(step), strides.step as usize), (steps, n));
+                element.load(rows, pitch, &self.locations[k], (strides.at(step), strides.step as usize), (steps, n));
             }
             for step in 0..steps {
                 self.file.step(simd, program, step);
@@ -177,15 +180,15 @@ impl<T: Number, const W: usize> Steps<'_, '_, T, W> {
                 let Some(output) = output else { continue };
                 let strides = &geometry.outputs[field];
                 let (rows, pitch) = self.file.states(field, usize::from(!self.exclusive));
-                let place = &self.places[reads + fields + field];
-                output.store(rows, pitch, place, (strides.at(step), strides.step as usize), (steps, n));
+                let location = &self.locations[reads + fields + field];
+                output.store(rows, pitch, location, (strides.at(step), strides.step as usize), (steps, n));
             }
             self.file.begin_again(steps);
             step += steps;
         }
         for field in (0..fields).filter(is_kept) {
             let (rows, pitch) = self.file.states(field, 0);
-            self.states[field].store(rows, pitch, &self.places[reads + field], (0, 0), (1, n));
+            self.states[field].store(rows, pitch, &self.locations[reads + field], (0, 0), (1, n));
         }
     }
 }

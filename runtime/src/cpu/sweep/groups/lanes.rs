@@ -24,7 +24,7 @@ pub(super) struct Group<'a> {
 }
 
 /// Where the lanes of a group lie.
-pub(super) struct Place<const W: usize> {
+pub(super) struct Location<const W: usize> {
     pub(super) lie: Lie,
     /// Where each lane lies, if they lie apart.
     pub(super) starts: [usize; W],
@@ -40,10 +40,10 @@ pub(super) enum Lie {
     Apart,
 }
 
-impl<const W: usize> Place<W> {
+impl<const W: usize> Location<W> {
     /// A place for a group to find.
-    pub(super) fn new() -> Place<W> {
-        Place { lie: Lie::Apart, starts: [0; W] }
+    pub(super) fn new() -> Location<W> {
+        Location { lie: Lie::Apart, starts: [0; W] }
     }
 }
 
@@ -76,8 +76,8 @@ impl<'a> Lanes<'a> {
 
 impl Group<'_> {
     /// Finds where the lanes lie in something with these strides.
-    pub(super) fn find<const W: usize>(&self, strides: &[isize], place: &mut Place<W>) {
-        place.lie = if !self.lanes.is_apart {
+    pub(super) fn find<const W: usize>(&self, strides: &[isize], location: &mut Location<W>) {
+        location.lie = if !self.lanes.is_apart {
             match self.lanes.runs.place(self.at, strides) {
                 (start, true) => Lie::Beside(start + self.first),
                 (start, false) => Lie::Together(start),
@@ -85,7 +85,7 @@ impl Group<'_> {
         } else if strides.iter().all(|stride| *stride == 0) {
             Lie::Together(0)
         } else {
-            let starts = &mut place.starts[..self.n];
+            let starts = &mut location.starts[..self.n];
             self.starts(strides, starts);
             let is_beside = starts.iter().enumerate().all(|(k, start)| *start == starts[0] + k);
             if is_beside { Lie::Beside(starts[0]) } else { Lie::Apart }
@@ -119,13 +119,13 @@ mod tests {
     /// Where every lane lies, group by group.
     fn all(sizes: &[usize], strides: &[&[isize]], of: &[isize]) -> Vec<usize> {
         let mut all = vec![];
-        let mut place = Place::<8>::new();
+        let mut location = Location::<8>::new();
         Lanes::new(sizes, strides).unwrap().each::<8>(|group| {
-            group.find(of, &mut place);
-            match place.lie {
+            group.find(of, &mut location);
+            match location.lie {
                 Lie::Together(at) => all.extend((0..group.n).map(|_| at)),
                 Lie::Beside(at) => all.extend((0..group.n).map(|k| at + k)),
-                Lie::Apart => all.extend(&place.starts[..group.n]),
+                Lie::Apart => all.extend(&location.starts[..group.n]),
             }
         });
         all

@@ -1,6 +1,6 @@
 //! Strips of lanes in memory of numbers or of truth values.
 
-use super::lanes::{Lie, Place};
+use super::lanes::{Lie, Location};
 use super::number::Number;
 use crate::cpu::turn::Rows;
 use crate::cpu::values::{Slice, Values};
@@ -25,22 +25,22 @@ impl<'a, T: Number> From<'a, T> {
         &self,
         to: &mut [T],
         pitch: usize,
-        place: &Place<W>,
+        location: &Location<W>,
         (start, stride): (usize, usize),
         (steps, n): (usize, usize),
     ) {
-        match (self, place.lie) {
+        match (self, location.lie) {
             (From::Numbers(all), Lie::Apart) => {
-                T::turn(&Rows { starts: &place.starts[..n], stride, steps, pitch }, to, &all[start..]);
+                T::turn(&Rows { starts: &location.starts[..n], stride, steps, pitch }, to, &all[start..]);
             }
-            _ => (0..steps).for_each(|step| self.one(&mut to[step * pitch..][..W], place, start + step * stride, n)),
+            _ => (0..steps).for_each(|step| self.one(&mut to[step * pitch..][..W], location, start + step * stride, n)),
         }
     }
 
     /// Loads n lanes of a step.
     #[inline(always)]
-    fn one<const W: usize>(&self, to: &mut [T], place: &Place<W>, step: usize, n: usize) {
-        match (self, place.lie) {
+    fn one<const W: usize>(&self, to: &mut [T], location: &Location<W>, step: usize, n: usize) {
+        match (self, location.lie) {
             (From::Numbers(all), Lie::Together(at)) => to.fill(all[step + at]),
             (From::Numbers(all), Lie::Beside(at)) => match all[step + at..].first_chunk::<W>() {
                 Some(lanes) if n == W => to.copy_from_slice(lanes),
@@ -52,10 +52,10 @@ impl<'a, T: Number> From<'a, T> {
                 to.iter_mut().zip(&all[step + at..][..n]).for_each(|(to, is)| *to = T::flag(*is));
             }
             (From::Numbers(all), Lie::Apart) => {
-                to.iter_mut().zip(&place.starts[..n]).for_each(|(to, at)| *to = all[step + at]);
+                to.iter_mut().zip(&location.starts[..n]).for_each(|(to, at)| *to = all[step + at]);
             }
             (From::Flags(all), Lie::Apart) => {
-                to.iter_mut().zip(&place.starts[..n]).for_each(|(to, at)| *to = T::flag(all[step + at]));
+                to.iter_mut().zip(&location.starts[..n]).for_each(|(to, at)| *to = T::flag(all[step + at]));
             }
         }
     }
@@ -81,22 +81,22 @@ impl<'a, T: Number> To<'a, T> {
         &mut self,
         from: &[T],
         pitch: usize,
-        place: &Place<W>,
+        location: &Location<W>,
         (start, stride): (usize, usize),
         (steps, n): (usize, usize),
     ) {
-        match (self, place.lie) {
+        match (self, location.lie) {
             (To::Numbers(all), Lie::Apart) => {
-                T::turn_back(&Rows { starts: &place.starts[..n], stride, steps, pitch }, &mut all[start..], from);
+                T::turn_back(&Rows { starts: &location.starts[..n], stride, steps, pitch }, &mut all[start..], from);
             }
-            (to, _) => (0..steps).for_each(|step| to.one(&from[step * pitch..][..n], place, start + step * stride)),
+            (to, _) => (0..steps).for_each(|step| to.one(&from[step * pitch..][..n], location, start + step * stride)),
         }
     }
 
     /// Stores the lanes of a step, or the one number of all of them.
     #[inline(always)]
-    fn one<const W: usize>(&mut self, from: &[T], place: &Place<W>, step: usize) {
-        match (self, place.lie) {
+    fn one<const W: usize>(&mut self, from: &[T], location: &Location<W>, step: usize) {
+        match (self, location.lie) {
             (To::Numbers(all), Lie::Together(at)) => all[step + at] = from[0],
             (To::Numbers(all), Lie::Beside(at)) => match all[step + at..].first_chunk_mut::<W>() {
                 Some(lanes) if from.len() == W => lanes.copy_from_slice(from),
@@ -108,10 +108,10 @@ impl<'a, T: Number> To<'a, T> {
                 all[step + at..].iter_mut().zip(from).for_each(|(to, x)| *to = x.is_set());
             }
             (To::Numbers(all), Lie::Apart) => {
-                place.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = *x);
+                location.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = *x);
             }
             (To::Flags(all), Lie::Apart) => {
-                place.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = x.is_set());
+                location.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = x.is_set());
             }
         }
     }
