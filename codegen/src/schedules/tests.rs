@@ -13,6 +13,7 @@ fn chunkwise() -> Chunkwise {
         stages: 2,
         vector: 8,
         blocks: 2,
+        copiers: 0,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::lane_sum::{Side, sum_beside};
+use crate::block::ring::Ring;
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::Builder;
 use crate::stage::kind::Decay;
@@ -142,8 +143,11 @@ impl ChunkwiseKernel<'_> {
         if self.is_tf32 {
             return Operand::i32(0);
         }
-        let odd = b.binary(Binary::And, iteration, 1);
-        b.mul(odd, self.schedule.times())
+        let place = match self.handover {
+            Some(_) => Ring::of(self.schedule.stages).at(b, iteration).index,
+            None => b.binary(Binary::And, iteration, 1),
+        };
+        b.mul(place, self.schedule.times())
     }
 
     /// Reads what the thread needs of the decays of an iteration.

@@ -31,7 +31,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
             _ => &[2],
         };
         let sweep = Sweep::Gradients;
-        let of = move |stages| ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks: 1 };
+        let of = move |stages| ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks: 1, copiers: 0 };
         sets.iter().map(move |stages| of(*stages))
     };
     DEPTHS.into_iter().flat_map(|depth| KINDS.into_iter().flat_map(move |kind| of(depth, kind))).collect()

@@ -46,7 +46,7 @@ mod walk;
 
 pub use parameters::{ChunkwiseBackward, Sweep};
 
-use super::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, Saved, blocks_of_ends, parts};
+use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_of_ends, parts};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::copy::Source;
@@ -117,7 +117,12 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
     let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule.depth, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
-    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, ..*schedule };
+    let by_warpgroups = stage.kind().matrices_back().is_ok_and(|form| {
+        let is_walked = |walked| unit(walked, form.elem(stage), isa) == Unit::Warpgroup;
+        is_walked(&form.states) && is_walked(&form.cotangents) && schedule.vector > 1
+    });
+    let copiers = if by_warpgroups { COPIERS } else { 0 };
+    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, copiers, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
@@ -201,10 +206,10 @@ fn with_kernel(
             return then(b, Either::Chunk(&kernel));
         }
     };
-    let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep } = *schedule;
+    let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers } = *schedule;
     let unit = unit(walked, form.elem(stage), isa);
     let ends = sweep.is_ends();
-    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
+    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
     let kernel = ChunkwiseKernel { saved, ..ChunkwiseKernel::declare(b, stage, walked, &chunks, args) };
