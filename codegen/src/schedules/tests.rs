@@ -14,6 +14,7 @@ fn chunkwise() -> Chunkwise {
         vector: 8,
         blocks: 2,
         copiers: 0,
+        persistent: false,
     }
 }
 

@@ -67,7 +67,7 @@ use segments::Segment;
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, .. } = *schedule;
+    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, ends, persistent, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -76,6 +76,9 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     }
     let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: Chunkwise::NAME, refusal })?;
     if unit == Unit::Warpgroup && (warps != 4 || form.channels) || !matches!(copiers, 0 | COPIERS) || copiers > 0 && unit != Unit::Warpgroup {
+        return Err(parameters);
+    }
+    if persistent && (copiers == 0 || ends || form.readout.is_none()) {
         return Err(parameters);
     }
     // Warpgroups multiply packed pairs of bf16 alone, and an access has at most 16 bytes.
@@ -107,6 +110,9 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
 
 /// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
+    if schedule.persistent {
+        return vec![*schedule];
+    }
     let ends = Chunkwise { ends: true, ..*schedule };
     let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
     let ends = match is_packed {
@@ -219,21 +225,18 @@ impl<'s> ChunkwiseKernel<'s> {
         let [of_sums, of_gains] = [of_sums, of_gains].map(|len| if by_stages { stages * times } else { len });
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let handover = by_stages.then(|| Handover::declare(b, stages));
+        let handover = by_stages.then(|| Handover::declare(b, stages, times));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width(), schedule.padded));
-        let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
-        let (point, part) = match parts {
-            None => (segment.row, None),
-            Some(parts) => {
-                let (point, part) = divided(b, segment.row, parts);
-                let part = b.convert(Ty::I32, part);
-                (point, Some(b.mul(part, schedule.width())))
+        let (segment, (outer, part)) = match schedule.persistent {
+            true => (Segment::whole(Operand::i64(0)), (vec![], None)),
+            false => {
+                let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
+                (segment, place(b, &args, form, schedule, (segment.row, parts)))
             }
         };
-        let outer = args.indices(b, point, form.outer);
         let segment_carries = args.scratch[args.scratch.len() - 1];
         ChunkwiseKernel {
             stage,
@@ -347,6 +350,25 @@ impl<'s> ChunkwiseKernel<'s> {
 pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32, is_padded: bool) -> Operand {
     let size = args.size(form.width);
     if is_padded { b.div_ceil(size, width) } else { b.binary(Binary::Div, size, width) }
+}
+
+/// The index along every outer axis, and the first place of the width where that has several parts, of a recurrence's number.
+fn place(
+    b: &mut Builder,
+    args: &Args,
+    form: &MatrixRecurrence,
+    schedule: &Chunkwise,
+    (row, parts): (Operand, Option<Operand>),
+) -> (Vec<(Axis, Operand)>, Option<Operand>) {
+    let (point, part) = match parts {
+        None => (row, None),
+        Some(parts) => {
+            let (point, part) = divided(b, row, parts);
+            let part = b.convert(Ty::I32, part);
+            (point, Some(b.mul(part, schedule.width())))
+        }
+    };
+    (args.indices(b, point, form.outer), part)
 }
 
 /// A number over several parts: the number of the whole, and the part.

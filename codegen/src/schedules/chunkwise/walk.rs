@@ -45,6 +45,8 @@ struct Walk<'w, 's> {
     values: &'w Values<'s>,
     running: Running<'w>,
     iterations: Iterations,
+    /// Chunks of earlier recurrences of a persistent block.
+    past: Option<Reg>,
 }
 
 /// The factors of a readout.
@@ -61,7 +63,7 @@ pub(super) struct ReadFactors<'a> {
 
 /// The factors that a chunk's products read.
 pub(super) struct Chunk<'a> {
-    /// The iteration of the chunk, and its first time, `i32`.
+    /// The iteration of the chunk, counted over all recurrences of a block, and its first time, `i32`.
     pub iteration: Operand,
     pub first: Operand,
     pub queries: Option<Factor<'a>>,
@@ -78,8 +80,7 @@ pub(super) struct Chunk<'a> {
 impl ChunkwiseKernel<'_> {
     pub(crate) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let source = self.source();
-        let origins: Vec<Origin> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
+        let origins = if self.handover.is_none() { self.origins(b) } else { vec![] };
         let times = i64::from(self.schedule.times());
         let chunks = b.div_ceil(self.args.size(self.form.time), times);
         let chunks = b.convert(Ty::I32, chunks);
@@ -92,16 +93,29 @@ impl ChunkwiseKernel<'_> {
             }
         }
         if self.handover.is_some() {
-            return self.roles(b, &origins, iterations, before);
+            return self.roles(b, iterations, before);
         }
         for iteration in 0..self.schedule.stages as i32 - 1 {
             self.fetch(b, &origins, Operand::i32(iteration), iterations);
         }
-        self.walk(b, &origins, iterations, before);
+        self.walk(b, &origins, (iterations, None), before);
     }
 
-    /// Walks the chunks of the segment, which has so many segments before it.
-    pub(super) fn walk(&self, b: &mut Builder, origins: &[Origin], iterations: Iterations, before: Operand) {
+    /// Where every tile's tensor begins.
+    pub(super) fn origins(&self, b: &mut Builder) -> Vec<Origin> {
+        let source = self.source();
+        self.tiles().map(|tile| self.origin(b, tile, &source)).collect()
+    }
+
+    /// Walks the chunks of the segment, which has so many segments before it; of a persistent block, after so many chunks of other
+    /// recurrences.
+    pub(super) fn walk(
+        &self,
+        b: &mut Builder,
+        origins: &[Origin],
+        (iterations, past): (Iterations, Option<Reg>),
+        before: Operand,
+    ) {
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
         if !self.schedule.ends {
@@ -114,7 +128,8 @@ impl ChunkwiseKernel<'_> {
             self.store_rates(b, &rates, Operand::i32(0));
         }
         let logs = b.var(f32(0.0));
-        let walk = Walk { origins, values: &values, running: Running { state: &state, logs }, iterations };
+        let running = Running { state: &state, logs };
+        let walk = Walk { origins, values: &values, running, iterations, past };
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let kernel = self.rematerialised(b);
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
@@ -132,6 +147,8 @@ impl ChunkwiseKernel<'_> {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
         let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
+        // Those of a persistent block come with every recurrence.
+        let numbers = if self.schedule.persistent { vec![] } else { numbers };
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
@@ -202,10 +219,11 @@ impl ChunkwiseKernel<'_> {
 
     /// Computes one chunk.
     fn iteration(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
-        let Walk { origins, values, running, iterations } = *walk;
+        let Walk { origins, values, running, iterations, past } = *walk;
         let rematerialised = self.is_scarce().then(|| self.values(b));
         let values = rematerialised.as_ref().unwrap_or(values);
-        let filled = Ring::of(self.schedule.stages).at(b, iteration);
+        let turn = past.map_or(iteration, |past| b.add(past.into(), iteration));
+        let filled = Ring::of(self.schedule.stages).at(b, turn);
         let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, self.schedule.times());
         self.store_state(b, running.state);
@@ -226,7 +244,7 @@ impl ChunkwiseKernel<'_> {
             b.wait(array, filled);
         }
         let lanes = self.lanes(b);
-        let chunk = self.tiles_of(b, &lanes, iteration, first, filled.index);
+        let chunk = self.tiles_of(b, &lanes, turn, first, filled.index);
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
         // Reading the next rates takes as long as the products, and as many registers.
         let late = self.is_late();

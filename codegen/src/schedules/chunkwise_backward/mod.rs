@@ -209,7 +209,7 @@ fn with_kernel(
     let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers } = *schedule;
     let unit = unit(walked, form.elem(stage), isa);
     let ends = sweep.is_ends();
-    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers };
+    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers, persistent: false };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
     let kernel = ChunkwiseKernel { saved, ..ChunkwiseKernel::declare(b, stage, walked, &chunks, args) };
