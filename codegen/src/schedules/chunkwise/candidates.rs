@@ -38,9 +38,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let with_copiers = |schedule: Chunkwise| {
         let by_warpgroup = schedule.unit == Unit::Warpgroup;
         let numbers: &[(u32, bool)] = match by_warpgroup {
-            true if form.readout.is_some() => &[(0, false), (COPIERS, false), (COPIERS, true)],
-            true => &[(0, false), (COPIERS, false)],
-            false => &[(0, false)],
+            true if form.readout.is_some() => &[(COPIERS, false), (COPIERS, true), (0, false)],
+            _ => &[(0, false)],
         };
         numbers.iter().map(move |(copiers, persistent)| Chunkwise { copiers: *copiers, persistent: *persistent, ..schedule })
     };

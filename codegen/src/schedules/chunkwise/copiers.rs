@@ -91,8 +91,13 @@ impl ChunkwiseKernel<'_> {
             let number = b.special(special);
             b.convert(Ty::I64, number)
         });
+        // Neighbours share a multiprocessor: those that have one recurrence more are every other block.
+        let half = b.div_ceil(blocks, 2);
+        let [pair, second] = b.div_rem(block, 2);
+        let second = b.mul(second, half);
+        let first = b.add(pair, second);
         let past = b.var(Operand::i32(0));
-        b.for_(block, rows, blocks, |b, row| {
+        b.for_(first, rows, blocks, |b, row| {
             let (outer, part) = place(b, &self.args, form, schedule, (row, parts));
             let kernel = ChunkwiseKernel { segment: Segment::whole(row), outer, part, ..self.clone() };
             body(&kernel, b, Some(past));

@@ -25,7 +25,7 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
         Ok(Elem::F32) => (constants.chunkwise_split / alone, 0.0),
         Ok(Elem::F16) => (constants.chunkwise_unpacked / alone, constants.chunkwise_iteration),
         _ if schedule.unit == Unit::Warpgroup => {
-            let by = if schedule.copiers > 0 { 1.2 } else { 1.0 };
+            let by = if schedule.copiers > 0 { 1.25 } else { 1.0 };
             (constants.chunkwise_warpgroups * by, 0.0)
         }
         _ => (constants.chunkwise_warps, 0.0),

@@ -116,7 +116,10 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
     let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
     let ends = match is_packed {
-        true => Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector), ..ends },
+        true => {
+            let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
+            Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
+        }
         false => ends,
     };
     vec![ends, *schedule]
@@ -125,6 +128,12 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
 /// The blocks of a walk without a readout that share a multiprocessor. Addresses of single elements take registers.
 pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
+}
+
+/// The blocks of a walk without a readout that share a multiprocessor where each has warps that only copy: a state of the greatest
+/// depth takes most registers.
+pub(crate) fn blocks_beside_copiers(depth: u32) -> u32 {
+    if depth > 64 { 2 } else { 3 }
 }
 
 /// The parts of this width that blocks have, for axes of these sizes; the last may be shorter where tiles are padded.

@@ -110,7 +110,7 @@ impl Work {
     pub(crate) fn iterations(self, segments: u64, problem: &Problem<'_>) -> f64 {
         let (target, constants) = (problem.target, problem.constants);
         if self.persistent {
-            let each = self.chunks as f64 + constants.chunkwise_start / 2.0;
+            let each = self.chunks as f64 + constants.chunkwise_start;
             return self.walk.rounds(self.rows, target) * each;
         }
         let own = if self.is_final { [1, segments - 1] } else { [segments, segments - 1] };

@@ -46,7 +46,7 @@ mod walk;
 
 pub use parameters::{ChunkwiseBackward, Sweep};
 
-use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_of_ends, parts};
+use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_beside_copiers, blocks_of_ends, parts};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::copy::Source;
@@ -134,6 +134,7 @@ pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, de
         Elem::F32 if is_deep => 1,
         Elem::F32 | Elem::F16 => 2,
         elem if unit(&form.states, elem, isa) == Unit::Warp && is_deep => 2,
+        _ if unit(&form.states, form.elem(stage), isa) == Unit::Warpgroup => blocks_beside_copiers(depth),
         _ => 3,
     }
 }
