@@ -212,11 +212,6 @@ pub trait Strategy: Debug + Display + Send + Sync {
         None
     }
 
-    /// Blocks of a persistent kernel that share a multiprocessor.
-    fn resident(&self) -> u32 {
-        1
-    }
-
     /// Blocks of a kernel for each recurrence that it walks, where the kernel walks such by segments.
     fn blocks_of_recurrence(&self, _problem: &Problem<'_>) -> Option<u64> {
         None
@@ -307,7 +302,7 @@ impl dyn Strategy {
     /// The grid of a launch. Maps and rows go round when there is more work than blocks.
     pub(crate) fn grid(&self, problem: &Problem<'_>) -> u32 {
         let count = match self.tiles(problem) {
-            Some(tiles) => tiles.min(u64::from(problem.target.multiprocessors) * u64::from(self.resident())),
+            Some(tiles) => tiles.min(u64::from(problem.target.multiprocessors)),
             None => {
                 let own = self.blocks_of_recurrence(problem).unwrap_or(1);
                 self.blocks(problem).saturating_mul(own).min(i32::MAX as u64)

@@ -27,7 +27,6 @@ pub(crate) const CHUNKS: Chunkwise = Chunkwise {
     vector: 1,
     blocks: 1,
     copiers: 0,
-    persistent: false,
 };
 
 /// A standard model without some of its optional parameters.
@@ -138,8 +137,6 @@ impl<'a> Case<'a> {
         };
         for own in with_ends(self.stage, schedule) {
             let blocks = rows as usize * if own.ends { segments - 1 } else { segments };
-            // Persistent blocks go on to the next recurrence.
-            let blocks = if own.persistent { blocks.div_ceil(2) } else { blocks };
             if blocks == 0 {
                 continue;
             }

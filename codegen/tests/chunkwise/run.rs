@@ -205,14 +205,14 @@ fn warps_that_only_copy() {
         ("ssd", 128, false, false, 2, 65),
     ] {
         let stage = stage(&model(name, Elem::Bf16, &[]));
-        let of = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, stages, vector: 8, ..CHUNKS };
+        let of =
+            Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, stages, vector: 8, ..CHUNKS };
         let less = if padded { 8 } else { 0 };
         let (p, n) = (of.width() as usize * if wide { 2 } else { 1 } - less, depth as usize - less);
         let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 3), ("P", p), ("V", p), ("N", n), ("K", n)];
         let case = Case::new(&stage, &sizes);
         for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
             case.check(&of, order);
-            case.check(&Chunkwise { persistent: true, ..of }, order);
         }
         case.check_segments(&of, 3.min(t.div_ceil(64)), Order::Random(1));
     }

@@ -25,7 +25,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         let by_warpgroups = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
         let unit = if by_warpgroups { Unit::Warpgroup } else { Unit::Warp };
         let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
-        let schedule = Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2, copiers: 0, persistent: false };
+        let schedule =
+            Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2, copiers: 0 };
         let blocks = if elem == Elem::Bf16 { 2 } else { blocks(stage, &schedule, isa) };
         Chunkwise { blocks, ..schedule }
     };
@@ -36,12 +37,9 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     };
     let all = shapes.flat_map(kinds);
     let with_copiers = |schedule: Chunkwise| {
-        let by_warpgroup = schedule.unit == Unit::Warpgroup;
-        let numbers: &[(u32, bool)] = match by_warpgroup {
-            true if form.readout.is_some() => &[(COPIERS, false), (COPIERS, true), (0, false)],
-            _ => &[(0, false)],
-        };
-        numbers.iter().map(move |(copiers, persistent)| Chunkwise { copiers: *copiers, persistent: *persistent, ..schedule })
+        let is_read = schedule.unit == Unit::Warpgroup && form.readout.is_some();
+        let numbers: &[u32] = if is_read { &[COPIERS, 0] } else { &[0] };
+        numbers.iter().map(move |copiers| Chunkwise { copiers: *copiers, ..schedule })
     };
     all.flat_map(with_copiers).collect()
 }

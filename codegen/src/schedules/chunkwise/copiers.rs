@@ -3,16 +3,16 @@
 //! A stage goes round: the copying warps wait until it is free, start its copies and write its sums and gains; the warps that multiply wait
 //! for all of these, and say that the stage is free when its outputs are stored.
 
+use super::ChunkwiseKernel;
 use super::decay::f32;
-use super::segments::{Iterations, Segment};
-use super::{ChunkwiseKernel, parts_of, place};
+use super::segments::Iterations;
 use crate::block::copy::Source;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Special, Stmt};
+use crate::tile::{Expr, Memory, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The number of the barrier of the warps that multiply.
@@ -56,78 +56,26 @@ impl ChunkwiseKernel<'_> {
             walks,
             |b| {
                 limit(b, walking, true);
-                self.each_recurrence(b, iterations, |kernel, b, past| {
-                    kernel.rename(b);
-                    kernel.walk(b, &[], (iterations, past), before);
-                });
+                self.walk(b, &[], iterations, before);
             },
             |b| {
                 limit(b, copying, false);
                 let Thread { number, warp, lane } = self.thread;
                 let number = b.sub(number, self.schedule.walkers());
                 let thread = Thread { number, warp: b.sub(warp, self.schedule.warps), lane };
-                let copier = ChunkwiseKernel { thread, ..self.clone() };
-                copier.each_recurrence(b, iterations, |kernel, b, past| kernel.copy_role(b, (iterations, past)));
+                ChunkwiseKernel { thread, ..self.clone() }.copy_role(b, iterations);
             },
         );
     }
 
-    /// Goes through the recurrences of the block, with the number of chunks before: one, or of a persistent block one of
-    /// every grid.
-    fn each_recurrence(
-        &self,
-        b: &mut Builder,
-        iterations: Iterations,
-        body: impl FnOnce(&Self, &mut Builder, Option<Reg>),
-    ) {
-        if !self.schedule.persistent {
-            return body(self, b, None);
-        }
-        let (form, schedule) = (self.form, self.schedule);
-        let parts = schedule.wide.then(|| parts_of(b, &self.args, form, schedule.width(), schedule.padded));
-        let rows = self.args.rows(b, form.outer);
-        let rows = parts.map_or(rows, |parts| b.mul(rows, parts));
-        let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
-            let number = b.special(special);
-            b.convert(Ty::I64, number)
-        });
-        // Neighbours share a multiprocessor: those that have one recurrence more are every other block.
-        let half = b.div_ceil(blocks, 2);
-        let [pair, second] = b.div_rem(block, 2);
-        let second = b.mul(second, half);
-        let first = b.add(pair, second);
-        let past = b.var(Operand::i32(0));
-        b.for_(first, rows, blocks, |b, row| {
-            let (outer, part) = place(b, &self.args, form, schedule, (row, parts));
-            let kernel = ChunkwiseKernel { segment: Segment::whole(row), outer, part, ..self.clone() };
-            body(&kernel, b, Some(past));
-            let next = b.add(past.into(), iterations.count);
-            b.assign(past, next);
-        });
-    }
-
-    /// Writes the rematerialised numbers of a recurrence of a persistent block.
-    fn rename(&self, b: &mut Builder) {
-        if !self.schedule.persistent {
-            return;
-        }
-        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([Operand::i64(1)]).collect();
-        // No thread reads those of the recurrence before.
-        self.walkers_barrier(b);
-        let first = b.eq(self.thread.number, 0);
-        b.if_(first, |b| self.rematerialiser.store(b, &numbers));
-        self.walkers_barrier(b);
-    }
-
     /// Copies all chunks of the segment, and writes their sums and gains.
-    fn copy_role(&self, b: &mut Builder, (iterations, past): (Iterations, Option<Reg>)) {
+    fn copy_role(&self, b: &mut Builder, iterations: Iterations) {
         let Some(handover) = self.handover else { return };
         let origins = self.origins(b);
         let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
-            let turn = past.map_or(iteration, |past| b.add(past.into(), iteration));
-            let to = Ring::of(self.schedule.stages).at(b, turn);
+            let to = Ring::of(self.schedule.stages).at(b, iteration);
             let left = to.before(b);
             b.wait(handover.free, left);
             let chunk = self.chunk(b, iteration, iterations);
@@ -136,16 +84,16 @@ impl ChunkwiseKernel<'_> {
                 tile.fill(b, &source, *origin, first, to.index);
             }
             let rates = self.rates(b, &values, first);
-            self.store_rates(b, &rates, turn);
-            self.store_remaining(b, handover, turn);
+            self.store_rates(b, &rates, iteration);
+            self.store_remaining(b, handover, iteration);
             b.arrive(self.keys.full, to.index);
         });
     }
 
     /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.
-    fn store_remaining(&self, b: &mut Builder, handover: Handover, turn: Operand) {
+    fn store_remaining(&self, b: &mut Builder, handover: Handover, iteration: Operand) {
         let (times, per_lane) = (self.schedule.times(), self.schedule.times() / WARP);
-        let from = self.rates_of(b, turn);
+        let from = self.rates_of(b, iteration);
         let is_first = b.eq(self.thread.warp, 0);
         b.if_(is_first, |b| {
             b.push(Stmt::SyncWarp);

@@ -2,8 +2,8 @@
 
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::lane_sum::{Side, sum_beside};
-use crate::block::ring::Ring;
 use crate::block::pair::{Coordinates, Index, Values};
+use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::stage::kind::Decay;
 use crate::target::WARP;

@@ -42,8 +42,8 @@ mod tf32;
 mod walk;
 pub(crate) mod work;
 
-pub use parameters::Chunkwise;
 pub(crate) use parameters::COPIERS;
+pub use parameters::Chunkwise;
 
 use super::{LowerError, Strategy};
 use crate::abi::Tensor;
@@ -59,15 +59,15 @@ use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
+use copiers::Handover;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
-use copiers::Handover;
 use segments::Segment;
 
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, ends, persistent, .. } = *schedule;
+    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -75,10 +75,10 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
         return Err(parameters);
     }
     let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: Chunkwise::NAME, refusal })?;
-    if unit == Unit::Warpgroup && (warps != 4 || form.channels) || !matches!(copiers, 0 | COPIERS) || copiers > 0 && unit != Unit::Warpgroup {
-        return Err(parameters);
-    }
-    if persistent && (copiers == 0 || ends || form.readout.is_none()) {
+    if unit == Unit::Warpgroup && (warps != 4 || form.channels)
+        || !matches!(copiers, 0 | COPIERS)
+        || copiers > 0 && unit != Unit::Warpgroup
+    {
         return Err(parameters);
     }
     // Warpgroups multiply packed pairs of bf16 alone, and an access has at most 16 bytes.
@@ -110,9 +110,6 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
 
 /// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
-    if schedule.persistent {
-        return vec![*schedule];
-    }
     let ends = Chunkwise { ends: true, ..*schedule };
     let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
     let ends = match is_packed {
@@ -239,13 +236,16 @@ impl<'s> ChunkwiseKernel<'s> {
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width(), schedule.padded));
-        let (segment, (outer, part)) = match schedule.persistent {
-            true => (Segment::whole(Operand::i64(0)), (vec![], None)),
-            false => {
-                let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
-                (segment, place(b, &args, form, schedule, (segment.row, parts)))
+        let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
+        let (point, part) = match parts {
+            None => (segment.row, None),
+            Some(parts) => {
+                let (point, part) = divided(b, segment.row, parts);
+                let part = b.convert(Ty::I32, part);
+                (point, Some(b.mul(part, schedule.width())))
             }
         };
+        let outer = args.indices(b, point, form.outer);
         let segment_carries = args.scratch[args.scratch.len() - 1];
         ChunkwiseKernel {
             stage,
@@ -359,25 +359,6 @@ impl<'s> ChunkwiseKernel<'s> {
 pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32, is_padded: bool) -> Operand {
     let size = args.size(form.width);
     if is_padded { b.div_ceil(size, width) } else { b.binary(Binary::Div, size, width) }
-}
-
-/// The index along every outer axis, and the first place of the width where that has several parts, of a recurrence's number.
-fn place(
-    b: &mut Builder,
-    args: &Args,
-    form: &MatrixRecurrence,
-    schedule: &Chunkwise,
-    (row, parts): (Operand, Option<Operand>),
-) -> (Vec<(Axis, Operand)>, Option<Operand>) {
-    let (point, part) = match parts {
-        None => (row, None),
-        Some(parts) => {
-            let (point, part) = divided(b, row, parts);
-            let part = b.convert(Ty::I32, part);
-            (point, Some(b.mul(part, schedule.width())))
-        }
-    };
-    (args.indices(b, point, form.outer), part)
 }
 
 /// A number over several parts: the number of the whole, and the part.

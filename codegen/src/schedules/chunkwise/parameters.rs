@@ -32,8 +32,6 @@ schedule! {
         blocks: u32,
         /// Warps that only copy tiles and evaluate decays; without any, the warps that multiply do so.
         copiers: u32 = 0,
-        /// Whether there are as many blocks as run at once, which go from recurrence to recurrence; only with warps that copy.
-        persistent: bool = false,
     }
 }
 

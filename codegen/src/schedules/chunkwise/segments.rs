@@ -43,11 +43,6 @@ pub(super) fn segment_carries_len(segments: u64, width: u32, depth: u32) -> u64 
 }
 
 impl Segment {
-    /// The only segment of a recurrence.
-    pub(super) fn whole(row: Operand) -> Segment {
-        Segment { row, number: Operand::i32(0), count: Operand::i32(1) }
-    }
-
     /// The segment of the block. Without the last segment the grid has one block fewer for each recurrence.
     pub(super) fn of(
         b: &mut Builder,

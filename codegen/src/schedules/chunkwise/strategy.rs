@@ -76,14 +76,6 @@ impl Strategy for Chunkwise {
         form.map_or(0, |form| recurrences(form, self.wide, self.width(), problem.bound))
     }
 
-    fn tiles(&self, problem: &Problem<'_>) -> Option<u64> {
-        self.persistent.then(|| self.blocks(problem))
-    }
-
-    fn resident(&self) -> u32 {
-        self.blocks
-    }
-
     fn blocks_of_recurrence(&self, problem: &Problem<'_>) -> Option<u64> {
         let form = problem.stage.kind().matrices().ok()?;
         let segments = Work::of(self, form, problem).segments(problem);

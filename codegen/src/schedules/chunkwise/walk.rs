@@ -45,8 +45,6 @@ struct Walk<'w, 's> {
     values: &'w Values<'s>,
     running: Running<'w>,
     iterations: Iterations,
-    /// Chunks of earlier recurrences of a persistent block.
-    past: Option<Reg>,
 }
 
 /// The factors of a readout.
@@ -63,7 +61,7 @@ pub(super) struct ReadFactors<'a> {
 
 /// The factors that a chunk's products read.
 pub(super) struct Chunk<'a> {
-    /// The iteration of the chunk, counted over all recurrences of a block, and its first time, `i32`.
+    /// The iteration of the chunk, and its first time, `i32`.
     pub iteration: Operand,
     pub first: Operand,
     pub queries: Option<Factor<'a>>,
@@ -98,7 +96,7 @@ impl ChunkwiseKernel<'_> {
         for iteration in 0..self.schedule.stages as i32 - 1 {
             self.fetch(b, &origins, Operand::i32(iteration), iterations);
         }
-        self.walk(b, &origins, (iterations, None), before);
+        self.walk(b, &origins, iterations, before);
     }
 
     /// Where every tile's tensor begins.
@@ -107,15 +105,8 @@ impl ChunkwiseKernel<'_> {
         self.tiles().map(|tile| self.origin(b, tile, &source)).collect()
     }
 
-    /// Walks the chunks of the segment, which has so many segments before it; of a persistent block, after so many chunks of other
-    /// recurrences.
-    pub(super) fn walk(
-        &self,
-        b: &mut Builder,
-        origins: &[Origin],
-        (iterations, past): (Iterations, Option<Reg>),
-        before: Operand,
-    ) {
+    /// Walks the chunks of the segment, which has so many segments before it.
+    pub(super) fn walk(&self, b: &mut Builder, origins: &[Origin], iterations: Iterations, before: Operand) {
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
         if !self.schedule.ends {
@@ -129,7 +120,7 @@ impl ChunkwiseKernel<'_> {
         }
         let logs = b.var(f32(0.0));
         let running = Running { state: &state, logs };
-        let walk = Walk { origins, values: &values, running, iterations, past };
+        let walk = Walk { origins, values: &values, running, iterations };
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let kernel = self.rematerialised(b);
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
@@ -147,8 +138,6 @@ impl ChunkwiseKernel<'_> {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
         let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
-        // Those of a persistent block come with every recurrence.
-        let numbers = if self.schedule.persistent { vec![] } else { numbers };
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
@@ -219,11 +208,10 @@ impl ChunkwiseKernel<'_> {
 
     /// Computes one chunk.
     fn iteration(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
-        let Walk { origins, values, running, iterations, past } = *walk;
+        let Walk { origins, values, running, iterations } = *walk;
         let rematerialised = self.is_scarce().then(|| self.values(b));
         let values = rematerialised.as_ref().unwrap_or(values);
-        let turn = past.map_or(iteration, |past| b.add(past.into(), iteration));
-        let filled = Ring::of(self.schedule.stages).at(b, turn);
+        let filled = Ring::of(self.schedule.stages).at(b, iteration);
         let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, self.schedule.times());
         self.store_state(b, running.state);
@@ -244,7 +232,7 @@ impl ChunkwiseKernel<'_> {
             b.wait(array, filled);
         }
         let lanes = self.lanes(b);
-        let chunk = self.tiles_of(b, &lanes, turn, first, filled.index);
+        let chunk = self.tiles_of(b, &lanes, iteration, first, filled.index);
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
         // Reading the next rates takes as long as the products, and as many registers.
         let late = self.is_late();
@@ -325,7 +313,13 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Reads the rates of an iteration; past the last one, of times that need not exist.
-    pub(super) fn rates_at(&self, b: &mut Builder, values: &Values, iteration: Operand, iterations: Iterations) -> Rates {
+    pub(super) fn rates_at(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        iteration: Operand,
+        iterations: Iterations,
+    ) -> Rates {
         let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, self.schedule.times());
         self.rates(b, values, first)

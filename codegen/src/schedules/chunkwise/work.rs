@@ -1,7 +1,7 @@
 //! The number of segments that recurrences of matrices are divided into: few long ones into so many that every place for a block
 //! has one.
 
-use super::{Chunkwise, parts};
+use super::{Chunkwise, blocks_beside_copiers, parts};
 use crate::schedules::problem::Problem;
 use crate::stage::Bound;
 use crate::stage::kind::MatrixRecurrence;
@@ -22,8 +22,6 @@ pub(crate) struct Work {
     pub walk: Walk,
     /// That which finds the ends of segments before.
     pub carries: Walk,
-    /// Whether blocks go from recurrence to recurrence, none of which has segments.
-    pub persistent: bool,
     /// Whether only the blocks of last segments go through theirs, as nothing else is asked for.
     pub is_final: bool,
 }
@@ -53,13 +51,6 @@ impl Walk {
         if blocks == 0 { 0.0 } else { self.alone + (1.0 - self.alone) * beside / others }
     }
 
-    /// Times that a multiprocessor is filled with recurrences by blocks that go from one to the next: the first of those that are left
-    /// after whole rounds are alone on theirs.
-    fn rounds(self, blocks: u64, target: &Target) -> f64 {
-        let block_capacity = self.block_capacity(target);
-        (blocks / block_capacity) as f64 + self.waves(blocks % block_capacity, target)
-    }
-
     fn block_capacity(self, target: &Target) -> u64 {
         u64::from(target.multiprocessors) * u64::from(self.blocks)
     }
@@ -75,18 +66,19 @@ impl Work {
         if !has_words {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
             let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
-            return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, persistent: false, is_final };
+            return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
         }
-        let walk = Walk { blocks: 2, alone: 0.75, iteration: 1.0 };
-        let carries = Walk { blocks: 3, alone: 0.65, iteration: 0.62 };
-        Work { rows, chunks, walk, carries, persistent: schedule.persistent, is_final }
+        let (alone, blocks) = match schedule.copiers {
+            0 => (0.75, 3),
+            _ => (0.6, blocks_beside_copiers(schedule.depth)),
+        };
+        let walk = Walk { blocks: 2, alone, iteration: 1.0 };
+        let carries = Walk { blocks, alone: 0.65, iteration: 0.62 };
+        Work { rows, chunks, walk, carries, is_final }
     }
 
     /// The number of segments that takes the least time; none is empty.
     pub(crate) fn segments(self, problem: &Problem<'_>) -> u64 {
-        if self.persistent {
-            return 1;
-        }
         let full = |n: u64| self.chunks.div_ceil(self.chunks.div_ceil(n).max(1)).max(1);
         let numbers = (1..=MOST.min(self.chunks / LEAST).max(1)).map(full);
         numbers.min_by(|x, y| self.iterations(*x, problem).total_cmp(&self.iterations(*y, problem))).unwrap_or(1)
@@ -109,10 +101,6 @@ impl Work {
     /// Time with so many segments, in that of an iteration of a multiprocessor with all its blocks.
     pub(crate) fn iterations(self, segments: u64, problem: &Problem<'_>) -> f64 {
         let (target, constants) = (problem.target, problem.constants);
-        if self.persistent {
-            let each = self.chunks as f64 + constants.chunkwise_start;
-            return self.walk.rounds(self.rows, target) * each;
-        }
         let own = if self.is_final { [1, segments - 1] } else { [segments, segments - 1] };
         let [blocks, ends] = own.map(|number| self.rows.saturating_mul(number));
         let (each, before) = (self.chunks.div_ceil(segments) as f64 + constants.chunkwise_start, (segments - 1) as f64);
