@@ -24,10 +24,8 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
     let (products, beside) = match form.elem(&stage.program) {
         Ok(Elem::F32) => (constants.chunkwise_split / alone, 0.0),
         Ok(Elem::F16) => (constants.chunkwise_unpacked / alone, constants.chunkwise_iteration),
-        _ if schedule.unit == Unit::Warpgroup => {
-            let by = if schedule.copiers > 0 { 1.25 } else { 1.0 };
-            (constants.chunkwise_warpgroups * by, 0.0)
-        }
+        _ if schedule.copiers > 0 => (constants.chunkwise_copied, 0.0),
+        _ if schedule.unit == Unit::Warpgroup => (constants.chunkwise_warpgroups, 0.0),
         _ => (constants.chunkwise_warps, 0.0),
     };
     let iteration = f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
