@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{COPIERS, Chunkwise, shared_bytes};
+use super::{COPIERS, Chunkwise, ChunkwiseKernel, shared_bytes};
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -38,7 +38,9 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let all = shapes.flat_map(kinds);
     let with_copiers = |schedule: Chunkwise| {
         let is_read = schedule.unit == Unit::Warpgroup && form.readout.is_some();
-        let numbers: &[u32] = if is_read { &[COPIERS, 0] } else { &[0] };
+        // Beside a gate a state of the greatest depth leaves too few registers.
+        let is_full = schedule.depth > 64 && ChunkwiseKernel::gate_of(stage, form, &schedule).is_some();
+        let numbers: &[u32] = if is_read && !is_full { &[COPIERS, 0] } else { &[0] };
         numbers.iter().map(move |copiers| Chunkwise { copiers: *copiers, ..schedule })
     };
     all.flat_map(with_copiers).collect()
