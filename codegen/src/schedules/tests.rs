@@ -13,6 +13,7 @@ fn chunkwise() -> Chunkwise {
         stages: 2,
         vector: 8,
         blocks: 2,
+        copiers: 4,
     }
 }
 
@@ -83,7 +84,16 @@ fn flash() -> Flash {
 }
 
 fn chunkwise_backward() -> ChunkwiseBackward {
-    ChunkwiseBackward { sweep: Sweep::StateEnds, depth: 64, padded: true, wide: false, stages: 2, vector: 1, blocks: 1 }
+    ChunkwiseBackward {
+        sweep: Sweep::StateEnds,
+        depth: 64,
+        padded: true,
+        wide: false,
+        stages: 2,
+        vector: 1,
+        blocks: 1,
+        copiers: 4,
+    }
 }
 
 fn state_space_backward() -> StateSpaceBackward {

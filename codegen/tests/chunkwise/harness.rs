@@ -26,6 +26,7 @@ pub(crate) const CHUNKS: Chunkwise = Chunkwise {
     stages: 2,
     vector: 1,
     blocks: 1,
+    copiers: 0,
 };
 
 /// A standard model without some of its optional parameters.

@@ -194,6 +194,31 @@ fn products_of_warpgroups() {
 }
 
 #[test]
+fn warps_that_only_copy() {
+    for (name, depth, padded, wide, stages, t) in [
+        ("ssd", 16, false, false, 2, 64),
+        ("ssd", 32, true, false, 2, 1),
+        ("mamba2", 16, false, false, 2, 129),
+        ("mamba2", 32, true, true, 3, 191),
+        ("ssd_packed", 32, false, false, 2, 200),
+        ("retention", 64, true, false, 3, 331),
+        ("ssd", 128, false, false, 2, 65),
+    ] {
+        let stage = stage(&model(name, Elem::Bf16, &[]));
+        let of =
+            Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, stages, vector: 8, ..CHUNKS };
+        let less = if padded { 8 } else { 0 };
+        let (p, n) = (of.width() as usize * if wide { 2 } else { 1 } - less, depth as usize - less);
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 3), ("P", p), ("V", p), ("N", n), ("K", n)];
+        let case = Case::new(&stage, &sizes);
+        for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
+            case.check(&of, order);
+        }
+        case.check_segments(&of, 3.min(t.div_ceil(64)), Order::Random(1));
+    }
+}
+
+#[test]
 fn decays_of_channels() {
     let stage = stage(&model("gated_linear_attention", Elem::Bf16, &[]));
     for (t, k, v) in [(1, 16, 32), (2, 16, 32), (31, 13, 29), (33, 16, 32), (101, 16, 32)] {

@@ -6,7 +6,7 @@
 use super::ChunkwiseKernel;
 use super::read::Started;
 use super::walk::{Chunk, Running};
-use crate::block::matmul::finish;
+use crate::block::matmul::{Factor, finish};
 use crate::build::Builder;
 use crate::tile::Stmt;
 
@@ -20,6 +20,36 @@ impl ChunkwiseKernel<'_> {
 
     /// Computes the rest of the chunk.
     pub(super) fn finish_chunk(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
+        match (started, chunk.queries) {
+            (Some(started), Some(queries)) if self.handover.is_some() => {
+                self.finish_overlapped(b, running, chunk, (started, queries));
+            }
+            (started, _) => self.finish_in_order(b, running, chunk, started),
+        }
+    }
+
+    /// Computes the rest of the chunk where no thread copies beside: pairs of times are weighed while queries read the
+    /// state, and outputs are stored while the state advances.
+    fn finish_overlapped(&self, b: &mut Builder, running: Running, chunk: &Chunk, read: (Started, Factor)) {
+        let (Running { state, logs }, (started, queries)) = (running, read);
+        let decays = self.decays(b, chunk.iteration);
+        let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
+        let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
+        let y = self.read_overlapped(b, &decays, (chunk.values, started));
+        self.start_advance(b, state, &decays, (&left, chunk.keys_in_time));
+        let sum = b.add(logs.into(), decays.end);
+        b.assign(logs, sum);
+        finish(b, &y, 1);
+        let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
+        let values = self.values(b);
+        self.store_outputs(b, values, chunk, queries, &y);
+        finish(b, &state.blocks, 0);
+        self.wait_saved(b);
+        // No thread reads the state before the chunk any more.
+        self.walkers_barrier(b);
+    }
+
+    fn finish_in_order(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
         let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
@@ -35,7 +65,7 @@ impl ChunkwiseKernel<'_> {
         b.assign(logs, sum);
         self.wait_saved(b);
         // No thread reads the state before the chunk any more.
-        b.barrier();
+        self.walkers_barrier(b);
         if let Some((y, queries)) = y.zip(chunk.queries) {
             finish(b, &y, 0);
             let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();

@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{Chunkwise, shared_bytes};
+use super::{COPIERS, Chunkwise, ChunkwiseKernel, shared_bytes};
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -25,7 +25,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         let by_warpgroups = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
         let unit = if by_warpgroups { Unit::Warpgroup } else { Unit::Warp };
         let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
-        let schedule = Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2 };
+        let schedule =
+            Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2, copiers: 0 };
         let blocks = if elem == Elem::Bf16 { 2 } else { blocks(stage, &schedule, isa) };
         Chunkwise { blocks, ..schedule }
     };
@@ -34,7 +35,15 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         let kinds = KINDS.into_iter().filter(move |kind| is_meant(elem, form.channels, warps, depth, *kind));
         kinds.map(move |kind| of(warps, depth, kind))
     };
-    shapes.flat_map(kinds).collect()
+    let all = shapes.flat_map(kinds);
+    let with_copiers = |schedule: Chunkwise| {
+        let is_read = schedule.unit == Unit::Warpgroup && form.readout.is_some();
+        // Beside a gate a state of the greatest depth leaves too few registers.
+        let is_full = schedule.depth > 64 && ChunkwiseKernel::gate_of(stage, form, &schedule).is_some();
+        let numbers: &[u32] = if is_read && !is_full { &[COPIERS, 0] } else { &[0] };
+        numbers.iter().map(move |copiers| Chunkwise { copiers: *copiers, ..schedule })
+    };
+    all.flat_map(with_copiers).collect()
 }
 
 /// Whether warps have registers for all of chunks of so many warps and such a depth, and which do best. Two warps' chunks are too

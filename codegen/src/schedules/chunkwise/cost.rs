@@ -24,6 +24,7 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
     let (products, beside) = match form.elem(&stage.program) {
         Ok(Elem::F32) => (constants.chunkwise_split / alone, 0.0),
         Ok(Elem::F16) => (constants.chunkwise_unpacked / alone, constants.chunkwise_iteration),
+        _ if schedule.copiers > 0 => (constants.chunkwise_copied, 0.0),
         _ if schedule.unit == Unit::Warpgroup => (constants.chunkwise_warpgroups, 0.0),
         _ => (constants.chunkwise_warps, 0.0),
     };

@@ -3,6 +3,7 @@
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::lane_sum::{Side, sum_beside};
 use crate::block::pair::{Coordinates, Index, Values};
+use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::stage::kind::Decay;
 use crate::target::WARP;
@@ -138,12 +139,15 @@ impl ChunkwiseKernel<'_> {
 
     /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
     /// the barrier behind the last read.
-    fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
+    pub(super) fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
         if self.is_tf32 {
             return Operand::i32(0);
         }
-        let odd = b.binary(Binary::And, iteration, 1);
-        b.mul(odd, self.schedule.times())
+        let place = match self.handover {
+            Some(_) => Ring::of(self.schedule.stages).at(b, iteration).index,
+            None => b.binary(Binary::And, iteration, 1),
+        };
+        b.mul(place, self.schedule.times())
     }
 
     /// Reads what the thread needs of the decays of an iteration.
@@ -176,6 +180,14 @@ impl ChunkwiseKernel<'_> {
             let two = b.load(Memory::Shared(array), at, 2, None, f32(0.0));
             [two[0], two[1]]
         })
+    }
+
+    /// The numbers of an array at the thread's two columns of a block.
+    pub(super) fn columns_of(&self, b: &mut Builder, decays: &Decays, block: u32, array: SharedId) -> [Operand; 2] {
+        let at = b.add(decays.from, decays.column);
+        let at = b.add(at, block * COLUMNS);
+        let two = b.load(Memory::Shared(array), at, 2, None, f32(0.0));
+        [two[0], two[1]]
     }
 
     /// The rounding errors of the thread's sums, and those at its two columns of a block, where sums are two numbers.

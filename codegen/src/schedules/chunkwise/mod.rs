@@ -26,6 +26,7 @@
 mod asynchronous;
 pub(crate) mod candidates;
 pub(crate) mod channels;
+mod copiers;
 pub(crate) mod cost;
 pub(crate) mod decay;
 pub(crate) mod fits;
@@ -41,6 +42,7 @@ mod tf32;
 mod walk;
 pub(crate) mod work;
 
+pub(crate) use parameters::COPIERS;
 pub use parameters::Chunkwise;
 
 use super::{LowerError, Strategy};
@@ -57,6 +59,7 @@ use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
+use copiers::Handover;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
@@ -64,7 +67,7 @@ use segments::Segment;
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let Chunkwise { warps, unit, depth, stages, vector, blocks, .. } = *schedule;
+    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -72,7 +75,10 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
         return Err(parameters);
     }
     let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: Chunkwise::NAME, refusal })?;
-    if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
+    if unit == Unit::Warpgroup && (warps != 4 || form.channels)
+        || !matches!(copiers, 0 | COPIERS)
+        || copiers > 0 && unit != Unit::Warpgroup
+    {
         return Err(parameters);
     }
     // Warpgroups multiply packed pairs of bf16 alone, and an access has at most 16 bytes.
@@ -107,7 +113,10 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
     let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
     let ends = match is_packed {
-        true => Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector), ..ends },
+        true => {
+            let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
+            Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
+        }
         false => ends,
     };
     vec![ends, *schedule]
@@ -116,6 +125,12 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
 /// The blocks of a walk without a readout that share a multiprocessor. Addresses of single elements take registers.
 pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
+}
+
+/// The blocks of a walk without a readout that share a multiprocessor where each has warps that only copy: a state of the greatest
+/// depth takes most registers.
+pub(crate) fn blocks_beside_copiers(depth: u32) -> u32 {
+    if depth > 64 { 2 } else { 3 }
 }
 
 /// The parts of this width that blocks have, for axes of these sizes; the last may be shorter where tiles are padded.
@@ -158,6 +173,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     /// of one.
     pub(crate) sums: SharedId,
     pub(crate) gains: SharedId,
+    /// The mbarriers of stages that are free, and of stages whose sums and gains are written, where warps only copy.
+    pub(crate) handover: Option<Handover>,
     /// Where the state before every chunk is written, if it is.
     pub(crate) saved: Option<Saved>,
     /// The block's segment, and the segment carries.
@@ -196,7 +213,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let of_states = if is_tf32 { Elem::F32 } else { keys.elem };
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
-        let all_full = is_tf32.then(|| b.shared("full", SharedKind::Mbarrier, stages));
+        let all_full = (is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
             let own = |b: &mut Builder| b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
             tile.full = all_full.unwrap_or_else(|| own(b));
@@ -210,8 +227,11 @@ impl<'s> ChunkwiseKernel<'s> {
             false => 2 * times,
         };
         let of_gains = if is_tf32 { times } else { 2 * times };
+        let by_stages = schedule.copiers > 0;
+        let [of_sums, of_gains] = [of_sums, of_gains].map(|len| if by_stages { stages * times } else { len });
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
+        let handover = by_stages.then(|| Handover::declare(b, stages, times));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
@@ -240,6 +260,7 @@ impl<'s> ChunkwiseKernel<'s> {
             is_tf32,
             sums,
             gains,
+            handover,
             saved: None,
             segment,
             segment_carries,
@@ -256,12 +277,12 @@ impl<'s> ChunkwiseKernel<'s> {
         self.form.readout.is_none() && !self.schedule.ends && self.saved.is_none()
     }
 
-    /// The source of what all threads copy.
+    /// The source of what all threads that multiply copy.
     fn source(&self) -> Source<'_> {
         Source {
             args: &self.args,
             outer: &self.outer,
-            threads: self.schedule.threads(),
+            threads: self.schedule.walkers(),
             thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
@@ -315,7 +336,12 @@ impl<'s> ChunkwiseKernel<'s> {
     /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
-        if self.is_tf32 { vec![(self.keys.full, tiles.count() as u32)] } else { tiles.collect() }
+        match self.handover {
+            // With the tiles arrive sums and gains.
+            Some(_) => vec![(self.keys.full, tiles.count() as u32 + 1)],
+            None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
+            None => tiles.collect(),
+        }
     }
 
     /// The type of factors.

@@ -1,7 +1,12 @@
 //! The parameters of chunks.
 
 use crate::schedules::Unit;
-use crate::target::WARP;
+use crate::target::{REGISTERS, WARP};
+
+/// Warps that only copy, where there are any: a warpgroup, which gives registers up.
+pub(crate) const COPIERS: u32 = 4;
+/// The most registers that a thread may have.
+const MOST: u32 = 240;
 
 schedule! {
     /// Chunkwise: a block of `warps` warps has a segment of a recurrence and walks chunks of 16 times per warp; the state is as
@@ -25,6 +30,8 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Warps that only copy tiles and evaluate decays; without any, the warps that multiply do so.
+        copiers: u32 = 0,
     }
 }
 
@@ -41,6 +48,24 @@ impl Chunkwise {
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
+        (self.warps + self.copiers) * WARP
+    }
+
+    /// Threads of a block that multiply; they come first.
+    pub fn walkers(&self) -> u32 {
         self.warps * WARP
+    }
+
+    /// The registers of threads that multiply and of those that copy, where these are a warpgroup and give theirs up.
+    pub fn registers(&self) -> Option<(u32, u32)> {
+        let at_start = (REGISTERS / (self.threads() * self.blocks)) & !7;
+        let copying = if self.blocks > 2 { 32 } else { 40 };
+        let walking = (at_start * 2).saturating_sub(copying) & !7;
+        (self.copiers > 0 && at_start < MOST).then_some((walking.min(MOST), copying))
+    }
+
+    /// Threads of a block that copy tiles.
+    pub fn copying(&self) -> u32 {
+        if self.copiers > 0 { self.copiers * WARP } else { self.walkers() }
     }
 }

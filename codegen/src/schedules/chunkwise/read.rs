@@ -59,6 +59,23 @@ impl ChunkwiseKernel<'_> {
         y
     }
 
+    /// [`Self::read`] by a warpgroup, from products that have started: pairs of times are weighed while the state is read. The last
+    /// product is only started.
+    pub(super) fn read_overlapped(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        (in_time, Started { scores, y }): (Factor, Started),
+    ) -> Vec<[Reg; 4]> {
+        finish(b, &scores, 1);
+        let packed = self.weights(b, decays, &block_values(&scores));
+        finish(b, &y, 0);
+        let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
+        let y = block_vars(b, &y);
+        start_in_time(b, &y, (&packed, in_time));
+        y
+    }
+
     /// The weights of pairs of times as left factors.
     fn weights(&self, b: &mut Builder, decays: &Decays, scores: &Blocks) -> Blocks {
         let weights = scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, j, scores));

@@ -80,6 +80,9 @@ impl ChunkwiseKernel<'_> {
     /// The gains of the thread's two columns of a block, scaled to the chunk's end; in reverse, to before
     /// its first time.
     pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
+        if let Some(handover) = self.handover {
+            return self.columns_of(b, decays, block, handover.remaining);
+        }
         let [sums, gains] = self.columns(b, decays, block);
         let rounding_errors = self.rounding_errors(b, decays, block).filter(|_| !self.form.reverse);
         [0, 1].map(|c| {

@@ -78,8 +78,7 @@ pub(super) struct Chunk<'a> {
 impl ChunkwiseKernel<'_> {
     pub(crate) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let source = self.source();
-        let origins: Vec<Origin> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
+        let origins = if self.handover.is_none() { self.origins(b) } else { vec![] };
         let times = i64::from(self.schedule.times());
         let chunks = b.div_ceil(self.args.size(self.form.time), times);
         let chunks = b.convert(Ty::I32, chunks);
@@ -91,9 +90,23 @@ impl ChunkwiseKernel<'_> {
                 *count = b.select(is_last, *count, Operand::i32(0));
             }
         }
+        if self.handover.is_some() {
+            return self.roles(b, iterations, before);
+        }
         for iteration in 0..self.schedule.stages as i32 - 1 {
             self.fetch(b, &origins, Operand::i32(iteration), iterations);
         }
+        self.walk(b, &origins, iterations, before);
+    }
+
+    /// Where every tile's tensor begins.
+    pub(super) fn origins(&self, b: &mut Builder) -> Vec<Origin> {
+        let source = self.source();
+        self.tiles().map(|tile| self.origin(b, tile, &source)).collect()
+    }
+
+    /// Walks the chunks of the segment, which has so many segments before it.
+    pub(super) fn walk(&self, b: &mut Builder, origins: &[Origin], iterations: Iterations, before: Operand) {
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
         if !self.schedule.ends {
@@ -101,12 +114,13 @@ impl ChunkwiseKernel<'_> {
         }
         if self.form.channels {
             self.clear_logs(b);
-        } else {
+        } else if self.handover.is_none() {
             let rates = self.rates_at(b, &values, Operand::i32(0), iterations);
             self.store_rates(b, &rates, Operand::i32(0));
         }
         let logs = b.var(f32(0.0));
-        let walk = Walk { origins: &origins, values: &values, running: Running { state: &state, logs }, iterations };
+        let running = Running { state: &state, logs };
+        let walk = Walk { origins, values: &values, running, iterations };
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let kernel = self.rematerialised(b);
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
@@ -128,11 +142,12 @@ impl ChunkwiseKernel<'_> {
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
             for (array, tiles) in self.mbarriers() {
-                b.init_mbarriers(array, self.schedule.stages, tiles * self.schedule.threads());
+                b.init_mbarriers(array, self.schedule.stages, tiles * self.schedule.copying());
             }
             if let Some(tile) = &self.gate {
-                b.init_mbarriers(tile.full, 1, self.schedule.threads());
+                b.init_mbarriers(tile.full, 1, self.schedule.walkers());
             }
+            self.init_handover(b);
             b.push(Stmt::FenceInit);
         });
         b.barrier();
@@ -161,7 +176,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The chunk of an iteration of the segment.
-    fn chunk(&self, b: &mut Builder, iteration: Operand, iterations: Iterations) -> Operand {
+    pub(super) fn chunk(&self, b: &mut Builder, iteration: Operand, iterations: Iterations) -> Operand {
         let iteration = b.add(iterations.first, iteration);
         if !self.form.reverse {
             return iteration;
@@ -206,10 +221,12 @@ impl ChunkwiseKernel<'_> {
             self.sum_channels(b, values, first);
         }
         // From here on all threads see the sums and the state, and none reads the chunk before.
-        b.barrier();
+        self.walkers_barrier(b);
         self.fetch_gate(b, first);
-        let next = b.add(iteration, self.schedule.stages as i32 - 1);
-        self.fetch(b, origins, next, iterations);
+        if self.handover.is_none() {
+            let next = b.add(iteration, self.schedule.stages as i32 - 1);
+            self.fetch(b, origins, next, iterations);
+        }
         self.save_state(b, chunk, iterations.all);
         for (array, _) in self.mbarriers() {
             b.wait(array, filled);
@@ -219,7 +236,8 @@ impl ChunkwiseKernel<'_> {
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
         // Reading the next rates takes as long as the products, and as many registers.
         let late = self.is_late();
-        let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, iteration, iterations));
+        let own_rates = !self.form.channels && self.handover.is_none();
+        let rates = (own_rates && !late).then(|| self.next_rates(b, values, iteration, iterations));
         match started {
             Some(started) => self.finish_chunk(b, running, &chunk, started),
             None => self.by_warps(b, values, running, &chunk),
@@ -229,6 +247,7 @@ impl ChunkwiseKernel<'_> {
             let following = b.add(iteration, 1);
             self.store_rates(b, &rates, following);
         }
+        self.free(b, filled);
     }
 
     /// The factors that a chunk's products read.
@@ -294,7 +313,13 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Reads the rates of an iteration; past the last one, of times that need not exist.
-    fn rates_at(&self, b: &mut Builder, values: &Values, iteration: Operand, iterations: Iterations) -> Rates {
+    pub(super) fn rates_at(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        iteration: Operand,
+        iterations: Iterations,
+    ) -> Rates {
         let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, self.schedule.times());
         self.rates(b, values, first)

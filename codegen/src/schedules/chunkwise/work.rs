@@ -1,7 +1,7 @@
 //! The number of segments that recurrences of matrices are divided into: few long ones into so many that every place for a block
 //! has one.
 
-use super::{Chunkwise, parts};
+use super::{Chunkwise, blocks_beside_copiers, parts};
 use crate::schedules::problem::Problem;
 use crate::stage::Bound;
 use crate::stage::kind::MatrixRecurrence;
@@ -68,8 +68,13 @@ impl Work {
             let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
             return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
         }
-        let walk = Walk { blocks: 2, alone: 0.75, iteration: 1.0 };
-        Work { rows, chunks, walk, carries: Walk { blocks: 3, alone: 0.65, iteration: 0.62 }, is_final }
+        let (alone, blocks) = match schedule.copiers {
+            0 => (0.75, 3),
+            _ => (0.6, blocks_beside_copiers(schedule.depth)),
+        };
+        let walk = Walk { blocks: 2, alone, iteration: 1.0 };
+        let carries = Walk { blocks, alone: 0.65, iteration: 0.62 };
+        Work { rows, chunks, walk, carries, is_final }
     }
 
     /// The number of segments that takes the least time; none is empty.

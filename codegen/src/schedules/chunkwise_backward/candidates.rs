@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkwiseBackward, Sweep};
+use super::{ChunkwiseBackward, Sweep, copiers};
 use crate::schedules::chunkwise::candidates::KINDS;
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -31,8 +31,10 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
             _ => &[2],
         };
         let sweep = Sweep::Gradients;
-        let of = move |stages| ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks: 1 };
-        sets.iter().map(move |stages| of(*stages))
+        let of =
+            move |stages, copiers| ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks: 1, copiers };
+        let numbers = copiers(stage, form, depth, vector, isa);
+        sets.iter().flat_map(move |stages| numbers.iter().map(move |copiers| of(*stages, *copiers)))
     };
     DEPTHS.into_iter().flat_map(|depth| KINDS.into_iter().flat_map(move |kind| of(depth, kind))).collect()
 }

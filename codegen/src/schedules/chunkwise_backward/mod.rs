@@ -46,7 +46,7 @@ mod walk;
 
 pub use parameters::{ChunkwiseBackward, Sweep};
 
-use super::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, Saved, blocks_of_ends, parts};
+use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_beside_copiers, blocks_of_ends, parts};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::copy::Source;
@@ -115,7 +115,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> u3
 /// The kernels of a schedule, in order.
 pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<ChunkwiseBackward> {
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
-    let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule.depth, isa));
+    let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
     let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
@@ -123,12 +123,18 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
 
 /// The blocks of a walk that share a multiprocessor: fewer where warps multiply and a state takes most registers, and where
 /// tiles of `f32` take most shared memory.
-pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, isa: Isa) -> u32 {
-    let is_deep = depth > 64;
+pub(crate) fn blocks_of_walks(
+    stage: &Stage,
+    form: &MatrixRecurrenceBackward,
+    schedule: &ChunkwiseBackward,
+    isa: Isa,
+) -> u32 {
+    let is_deep = schedule.depth > 64;
     match form.elem(stage) {
         Elem::F32 if is_deep => 1,
         Elem::F32 | Elem::F16 => 2,
         elem if unit(&form.states, elem, isa) == Unit::Warp && is_deep => 2,
+        _ if schedule.copiers > 0 => blocks_beside_copiers(schedule.depth),
         _ => 3,
     }
 }
@@ -173,6 +179,16 @@ fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &Chunkwis
     QueryBlocks { registers, shared: blocks - registers }
 }
 
+/// The numbers of warps that only copy in walks: beside warpgroups, where shallow states always leave them registers.
+fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u32, isa: Isa) -> &'static [u32] {
+    let is_walked = |walked| unit(walked, form.elem(stage), isa) == Unit::Warpgroup;
+    match is_walked(&form.states) && is_walked(&form.cotangents) && vector > 1 {
+        false => &[0],
+        true if depth > 64 => &[0, COPIERS],
+        true => &[COPIERS],
+    }
+}
+
 /// Who multiplies in walks.
 fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
     if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
@@ -201,10 +217,10 @@ fn with_kernel(
             return then(b, Either::Chunk(&kernel));
         }
     };
-    let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep } = *schedule;
+    let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers } = *schedule;
     let unit = unit(walked, form.elem(stage), isa);
     let ends = sweep.is_ends();
-    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
+    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
     let kernel = ChunkwiseKernel { saved, ..ChunkwiseKernel::declare(b, stage, walked, &chunks, args) };

@@ -21,6 +21,8 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Warps of a walk that only copy tiles and evaluate decays.
+        copiers: u32 = 0,
     }
 }
 
@@ -45,7 +47,7 @@ impl ChunkwiseBackward {
     pub fn threads(&self) -> u32 {
         match self.sweep {
             Sweep::Gradients => 8 * WARP,
-            _ => 4 * WARP,
+            _ => (4 + self.copiers) * WARP,
         }
     }
 }

@@ -1,0 +1,130 @@
+//! Warps that only copy: they fill the stages of tiles ahead of the warps that multiply, and evaluate decays and gains.
+//!
+//! A stage goes round: the copying warps wait until it is free, start its copies and write its sums and gains; the warps that multiply wait
+//! for all of these, and say that the stage is free when its outputs are stored.
+
+use super::ChunkwiseKernel;
+use super::decay::f32;
+use super::segments::Iterations;
+use crate::block::copy::Source;
+use crate::block::pair::Values;
+use crate::block::ring::{Ring, RingStage};
+use crate::block::thread::Thread;
+use crate::build::Builder;
+use crate::target::WARP;
+use crate::tile::{Expr, Memory, Operand, SharedId, SharedKind, Stmt};
+use oplus_dsl::{Elem, Ty};
+
+/// The number of the barrier of the warps that multiply.
+const WALKERS: u32 = 1;
+
+/// What warps that multiply tell those that copy: an mbarrier for every stage.
+#[derive(Clone, Copy)]
+pub(crate) struct Handover {
+    /// Nothing of a stage is read any more.
+    free: SharedId,
+    /// The gains of every stage, scaled to the chunk's end, in `f32`.
+    pub(super) remaining: SharedId,
+}
+
+impl Handover {
+    /// Declares the mbarriers.
+    pub(super) fn declare(b: &mut Builder, stages: u32, times: u32) -> Handover {
+        let remaining = b.shared("remaining", SharedKind::Elem(Elem::F32), stages * times);
+        Handover { free: b.shared("free", SharedKind::Mbarrier, stages), remaining }
+    }
+}
+
+impl ChunkwiseKernel<'_> {
+    /// Initialises the mbarriers, by one thread.
+    pub(super) fn init_handover(&self, b: &mut Builder) {
+        if let Some(Handover { free, .. }) = self.handover {
+            b.init_mbarriers(free, self.schedule.stages, self.schedule.walkers());
+        }
+    }
+
+    /// Divides the block in warps that multiply and warps that copy.
+    pub(super) fn roles(&self, b: &mut Builder, iterations: Iterations, before: Operand) {
+        let walks = b.lt(self.thread.warp, self.schedule.warps);
+        let limit = |b: &mut Builder, count: Option<u32>, more| {
+            if let Some(count) = count {
+                b.push(Stmt::SetMaxRegisters { count, more });
+            }
+        };
+        let (walking, copying) = self.schedule.registers().unzip();
+        b.if_else(
+            walks,
+            |b| {
+                limit(b, walking, true);
+                self.walk(b, &[], iterations, before);
+            },
+            |b| {
+                limit(b, copying, false);
+                let Thread { number, warp, lane } = self.thread;
+                let number = b.sub(number, self.schedule.walkers());
+                let thread = Thread { number, warp: b.sub(warp, self.schedule.warps), lane };
+                ChunkwiseKernel { thread, ..self.clone() }.copy_role(b, iterations);
+            },
+        );
+    }
+
+    /// Copies all chunks of the segment, and writes their sums and gains.
+    fn copy_role(&self, b: &mut Builder, iterations: Iterations) {
+        let Some(handover) = self.handover else { return };
+        let origins = self.origins(b);
+        let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
+        let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
+            let to = Ring::of(self.schedule.stages).at(b, iteration);
+            let left = to.before(b);
+            b.wait(handover.free, left);
+            let chunk = self.chunk(b, iteration, iterations);
+            let first = b.mul(chunk, self.schedule.times());
+            for (tile, origin) in self.tiles().zip(&origins) {
+                tile.fill(b, &source, *origin, first, to.index);
+            }
+            let rates = self.rates(b, &values, first);
+            self.store_rates(b, &rates, iteration);
+            self.store_remaining(b, handover, iteration);
+            b.arrive(self.keys.full, to.index);
+        });
+    }
+
+    /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.
+    fn store_remaining(&self, b: &mut Builder, handover: Handover, iteration: Operand) {
+        let (times, per_lane) = (self.schedule.times(), self.schedule.times() / WARP);
+        let from = self.rates_of(b, iteration);
+        let is_first = b.eq(self.thread.warp, 0);
+        b.if_(is_first, |b| {
+            b.push(Stmt::SyncWarp);
+            let own = b.mul(self.thread.lane, per_lane);
+            let at = b.add(from, own);
+            let end = b.add(from, times as i32 - 1);
+            let end = b.load1(Memory::Shared(self.sums), end);
+            let [sums, gains] =
+                [self.sums, self.gains].map(|array| b.load(Memory::Shared(array), at, per_lane, None, f32(0.0)));
+            let remaining = sums.into_iter().zip(gains).map(|(sum, gain)| {
+                let apart = if self.form.reverse { sum } else { b.sub(end, sum) };
+                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                b.mul(decay, gain)
+            });
+            let remaining: Vec<Operand> = remaining.collect();
+            b.store(Memory::Shared(handover.remaining), at, &remaining, None);
+        });
+    }
+
+    /// Waits for all threads that multiply.
+    pub(super) fn walkers_barrier(&self, b: &mut Builder) {
+        match self.handover {
+            None => b.barrier(),
+            Some(_) => b.push(Stmt::Barrier { id: WALKERS, threads: self.schedule.walkers() }),
+        }
+    }
+
+    /// Says that the thread reads nothing of a stage any more.
+    pub(super) fn free(&self, b: &mut Builder, read: RingStage) {
+        if let Some(handover) = self.handover {
+            b.arrive(handover.free, read.index);
+        }
+    }
+}
