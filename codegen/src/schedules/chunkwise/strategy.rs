@@ -67,6 +67,10 @@ impl Strategy for Chunkwise {
         Chunkwise::threads(self)
     }
 
+    fn is_committed(&self) -> bool {
+        self.copiers == 0
+    }
+
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
         Some((stage.kind().matrices().ok()?.depth, i64::from(self.depth)))
     }

@@ -185,7 +185,7 @@ fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u
     match is_walked(&form.states) && is_walked(&form.cotangents) && vector > 1 {
         false => &[0],
         true if depth > 64 => &[0, COPIERS],
-        true => &[COPIERS],
+        true => &[COPIERS, 0],
     }
 }
 

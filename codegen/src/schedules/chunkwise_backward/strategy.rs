@@ -71,6 +71,10 @@ impl Strategy for ChunkwiseBackward {
         ChunkwiseBackward::threads(self)
     }
 
+    fn is_committed(&self) -> bool {
+        self.copiers == 0
+    }
+
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
         Some((stage.kind().matrices_back().ok()?.states.depth, i64::from(self.depth)))
     }
