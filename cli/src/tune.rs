@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// Files of measurements.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    /// Compare with what the planner takes of the committed kernels, where no others can be compiled.
+    #[arg(long)]
+    committed: bool,
     /// Fail where a regret is above this.
     #[arg(long, value_name = "RATIO")]
     most: Option<f64>,
@@ -42,7 +45,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         text += &std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
         text.push('\n');
     }
-    let cases = Case::read(&text)?;
+    let mut cases = Case::read(&text)?;
+    cases.iter_mut().for_each(|case| case.committed = args.committed);
     let regrets = cases.iter().map(Regret::of).collect::<Result<Vec<_>, _>>()?;
     say!("{}", regret::report(&regrets).trim_end());
     say!("\n{}", scale::report(&cases));

@@ -52,6 +52,8 @@ pub(super) struct Case {
     pub(super) plans: Vec<Measured>,
     call: Called,
     target: Target,
+    /// Plans are those of committed kernels.
+    pub(super) committed: bool,
 }
 
 /// A plan that was measured.
@@ -95,7 +97,9 @@ impl Case {
                 Some(known) => known.ms = known.ms.min(ms),
                 None => case.plans.push(measured),
             },
-            None => cases.push(Case { name: line.case, plans: vec![measured], call: line.call, target }),
+            None => {
+                cases.push(Case { name: line.case, plans: vec![measured], call: line.call, target, committed: false });
+            }
         }
         Ok(())
     }
@@ -110,7 +114,8 @@ impl Case {
     pub(super) fn planner(&self) -> Result<(Planner, Call), Box<dyn Error>> {
         let program = self.call.program()?;
         let sizes: Vec<(String, i64)> = self.call.axes.iter().map(|(axis, size)| (axis.clone(), *size)).collect();
-        Ok((Planner::new(&program, &self.target)?, contiguous_call(&program, &sizes)?))
+        let planner = if self.committed { Planner::of_committed } else { Planner::new };
+        Ok((planner(&program, &self.target)?, contiguous_call(&program, &sizes)?))
     }
 
     /// The fastest plan that was measured.

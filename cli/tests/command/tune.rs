@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{fail, succeed, text};
 
-/// Times of the plans of 81 cases on an H100, as `oplus-bench --unchecked --more 9` wrote them.
+/// Times of the plans of 81 cases on an H100, as `oplus-bench --unchecked --more 9` wrote them, by committed kernels.
 fn measured() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tune/h100.jsonl")
 }
@@ -12,16 +12,16 @@ fn measured() -> std::path::PathBuf {
 /// Where this fails for a plan that was not measured, the planner takes another one than before: the case is to be measured again.
 #[test]
 fn the_planner_takes_plans_that_are_near_the_fastest_measured() {
-    let said = succeed(&["tune", text(&measured()), "--most", "1.1", "--most-of-all", "1.03"]);
+    let said = succeed(&["tune", text(&measured()), "--committed", "--most", "1.1", "--most-of-all", "1.03"]);
     assert!(said.contains("the geometric mean of 81 cases"), "{said}");
     assert!(said.contains("time by estimate, of plans of one launch") && said.contains("\nrows "), "{said}");
 }
 
 #[test]
 fn bounds_that_do_not_hold_are_named() {
-    let message = fail(&["tune", text(&measured()), "--most", "1.0"]);
+    let message = fail(&["tune", text(&measured()), "--committed", "--most", "1.0"]);
     assert!(message.starts_with("error: the regret is above 1 for "), "{message}");
-    let message = fail(&["tune", text(&measured()), "--most-of-all", "1.0"]);
+    let message = fail(&["tune", text(&measured()), "--committed", "--most-of-all", "1.0"]);
     assert!(message.contains("the geometric mean of the regrets is 1.0"), "{message}");
     assert!(fail(&["tune", "no.jsonl"]).contains("cannot read no.jsonl"));
 }
