@@ -16,6 +16,7 @@ pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;
 pub(crate) mod ring;
+pub(crate) mod roles;
 pub mod scalar;
 pub(crate) mod state_step;
 pub mod steps;

@@ -17,11 +17,6 @@ use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, AxisSet};
 
 impl Gradients<'_> {
-    fn outputs(&self, kind: DeltaCotangent) -> impl Iterator<Item = usize> + '_ {
-        let outputs = self.form.outputs.iter().enumerate();
-        outputs.filter(move |(_, own)| **own == kind).map(|(output, _)| output)
-    }
-
     /// An output that is stored two by two along an axis.
     fn stored(&self, output: usize, unit: Axis, other: Axis) -> StoredOutput<'_> {
         let (vector, other) = (self.schedule.vector, AxisSet::of(other));
@@ -57,7 +52,7 @@ impl Gradients<'_> {
     /// Stores the maps of p at a part of the width.
     pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, place: &Place, part: Operand) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
-        if self.outputs(DeltaCotangent::OverWidth).next().is_none() {
+        if self.form.outputs_of(DeltaCotangent::OverWidth).next().is_none() {
             return;
         }
         let mut values = values.clone();
@@ -80,7 +75,7 @@ impl Gradients<'_> {
                     values.set_param(self.tiles.cotangents.param, here, given[2 * h as usize + c]);
                     self.set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
                 }
-                for output in self.outputs(DeltaCotangent::OverWidth) {
+                for output in self.form.outputs_of(DeltaCotangent::OverWidth) {
                     store_two(b, &mut values, &self.stored(output, width, depth), two);
                 }
             }
@@ -156,7 +151,7 @@ impl Gradients<'_> {
             }
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
-                for output in self.outputs(DeltaCotangent::OverDepth) {
+                for output in self.form.outputs_of(DeltaCotangent::OverDepth) {
                     store_two(b, &mut values, &self.stored(output, depth, width), two);
                 }
             }
@@ -177,7 +172,7 @@ impl Gradients<'_> {
                 Share::Energy => self.set_sum(b, values, (DeltaSum::Energy, *value), here),
             }
         }
-        for output in self.outputs(DeltaCotangent::OverTime) {
+        for output in self.form.outputs_of(DeltaCotangent::OverTime) {
             let tensor = crate::abi::Tensor::Output(output as u32);
             let (indices, exists) = values.indices(b, here);
             let value = values.value(b, self.stage.program.outputs[output].value, here);

@@ -9,6 +9,7 @@ use super::segments::Iterations;
 use crate::block::copy::Source;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
+use crate::block::roles;
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
@@ -46,26 +47,13 @@ impl ChunkwiseKernel<'_> {
     /// Divides the block in warps that multiply and warps that copy.
     pub(super) fn roles(&self, b: &mut Builder, iterations: Iterations, before: Operand) {
         let walks = b.lt(self.thread.warp, self.schedule.warps);
-        let limit = |b: &mut Builder, count: Option<u32>, more| {
-            if let Some(count) = count {
-                b.push(Stmt::SetMaxRegisters { count, more });
-            }
+        let copy = |b: &mut Builder| {
+            let Thread { number, warp, lane } = self.thread;
+            let number = b.sub(number, self.schedule.walkers());
+            let thread = Thread { number, warp: b.sub(warp, self.schedule.warps), lane };
+            ChunkwiseKernel { thread, ..self.clone() }.copy_role(b, iterations);
         };
-        let (walking, copying) = self.schedule.registers().unzip();
-        b.if_else(
-            walks,
-            |b| {
-                limit(b, walking, true);
-                self.walk(b, &[], iterations, before);
-            },
-            |b| {
-                limit(b, copying, false);
-                let Thread { number, warp, lane } = self.thread;
-                let number = b.sub(number, self.schedule.walkers());
-                let thread = Thread { number, warp: b.sub(warp, self.schedule.warps), lane };
-                ChunkwiseKernel { thread, ..self.clone() }.copy_role(b, iterations);
-            },
-        );
+        roles::divide(b, walks, self.schedule.registers(), |b| self.walk(b, &[], iterations, before), copy);
     }
 
     /// Copies all chunks of the segment, and writes their sums and gains.

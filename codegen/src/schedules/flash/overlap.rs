@@ -13,6 +13,7 @@ use super::weigh::Weights;
 use super::{FlashKernel, Grid, ROWS, Team};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
+use crate::block::roles;
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::schedules::{Flash, Unit};
@@ -68,24 +69,14 @@ impl FlashKernel<'_> {
     pub(super) fn roles(&self, b: &mut Builder) {
         let Flash { warps, copiers, repeat, .. } = *self.schedule;
         let walks = b.lt(self.thread.warp, warps);
-        let limit = |b: &mut Builder, count: Option<u32>, more| {
-            if let Some(count) = count {
-                b.push(Stmt::SetMaxRegisters { count, more });
-            }
+        let walk = |b: &mut Builder| {
+            self.with_team(b, Team { first: 0, warps, repeat, barrier: WALKERS }).walk_role(b);
         };
-        let (walking, copying) = self.schedule.registers().unzip();
-        b.if_else(
-            walks,
-            |b| {
-                limit(b, walking, true);
-                self.with_team(b, Team { first: 0, warps, repeat, barrier: WALKERS }).walk_role(b);
-            },
-            |b| {
-                limit(b, copying, false);
-                let repeat = repeat * self.schedule.groups();
-                self.with_team(b, Team { first: warps, warps: copiers, repeat, barrier: COPIERS }).copy_role(b);
-            },
-        );
+        let copy = |b: &mut Builder| {
+            let repeat = repeat * self.schedule.groups();
+            self.with_team(b, Team { first: warps, warps: copiers, repeat, barrier: COPIERS }).copy_role(b);
+        };
+        roles::divide(b, walks, self.schedule.registers(), walk, copy);
     }
 
     /// The kernel as a team of warps sees it.

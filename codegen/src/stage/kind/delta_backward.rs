@@ -76,6 +76,12 @@ pub enum DeltaCotangent {
 }
 
 impl DeltaRuleBackward {
+    /// The outputs that are a gradient of some kind, by number.
+    pub(crate) fn outputs_of(&self, kind: DeltaCotangent) -> impl Iterator<Item = usize> + '_ {
+        let outputs = self.outputs.iter().enumerate();
+        outputs.filter(move |(_, own)| **own == kind).map(|(output, _)| output)
+    }
+
     /// The form of a stage with recurrences in opposite directions, or what it lacks.
     pub(super) fn of(stage: &Stage) -> Result<DeltaRuleBackward, Refusal> {
         let program = &stage.program;

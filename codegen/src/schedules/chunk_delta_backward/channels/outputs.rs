@@ -16,11 +16,6 @@ use crate::tile::{Memory, Operand, Reg, Shuffle};
 use oplus_dsl::ir::{Axis, AxisSet};
 
 impl ChannelGradients<'_> {
-    fn outputs(&self, kind: DeltaCotangent) -> impl Iterator<Item = usize> + '_ {
-        let outputs = self.form.outputs.iter().enumerate();
-        outputs.filter(move |(_, own)| **own == kind).map(|(output, _)| output)
-    }
-
     /// An output that is stored two by two along an axis.
     fn stored(&self, output: usize, unit: Axis, other: Axis) -> StoredOutput<'_> {
         let (vector, other) = (self.schedule.vector, AxisSet::of(other));
@@ -43,7 +38,7 @@ impl ChannelGradients<'_> {
     /// Stores the maps of p at a part of the width: the warps of a chunk have neighbouring places.
     pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, part: Operand) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
-        if self.outputs(DeltaCotangent::OverWidth).next().is_none() {
+        if self.form.outputs_of(DeltaCotangent::OverWidth).next().is_none() {
             return;
         }
         let blocks = TIMES / COLUMNS * SLICE / self.schedule.depth;
@@ -72,7 +67,7 @@ impl ChannelGradients<'_> {
                         self.set_sum(b, &mut values, (DeltaSum::ValueRows, products[2 * h as usize + c]), here);
                     }
                 }
-                for output in self.outputs(DeltaCotangent::OverWidth) {
+                for output in self.form.outputs_of(DeltaCotangent::OverWidth) {
                     store_two(b, &mut values, &self.stored(output, width, depth), two);
                 }
             }
@@ -94,7 +89,7 @@ impl ChannelGradients<'_> {
         for eight in 0..2 {
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(2 * eight + c) });
-                for output in self.outputs(DeltaCotangent::OverDepth) {
+                for output in self.form.outputs_of(DeltaCotangent::OverDepth) {
                     store_two(b, values, &self.stored(output, depth, width), two);
                 }
             }
@@ -143,7 +138,7 @@ impl ChannelGradients<'_> {
                 let sum = others.into_iter().fold(first, |sum, own| b.add(sum, own));
                 values.set(*node, here, sum);
             }
-            for output in self.outputs(DeltaCotangent::OverTime) {
+            for output in self.form.outputs_of(DeltaCotangent::OverTime) {
                 let tensor = Tensor::Output(output as u32);
                 let (indices, exists) = values.indices(b, here);
                 let value = values.value(b, self.stage.program.outputs[output].value, here);
