@@ -16,6 +16,9 @@ use super::{Call, Layout};
 /// The axis of the parts. It comes before all others.
 const OUTER: Axis = Axis(0);
 
+/// The most parts of an axis that are tried, so that the search ends soon whatever the size.
+const MOST_PARTS: i64 = 64;
+
 /// An axis of a program, and in how many parts a call takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Split {
@@ -26,11 +29,11 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// The fewest equal parts of an axis of some size of which none has more than `most` places; `None` where the axis is no longer, or
-    /// only parts of one place do.
+    /// The fewest equal parts of an axis, each of at most `most` places. `None` where the axis has no more places than that, or no such
+    /// parts of at least two places; more than [`MOST_PARTS`] are not tried.
     pub(super) fn of(axis: Axis, size: i64, most: i64) -> Option<Split> {
-        let parts = (2..=size / 2).find(|parts| size % parts == 0 && size / parts <= most)?;
-        (size > most).then_some(Split { axis, parts })
+        let is_equal = |parts: &i64| size % parts == 0 && (2..=most).contains(&(size / parts));
+        (2..=MOST_PARTS).find(is_equal).filter(|_| size > most).map(|parts| Split { axis, parts })
     }
 
     /// The call as one of the program whose axis is in two.
@@ -65,7 +68,7 @@ pub(super) fn split(program: &Program, axis: Axis) -> Option<Program> {
     verify(&changed).is_ok().then_some(changed)
 }
 
-/// Where an axis is after that of the parts has come before all.
+/// An axis of the program as an axis of the changed one, which has one more before all others.
 fn moved(axis: Axis) -> Axis {
     Axis(axis.0 + 1)
 }
@@ -136,7 +139,7 @@ impl Splitter {
         found.get()
     }
 
-    /// A set of axes with both for the one.
+    /// A set of axes in the changed program: one that had the axis has that of the parts, too.
     fn axes(&self, axes: AxisSet) -> AxisSet {
         let moved = AxisSet(axes.0 << 1);
         if moved.contains(self.inner) { moved.with(OUTER) } else { moved }
@@ -234,5 +237,8 @@ mod tests {
         assert_eq!(split(128, 128), None);
         assert_eq!(split(131, 128), None);
         assert_eq!(split(0, 128), None);
+        assert_eq!(split(64 * 128, 128), Some(64));
+        assert_eq!(split(65 * 128, 128), None);
+        assert_eq!(split(i64::MAX, 128), None);
     }
 }

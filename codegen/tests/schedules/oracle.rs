@@ -267,7 +267,7 @@ impl Case<'_> {
         }
     }
 
-    /// What the program means, and what launches give, of every output.
+    /// Every output as the interpreter gives it, and as the launches do.
     fn results(&self, work: &Work, isa: Isa) -> Vec<(Array, Array, &Output)> {
         let given: Vec<Array> = given(self.program, self.sizes);
         let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();

@@ -13,7 +13,7 @@ const WALK: f64 = 1.3;
 /// The work of the third sweep on a tile of 64 times and a part of the width, most of which is memory.
 const GRADIENTS: f64 = 11.0;
 
-/// That of the third sweep where decays differ along the depth: it reads four times as many states.
+/// The constant of the third sweep where decays differ along the depth: it reads four times as many states.
 const CHANNELS: f64 = 18.0;
 
 /// Microseconds of all sweeps, and why.

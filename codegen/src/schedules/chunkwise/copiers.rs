@@ -19,7 +19,7 @@ use oplus_dsl::{Elem, Ty};
 /// The number of the barrier of the warps that multiply.
 const WALKERS: u32 = 1;
 
-/// What warps that multiply tell those that copy: an mbarrier for every stage.
+/// The mbarriers, one for every stage, by which warps that multiply give stages back to those that copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Handover {
     /// Nothing of a stage is read any more.

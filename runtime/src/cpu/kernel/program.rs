@@ -36,7 +36,7 @@ pub(in crate::cpu) struct Term {
     pub(in crate::cpu) times: Option<Place>,
 }
 
-/// What an instruction computes of its operands.
+/// The function that an instruction computes of its operands.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cpu) enum Step {
     Copy,

@@ -1,4 +1,4 @@
-//! What is read beyond the ends of an axis.
+//! Reads beyond the ends of an axis.
 
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;

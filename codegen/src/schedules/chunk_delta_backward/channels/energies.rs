@@ -72,7 +72,7 @@ impl ChannelGradients<'_> {
         energies
     }
 
-    /// What a step changes, at a register's element.
+    /// The change of the energy at a step, at a register's element.
     fn change(&self, b: &mut Builder, (vectors, sums): (&[Fragment], &[Fragment]), (r, c): (usize, usize)) -> Change {
         let product = |b: &mut Builder, k: usize| b.mul(vectors[k][r][c], sums[k][r][c]);
         let (queries, columns, mut added) = (product(b, 0), product(b, 1), product(b, 2));
@@ -130,7 +130,7 @@ impl ChannelGradients<'_> {
     }
 }
 
-/// What a step changes of the energy.
+/// The change of the energy at a step.
 struct Change {
     /// From the state after the step to the decayed state before it.
     at: Operand,

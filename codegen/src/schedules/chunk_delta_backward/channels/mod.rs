@@ -218,7 +218,7 @@ impl<'s> ChannelGradients<'s> {
         self.columns.as_ref().unwrap_or(&self.keys)
     }
 
-    /// What a step adds to the state: rows over the width, and the vectors over the depth that they are added times.
+    /// An outer product that a step adds to the state: a row over the width, and the vector over the depth that it is multiplied by.
     fn added(&self) -> Vec<(&Tile, &Tile)> {
         match (&self.rows, &self.of_values) {
             (Some(rows), Some([values, _])) => vec![(&self.errors, rows), (values, &self.keys)],

@@ -20,7 +20,7 @@ pub(super) struct Powers {
     read: Fragment,
     /// 2^−s.
     before: Fragment,
-    /// Whether that is so mild.
+    /// Whether decays are weak enough for that.
     pub is_mild: Operand,
 }
 
@@ -179,7 +179,7 @@ impl ChannelGradients<'_> {
         self.sync(b);
     }
 
-    /// What the state before the chunk and the cotangent after it give, but for the powers that sums are multiplied by.
+    /// The terms of the state before the chunk and of the cotangent after it, before they are multiplied by powers of the decays.
     fn of_borders(&self, b: &mut Builder, sums: &Front, logs: &Logs, powers: &Powers) -> Vec<[[Operand; 4]; 2]> {
         let is_mild = powers.is_mild;
         let left = |b: &mut Builder, mild: Operand, strong: Operand| {
