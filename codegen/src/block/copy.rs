@@ -85,7 +85,19 @@ impl Tile {
         first: Operand,
         stage: Operand,
     ) {
-        let origin = origin.into();
+        self.start_copies(b, source, origin.into(), first, stage);
+        self.arrive(b, source, stage);
+    }
+
+    /// Starts copies of the rows from `first` (`i32`) on into a stage.
+    pub(crate) fn start_copies(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        origin: Origin,
+        first: Operand,
+        stage: Operand,
+    ) {
         let pieces = self.depth / self.piece();
         let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, self.len()) };
@@ -95,7 +107,7 @@ impl Tile {
                 let copied_piece = self.copied_piece(b, source, &into, number);
                 self.copy_elements(b, source, copied_piece);
             });
-            return self.arrive(b, source, stage);
+            return;
         }
         let whole = source.threads.is_multiple_of(pieces) && rows_per_pass.is_multiple_of(EIGHT as u32);
         let base = whole.then(|| self.copied_piece(b, source, &into, source.thread));
@@ -118,7 +130,6 @@ impl Tile {
                 copy(b);
             }
         }
-        self.arrive(b, source, stage);
     }
 
     /// Arrives at a stage with the thread's copies.

@@ -38,8 +38,8 @@ impl BlockRows {
         BlockRows { outer: vec![], first_row: Operand::i32(0), part: None }
     }
 
-    /// Goes through the rows that a persistent block has. Their numbers go up and down in turn from one round of blocks to the next, as
-    /// those that come first have most to do.
+    /// Goes through the rows that a persistent block has. Where rows see different columns, the tiles of rows of an outer point are
+    /// taken in pairs, the first with the last: all pairs have about as much to do.
     pub(super) fn each(
         b: &mut Builder,
         (stage, args, form): (&Stage, &Args, &Pairwise),
@@ -49,23 +49,36 @@ impl BlockRows {
         let tiles = b.div_ceil(args.size(form.row), schedule.rows());
         let axes = stage.part_axis.into_iter().fold(outer_axes(form), AxisSet::with);
         let points = args.rows(b, axes);
-        let count = b.mul(points, tiles);
         let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
             let number = b.special(special);
             b.convert(Ty::I64, number)
         });
-        b.for_(Operand::i64(0), count, blocks, |b, first| {
-            let last = b.add(first, blocks);
-            let last = b.sub(last, 1);
-            let down = b.sub(last, block);
-            let up = b.add(first, block);
-            let round = b.binary(Binary::Div, first, blocks);
-            let odd = b.binary(Binary::And, round, 1);
-            let odd = b.eq(odd, 1);
-            let number = b.select(odd, down, up);
-            let exists = b.lt(number, count);
-            b.if_(exists, |b| {
-                let rows = BlockRows::of_number(b, stage, args, form, (number, tiles, schedule.rows()));
+        let rows = |b: &mut Builder, point, tile| {
+            let inner = args.rows(b, outer_axes(form));
+            let part = stage.part_axis.map(|axis| (axis, b.binary(Binary::Div, point, inner)));
+            let point = if part.is_some() { b.binary(Binary::Rem, point, inner) } else { point };
+            BlockRows::at(b, args, form, RowTile { point, part, tile, length: schedule.rows() })
+        };
+        if form.limits.is_empty() {
+            let count = b.mul(points, tiles);
+            return b.for_(block, count, blocks, |b, number| {
+                let [point, tile] = b.div_rem(number, tiles);
+                let rows = rows(b, point, tile);
+                body(b, rows);
+            });
+        }
+        let half = b.div_ceil(tiles, 2);
+        let count = b.mul(points, half);
+        b.for_(block, count, blocks, |b, number| {
+            let (point, first) = pair_of(b, number, points, tiles);
+            let last = b.sub(tiles, 1);
+            let last = b.sub(last, first);
+            let is_alone = b.eq(first, last);
+            let members = b.select(is_alone, Operand::i64(1), Operand::i64(2));
+            b.for_(Operand::i64(0), members, 1, |b, member| {
+                let is_second = b.eq(member, 1);
+                let tile = b.select(is_second, first, last);
+                let rows = rows(b, point, tile);
                 body(b, rows);
             });
         });
@@ -96,13 +109,42 @@ impl BlockRows {
             let descending = form.limits.iter().any(|limit| limit.above);
             (point, if descending { b.sub(last, order) } else { order })
         };
+        BlockRows::at(b, args, form, RowTile { point, part, tile, length })
+    }
+
+    /// The rows of a tile of rows.
+    fn at(b: &mut Builder, args: &Args, form: &Pairwise, RowTile { point, part, tile, length }: RowTile) -> BlockRows {
         let first = b.mul(tile, length);
         let first_row = b.convert(Ty::I32, first);
-        let mut outer = args.indices(b, point, outer);
+        let mut outer = args.indices(b, point, outer_axes(form));
         outer.extend(part);
         let part = part.map(|(axis, index)| (b.convert(Ty::I32, index), b.convert(Ty::I32, args.size(axis))));
         BlockRows { outer, first_row, part }
     }
+}
+
+/// A tile of rows.
+struct RowTile {
+    /// The index among the outer points, `i64`.
+    point: Operand,
+    /// The axis of parts of the columns and the index along it, where there are parts.
+    part: Option<(Axis, Operand)>,
+    /// Its number among the tiles of the outer point, `i64`.
+    tile: Operand,
+    /// Its rows.
+    length: u32,
+}
+
+/// The outer point of pair number `number` of tiles, and its first tile, `i64`. A tile in the middle of an outer point is a pair by
+/// itself; these come after all others, as they have half as much to do.
+fn pair_of(b: &mut Builder, number: Operand, points: Operand, tiles: Operand) -> (Operand, Operand) {
+    let pairs = b.binary(Binary::Div, tiles, 2);
+    let whole = b.mul(points, pairs);
+    let is_middle = b.ge(number, whole);
+    let alone = b.sub(number, whole);
+    let each = b.binary(Binary::Max, pairs, 1);
+    let [point, first] = b.div_rem(number, each);
+    (b.select(is_middle, alone, point), b.select(is_middle, pairs, first))
 }
 
 /// The outer point of a block and its number among the blocks of that point, `i64`: section by section, the first block of

@@ -36,6 +36,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
     let few = all.iter().filter_map(|schedule| few_rows(form, schedule));
     let short = all.iter().filter_map(|schedule| short_rows(&stage.program, form, schedule));
     let overlapped = all.iter().filter_map(|schedule| overlapped(stage, form, schedule));
+    let overlapped = overlapped.flat_map(|s| [s, Flash { persistent: !s.persistent, ..s }]);
     all.iter().copied().chain(few).chain(short).chain(overlapped).collect()
 }
 

@@ -30,6 +30,7 @@ mod block_rows;
 mod candidates;
 mod cost;
 mod finals;
+mod inspect;
 mod grouped_query;
 mod non_finite;
 mod overlap;
@@ -143,6 +144,8 @@ struct FlashKernel<'s> {
     turns: SharedId,
     /// The mbarrier that says that every thread has read the tiles of rows, where blocks go on to others.
     rows_empty: SharedId,
+    /// The mbarriers that say of tiles that rows see in part that they have been copied, to those that look through them.
+    landed: Option<SharedId>,
     /// The warps that walk and those that copy; or all, which do both.
     team: Team,
     /// The ends of ranges, of every warp.
@@ -208,6 +211,7 @@ impl<'s> FlashKernel<'s> {
             empty,
             turns,
             rows_empty,
+            landed: None,
             team,
             ends,
             flags: ends,
@@ -227,6 +231,10 @@ impl<'s> FlashKernel<'s> {
         let flags = kernel.flags();
         if flags > 0 {
             kernel.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
+        }
+        let landed = kernel.landed_stages();
+        if landed > 0 {
+            kernel.landed = Some(b.shared("landed", SharedKind::Mbarrier, landed));
         }
         kernel.declare_sums(b);
         Some(kernel)

@@ -15,7 +15,7 @@ use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Op, Value};
+use oplus_dsl::ir::{Binary, Op, Value};
 use oplus_dsl::walk::any;
 
 /// The threads' shares of the columns of a tile.
@@ -38,9 +38,10 @@ struct HiddenPayload<'w> {
 }
 
 impl FlashKernel<'_> {
-    /// The number of flags of all shares of a tile, for all weighted parameters.
+    /// The number of flags of all shares of a tile, for all weighted parameters; where some warps only copy, of all tiles in flight.
     pub(super) fn flags(&self) -> u32 {
-        self.hidden(true).len() as u32 * self.shares().count
+        let of_tile = if self.schedule.copiers > 0 { self.inspectors() } else { self.shares().count };
+        self.hidden(true).len() as u32 * of_tile
     }
 
     /// The weighted parameters whose tiles may hold columns that some rows do not see.
@@ -127,7 +128,7 @@ impl FlashKernel<'_> {
         non_finite
     }
 
-    fn finite_or_zero(&self, b: &mut Builder, x: Operand) -> Operand {
+    pub(super) fn finite_or_zero(&self, b: &mut Builder, x: Operand) -> Operand {
         let nothing = b.sub(x, x);
         let finite = b.eq(nothing, zero(Ty::F32));
         b.select(finite, x, zero(Ty::F32))
@@ -162,6 +163,12 @@ impl FlashKernel<'_> {
 
     /// Adds the columns with non-finite elements, by the flags of the parameter of that number.
     fn put_back_columns(&self, b: &mut Builder, walk: &Walk, hidden: &HiddenPayload, first: Operand) {
+        if self.schedule.copiers > 0 {
+            let size = b.convert(Ty::I32, self.args.size(self.form.column));
+            let end = b.add(first, self.schedule.columns);
+            let end = b.binary(Binary::Min, end, size);
+            return b.for_(first, end, 1, |b, column| self.add_column(b, walk, hidden, column));
+        }
         let Shares { each, count } = self.shares();
         b.for_(Operand::i32(0), self.schedule.columns, 1, |b, column| {
             let own = b.mul(column, each);

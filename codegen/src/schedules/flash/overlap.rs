@@ -93,13 +93,16 @@ impl FlashKernel<'_> {
         }
         let zero = Operand::i32(0);
         let [tiles, round] = [0; 2].map(|_| b.var(zero));
-        let past = Past { tiles: Some(tiles), rows: Some(round) };
+        let partial = self.landed.map(|_| b.var(zero));
+        let past = Past { tiles: Some(tiles), partial, rows: Some(round) };
         BlockRows::each(b, (self.stage, &self.args, self.form), self.schedule, |b, rows| {
             let BlockRows { outer, first_row, part } = rows;
             let kernel = FlashKernel { outer, first_row, part, ..self.clone() };
             kernel.on_course(b, past, |b, course, values| {
                 body(&kernel, b, course, values);
-                for (reg, more) in [(tiles, course.iterations.count), (round, Operand::i32(1))] {
+                let partial = partial.map(|partial| (partial, course.iterations.partial));
+                let always = [(tiles, course.iterations.count), (round, Operand::i32(1))];
+                for (reg, more) in always.into_iter().chain(partial) {
                     let next = b.add(reg.into(), more);
                     b.assign(reg, next);
                 }
@@ -130,10 +133,21 @@ impl FlashKernel<'_> {
                 b.wait(kernel.rows_empty, left);
             }
             kernel.fill_rows(b, course.source);
-            b.for_(first, course.iterations.count, 1, |b, iteration| {
+            // The last iteration only looks through the tile before.
+            let more = i32::from(kernel.landed.is_some());
+            let end = b.add(course.iterations.count, more);
+            b.for_(first, end, 1, |b, iteration| {
                 let next = b.add(iteration, 1);
+                let before = b.sub(iteration, 1);
                 kernel.copy_tiles(b, course, &ahead, next);
-                kernel.copy_tiles(b, course, &behind, iteration);
+                // Of two stages one is left only when the tile before has been waited for.
+                if kernel.schedule.stages > 2 {
+                    kernel.copy_tiles(b, course, &behind, iteration);
+                    kernel.inspect(b, course, &behind, before);
+                } else {
+                    kernel.inspect(b, course, &behind, before);
+                    kernel.copy_tiles(b, course, &behind, iteration);
+                }
             });
         });
     }
@@ -149,23 +163,29 @@ impl FlashKernel<'_> {
             for ring in rings {
                 let at = b.add(left.index, *ring as u32 * self.schedule.stages);
                 b.wait(self.empty, RingStage { index: at, ..left });
-                self.column_tiles[*ring].fill(b, course.source, course.origins[*ring].offset, first, filled.index);
+                let origin = course.origins[*ring].offset.into();
+                self.column_tiles[*ring].start_copies(b, course.source, origin, first, filled.index);
+                self.arrive_copied(b, course, *ring, filled.index, iteration);
             }
         });
     }
 
-    /// All tiles of the rows: first those of which rows see some columns only.
+    /// All tiles that rows of the warpgroup see: first those of which rows see some columns only.
     fn overlapped_tiles(&self, b: &mut Builder, walk: &Walk) {
-        let Iterations { partial, count, .. } = walk.course.iterations;
-        let (first, second) = (Operand::i32(0), Operand::i32(1));
+        let Iterations { partial, count, tiles, .. } = walk.course.iterations;
+        let first = self.unseen(b, &tiles);
+        if !self.form.limits.is_empty() {
+            b.for_(Operand::i32(0), first, 1, |b, iteration| self.leave_out(b, walk, iteration));
+        }
+        let second = b.add(first, 1);
         let some = b.lt(first, count);
         b.if_(some, |b| {
             let packed = self.packed_registers(b);
             let is_partial = b.lt(first, partial);
             b.if_else(
                 is_partial,
-                |b| self.first_tile(b, walk, &packed, true),
-                |b| self.first_tile(b, walk, &packed, false),
+                |b| self.first_tile(b, walk, first, &packed, true),
+                |b| self.first_tile(b, walk, first, &packed, false),
             );
             b.for_(second, partial, 1, |b, iteration| self.overlapped(b, walk, iteration, &packed, true));
             let from = b.binary(Binary::Max, partial, second);
@@ -183,9 +203,26 @@ impl FlashKernel<'_> {
         self.form.payloads.iter().map(|p| p.leaf.map(|_| rows())).collect()
     }
 
-    /// Starts the contraction of the first tile, and evaluates its weights.
-    fn first_tile(&self, b: &mut Builder, walk: &Walk, packed: &[Option<PackedRegisters>], partial: bool) {
-        let first = Operand::i32(0);
+    /// Leaves a tile that no row of the warpgroup sees, once it has been copied.
+    fn leave_out(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
+        let filled = self.filled(b, walk.course, iteration);
+        self.take_turn(b, walk, iteration);
+        self.pass_turn(b);
+        for (ring, tile) in self.column_tiles.iter().enumerate() {
+            b.wait(tile.full, filled);
+            self.leave_ring(b, ring, filled.index);
+        }
+    }
+
+    /// Starts the contraction of the first tile that is seen, and evaluates its weights.
+    fn first_tile(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        first: Operand,
+        packed: &[Option<PackedRegisters>],
+        partial: bool,
+    ) {
         let filled = self.filled(b, walk.course, first);
         self.wait_for(b, &self.contracted(), filled, &mut vec![]);
         self.take_turn(b, walk, first);
@@ -222,7 +259,7 @@ impl FlashKernel<'_> {
     }
 
     /// Scales the sums to a tile's weights, which are packed for its products. Where rows see some columns only, non-finite elements
-    /// are taken out of the payloads before: the rows that see them have them as sums from then on.
+    /// have been taken out of the payloads: the rows that see them have them as sums from then on.
     fn take_over(
         &self,
         b: &mut Builder,
@@ -238,8 +275,7 @@ impl FlashKernel<'_> {
         for (registers, next) in registers.zip(next.iter().flatten().flatten().flatten()) {
             registers.iter().zip(next).for_each(|(reg, next)| b.assign(*reg, *next));
         }
-        let hidden = self.hidden(partial);
-        let non_finite = self.take_out(b, &hidden, filled.index);
+        let non_finite = self.inspected(b, &self.hidden(partial), filled.index);
         let first = self.first_column(b, walk, iteration);
         self.put_back(b, walk, first, &non_finite);
     }

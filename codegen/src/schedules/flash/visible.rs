@@ -3,7 +3,11 @@
 //! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block walks
 //! the partial tiles before its first whole one, those behind the last one, and then the whole ones. Where the columns are
 //! divided into parts, a block takes some of these iterations, one after the other.
+//!
+//! Blocks that overlap walk the partial tiles behind the whole ones from the last to the first: those that a warpgroup's rows do not
+//! see then come before all others, and the warpgroup [leaves them out](FlashKernel::unseen).
 
+use super::parameters::GROUP;
 use super::{FlashKernel, ThreadTile};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
@@ -27,6 +31,8 @@ pub(super) struct Tiles {
     head: Operand,
     /// The first partial tile behind the whole ones.
     behind: Operand,
+    /// The tile behind all of them, where those behind the whole ones are walked from the last to the first.
+    end: Option<Operand>,
     /// Partial tiles of all parts.
     tail: Operand,
     /// The iterations of the parts before the block's own.
@@ -44,7 +50,14 @@ impl Tiles {
         let after = b.sub(iteration, self.head);
         let in_head = b.lt(iteration, self.head);
         let is_partial = b.lt(iteration, self.tail);
-        let [head, tail] = [(self.first, iteration), (self.behind, after)].map(|(from, by)| b.add(from, by));
+        let head = b.add(self.first, iteration);
+        let tail = match self.end {
+            None => b.add(self.behind, after),
+            Some(end) => {
+                let last = b.sub(end, 1);
+                b.sub(last, after)
+            }
+        };
         let whole_iteration = b.sub(iteration, self.tail);
         let first_whole = b.add(self.first, self.head);
         let whole = b.add(first_whole, whole_iteration);
@@ -115,11 +128,43 @@ impl FlashKernel<'_> {
         let head = b.sub(whole, first);
         let tail = b.sub(end, behind);
         let (tail, before) = (b.add(head, tail), Operand::i32(0));
-        let all = Tiles { first, head, behind, tail, before, partial: tail, count: b.sub(end, first) };
+        let count = b.sub(end, first);
+        let end = (self.schedule.copiers > 0).then_some(end);
+        let all = Tiles { first, head, behind, end, tail, before, partial: tail, count };
         match self.part {
             Some((part, parts)) => all.of_part(b, part, parts),
             None => all,
         }
+    }
+
+    /// The iterations at the beginning whose tiles no row of the thread's warpgroup sees, `i32`. None where there are partial tiles
+    /// before the whole ones, or where the block has a part of the columns.
+    pub(super) fn unseen(&self, b: &mut Builder, tiles: &Tiles) -> Operand {
+        let none = Operand::i32(0);
+        let (Some(end), None, true) = (tiles.end, self.part, self.form.limits.iter().any(|limit| limit.above)) else {
+            return none;
+        };
+        let first = b.binary(Binary::Div, self.thread.warp, GROUP);
+        let first = b.mul(first, GROUP);
+        let [_, some_to, ..] = self.ends_of_warps();
+        let to = (0..GROUP).fold(none, |to, warp| {
+            let at = b.add(first, some_to + warp as i32);
+            let own = b.load1(Memory::Shared(self.ends), at);
+            b.binary(Binary::Max, to, own)
+        });
+        let more = b.add(to, self.schedule.columns as i32 - 1);
+        let seen = b.binary(Binary::Div, more, self.schedule.columns);
+        let seen = b.binary(Binary::Max, seen, tiles.behind);
+        let unseen = b.sub(end, seen);
+        let unseen = b.binary(Binary::Max, unseen, 0);
+        let no_head = b.eq(tiles.head, 0);
+        b.select(no_head, unseen, none)
+    }
+
+    /// Where the team's ends of ranges begin in shared memory, one for each warp.
+    fn ends_of_warps(&self) -> [i32; 4] {
+        let (warps, before) = (self.team.warps as i32, 4 * self.team.first as i32);
+        [0, 1, 2, 3].map(|k| before + k * warps)
     }
 
     /// The columns that some row of the block sees, and those that all rows see.
@@ -143,7 +188,7 @@ impl FlashKernel<'_> {
 
     /// The extremes over the block's threads, through shared memory.
     fn over_block(&self, b: &mut Builder, ends: [Operand; 4]) -> [Operand; 4] {
-        let (warps, before) = (self.team.warps as i32, 4 * self.team.first as i32);
+        let of_warps = self.ends_of_warps();
         if self.schedule.persistent {
             // All warps have read the ends of the rows before.
             self.team_barrier(b);
@@ -155,17 +200,17 @@ impl FlashKernel<'_> {
                 let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
                 end = b.binary(WIDEST[k], end, other);
             }
-            let at = b.add(self.thread.warp, before + k as i32 * warps);
+            let at = b.add(self.thread.warp, of_warps[k]);
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));
         }
         self.team_barrier(b);
         std::array::from_fn(|k| {
             let of_warp = |b: &mut Builder, w: i32| {
-                b.load1(Memory::Shared(self.ends), Operand::i32(before + k as i32 * warps + w))
+                b.load1(Memory::Shared(self.ends), Operand::i32(of_warps[k] + w))
             };
             let first = of_warp(b, 0);
-            (1..warps).fold(first, |end, w| {
+            (1..self.team.warps as i32).fold(first, |end, w| {
                 let other = of_warp(b, w);
                 b.binary(WIDEST[k], end, other)
             })

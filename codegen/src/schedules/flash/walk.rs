@@ -41,6 +41,8 @@ pub(super) struct Course<'w> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Past {
     pub tiles: Option<Reg>,
+    /// Those of the tiles of columns that rows see in part.
+    pub partial: Option<Reg>,
     pub rows: Option<Reg>,
 }
 
@@ -157,7 +159,8 @@ impl FlashKernel<'_> {
             let empty = (self.empty, self.schedule.stages * rings, self.schedule.walkers());
             let rows_empty = self.schedule.persistent.then(|| (self.rows_empty, 1, self.schedule.walkers()));
             let turns = self.schedule.turns.then(|| (self.turns, self.schedule.groups(), GROUP * WARP));
-            for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty) {
+            let landed = self.landed.map(|array| (array, self.landed_stages(), self.schedule.copying()));
+            for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty).chain(landed) {
                 b.init_mbarriers(array, stages, arrivals);
             }
             b.push(Stmt::FenceInit);

@@ -1,0 +1,133 @@
+//! Warps that only copy look through the tiles that rows see in part, so that no warp that multiplies has to.
+//!
+//! The copies of such a tile arrive at an mbarrier of their own. The warps that have started them wait there one iteration later,
+//! replace infinities and NaNs by 0, set the flags of the tile's stage, one for each warp, and only then arrive where the tile is
+//! waited for.
+
+use super::FlashKernel;
+use super::walk::Course;
+use crate::block::layout::Tile;
+use crate::block::ring::{Ring, RingStage};
+use crate::build::{Builder, zero};
+use crate::target::WARP;
+use crate::tile::{Memory, Operand};
+use oplus_dsl::Ty;
+
+impl FlashKernel<'_> {
+    /// Mbarriers for tiles that are looked through.
+    pub(super) fn landed_stages(&self) -> u32 {
+        if self.schedule.copiers > 0 { self.hidden(true).len() as u32 * self.schedule.stages } else { 0 }
+    }
+
+    /// Flags of all stages of a parameter's ring.
+    pub(super) fn inspectors(&self) -> u32 {
+        self.schedule.stages * self.schedule.copiers
+    }
+
+    /// Where the copies of an iteration's tile arrive that is looked through.
+    fn landed(&self, b: &mut Builder, course: &Course, number: u32, iteration: Operand) -> RingStage {
+        let iteration = course.past.partial.map_or(iteration, |before| b.add(before.into(), iteration));
+        let stage = Ring::of(self.schedule.stages).at(b, iteration);
+        RingStage { index: b.add(stage.index, number * self.schedule.stages), ..stage }
+    }
+
+    /// The number of a ring's parameter among those that are looked through where rows see some columns only.
+    fn number_of_hidden(&self, ring: usize) -> Option<u32> {
+        let param = self.column_tiles[ring].param;
+        self.hidden(true).iter().position(|own| *own == param).map(|number| number as u32)
+    }
+
+    /// Arrives with the copies of an iteration's tile, of which `stage` is that of its ring.
+    pub(super) fn arrive_copied(
+        &self,
+        b: &mut Builder,
+        course: &Course,
+        ring: usize,
+        stage: Operand,
+        iteration: Operand,
+    ) {
+        let tile = &self.column_tiles[ring];
+        let (Some(landed), Some(number)) = (self.landed, self.number_of_hidden(ring)) else {
+            return b.arrive_with_copies(tile.full, stage);
+        };
+        let is_partial = b.lt(iteration, course.iterations.partial);
+        b.if_else(
+            is_partial,
+            |b| {
+                let own = self.landed(b, course, number, iteration);
+                b.arrive_with_copies(landed, own.index);
+            },
+            |b| b.arrive_with_copies(tile.full, stage),
+        );
+    }
+
+    /// Looks through an iteration's tiles, if rows see them in part, once they have been copied; and arrives with them.
+    pub(super) fn inspect(&self, b: &mut Builder, course: &Course, rings: &[usize], iteration: Operand) {
+        let Some(landed) = self.landed else { return };
+        let [exists, is_partial] = [b.ge(iteration, 0), b.lt(iteration, course.iterations.partial)];
+        let looks = b.and(exists, is_partial);
+        b.if_(looks, |b| {
+            let stage = self.filled(b, course, iteration).index;
+            for ring in rings {
+                let Some(number) = self.number_of_hidden(*ring) else { continue };
+                let tile = &self.column_tiles[*ring];
+                let own = self.landed(b, course, number, iteration);
+                b.wait(landed, own);
+                let non_finite = self.clean_tile(b, tile, stage);
+                let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));
+                let at = self.first_flag(b, number, stage);
+                let at = b.add(at, self.thread.warp);
+                let first = b.eq(self.thread.lane, 0);
+                b.store(Memory::Shared(self.flags), at, &[flag], Some(first));
+                b.arrive(tile.full, stage);
+            }
+        });
+    }
+
+    /// The first flag of a stage.
+    fn first_flag(&self, b: &mut Builder, number: u32, stage: Operand) -> Operand {
+        let of_stage = b.mul(stage, self.schedule.copiers);
+        b.add(of_stage, number * self.inspectors())
+    }
+
+    /// Replaces the non-finite elements of the thread's pieces of a tile by 0; gives whether the warp has found any.
+    fn clean_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand) -> Operand {
+        let memory = Memory::Shared(tile.array);
+        let start = b.mul(stage, tile.len());
+        let (pieces, threads) = (tile.depth / tile.piece(), self.schedule.copiers * WARP);
+        // Zero times a non-finite number is NaN.
+        let zeros = b.var(zero(Ty::F32));
+        b.for_(self.thread.number, tile.rows * pieces, threads, |b, number| {
+            let [row, piece] = b.div_rem(number, pieces);
+            let place = tile.piece_index(b, row, piece);
+            let at = b.add(place, start);
+            let elements = b.load(memory, at, tile.piece(), None, zero(Ty::F32));
+            let sum = elements.iter().fold(zero(Ty::F32), |sum, x| b.fma(*x, zero(Ty::F32), sum));
+            let has_any = b.ne(sum, zero(Ty::F32));
+            b.if_(has_any, |b| {
+                let elements: Vec<Operand> = elements.iter().map(|x| self.finite_or_zero(b, *x)).collect();
+                b.store(memory, at, &elements, None);
+                self.fence(b);
+            });
+            let all = b.add(zeros.into(), sum);
+            b.assign(zeros, all);
+        });
+        let clean = b.eq(zeros.into(), zero(Ty::F32));
+        let clean = b.all(clean);
+        b.eq(clean, Operand::bool(false))
+    }
+
+    /// Whether a tile that rows see in part had non-finite elements, parameter by parameter.
+    pub(super) fn inspected(&self, b: &mut Builder, params: &[u32], stage: Operand) -> Vec<(u32, Operand)> {
+        let of = |(number, param): (usize, &u32)| {
+            let first = self.first_flag(b, number as u32, stage);
+            let flags = (0..self.schedule.copiers).fold(Operand::i32(0), |all, warp| {
+                let at = b.add(first, warp);
+                let flag = b.load1(Memory::Shared(self.flags), at);
+                b.add(all, flag)
+            });
+            (*param, b.ne(flags, 0))
+        };
+        params.iter().enumerate().map(of).collect()
+    }
+}
