@@ -142,7 +142,7 @@ struct FlashKernel<'s> {
     empty: SharedId,
     /// The mbarriers that say of each warpgroup that it may start products.
     turns: SharedId,
-    /// The mbarrier that says that every thread has read the tiles of rows, where blocks go on to others.
+    /// The mbarriers that say that every thread has read the tiles of rows, where blocks go on to others.
     rows_empty: SharedId,
     /// The mbarriers that say of tiles that rows see in part that they have been copied, to those that look through them.
     landed: Option<SharedId>,
@@ -174,7 +174,7 @@ impl<'s> FlashKernel<'s> {
             Tile::declare(b, stage, TileOf { param, along, inner }, TileShape { rows, depth: depth(inner), stages })
         };
         let mut row_tiles: Vec<Tile> =
-            form.row_leaves().into_iter().map(|leaf| tile(b, form.row, leaf, schedule.rows(), 1)).collect();
+            form.row_leaves().into_iter().map(|leaf| tile(b, form.row, leaf, schedule.rows(), schedule.row_stages())).collect();
         let columns = form.column_leaves().into_iter();
         let mut column_tiles: Vec<Tile> =
             columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();
@@ -182,7 +182,7 @@ impl<'s> FlashKernel<'s> {
         let full = |b: &mut Builder, tile: &mut Tile, stages| {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         };
-        row_tiles.iter_mut().for_each(|tile| full(b, tile, 1));
+        row_tiles.iter_mut().for_each(|tile| full(b, tile, schedule.row_stages()));
         column_tiles.iter_mut().for_each(|tile| full(b, tile, schedule.stages));
         let rings = if schedule.copiers > 0 { column_tiles.len() as u32 } else { 1 };
         let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages * rings);
@@ -193,8 +193,12 @@ impl<'s> FlashKernel<'s> {
         if !same || !(is_f32 || matches!(elem, Elem::Bf16 | Elem::F16)) {
             return None;
         }
-        let rows_empty = if schedule.persistent { b.shared("rows_empty", SharedKind::Mbarrier, 1) } else { empty };
-        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * (schedule.warps + schedule.copiers));
+        let rows_empty = if schedule.persistent {
+            b.shared("rows_empty", SharedKind::Mbarrier, schedule.row_stages())
+        } else {
+            empty
+        };
+        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
         let team = Team { first: 0, warps: schedule.warps, repeat: schedule.repeat, barrier: 0 };
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);

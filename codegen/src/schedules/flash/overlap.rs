@@ -116,7 +116,8 @@ impl FlashKernel<'_> {
             kernel.walk(b, course, values, |b, walk| {
                 kernel.overlapped_tiles(b, walk);
                 if kernel.schedule.persistent {
-                    b.arrive(kernel.rows_empty, Operand::i32(0));
+                    let stage = kernel.rows_stage(b, course.past).index;
+                    b.arrive(kernel.rows_empty, stage);
                 }
             });
         });
@@ -128,11 +129,12 @@ impl FlashKernel<'_> {
             let (ahead, behind) = (kernel.rings(true), kernel.rings(false));
             let first = Operand::i32(0);
             kernel.copy_tiles(b, course, &ahead, first);
-            if let Some(round) = course.past.rows {
-                let left = RingStage::only(b, round.into()).before(b);
+            let filled = kernel.rows_stage(b, course.past);
+            if kernel.schedule.persistent {
+                let left = filled.before(b);
                 b.wait(kernel.rows_empty, left);
             }
-            kernel.fill_rows(b, course.source);
+            kernel.fill_rows(b, course.source, filled.index);
             // The last iteration only looks through the tile before.
             let more = i32::from(kernel.landed.is_some());
             let end = b.add(course.iterations.count, more);

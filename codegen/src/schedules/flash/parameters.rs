@@ -66,6 +66,11 @@ impl Flash {
         if self.copiers > 0 { self.copiers * WARP } else { self.threads() }
     }
 
+    /// Tiles of rows in shared memory: persistent blocks copy the next ones while they walk.
+    pub(super) fn row_stages(&self) -> u32 {
+        if self.persistent { 2 } else { 1 }
+    }
+
     /// Warpgroups that walk.
     pub fn groups(&self) -> u32 {
         self.warps / GROUP

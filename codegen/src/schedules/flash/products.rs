@@ -12,6 +12,15 @@ use crate::stage::kind::Contraction;
 use crate::tile::{Left, Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 
+/// Where the tiles of both factors of a contraction begin in their arrays.
+#[derive(Clone, Copy)]
+pub(super) struct Starts {
+    /// The stage of the rows; warpgroups alone have several.
+    pub left: Operand,
+    /// The stage of the columns.
+    pub right: Operand,
+}
+
 impl FlashKernel<'_> {
     /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`. By warpgroups the product
     /// is only started, see [`Self::finish`].
@@ -21,11 +30,11 @@ impl FlashKernel<'_> {
         contraction: &Contraction,
         left_lanes: &Lanes,
         right_lanes: &Lanes,
-        start: Operand,
+        Starts { left: left_start, right: start }: Starts,
     ) -> Grid {
         let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
         if self.schedule.unit == Unit::Warpgroup {
-            return self.contract_asynchronously(b, left, right, start);
+            return self.contract_asynchronously(b, (left, left_start), (right, start));
         }
         let (elem, blocks) = (self.elem(), (self.schedule.columns / COLUMNS) as usize);
         let mut grid: Grid = vec![zeros(); blocks * self.schedule.repeat as usize];
@@ -55,14 +64,19 @@ impl FlashKernel<'_> {
     }
 
     /// Σ left·right by warpgroups: an asynchronous product that is only started.
-    fn contract_asynchronously(&self, b: &mut Builder, left: &Tile, right: &Tile, start: Operand) -> Grid {
+    fn contract_asynchronously(
+        &self,
+        b: &mut Builder,
+        (left, left_start): (&Tile, Operand),
+        (right, start): (&Tile, Operand),
+    ) -> Grid {
         let first = self.first_row_of_group(b);
         let zero = Operand::i32(0);
         let mut grid = vec![];
         for k in 0..self.schedule.repeat {
             let row = b.add(first, k * self.row_step());
             let step = |b: &mut Builder, sixteen: u32| {
-                (Left::Shared(left.panels(b, zero, row, sixteen)), right.panels(b, start, zero, sixteen))
+                (Left::Shared(left.panels(b, left_start, row, sixteen)), right.panels(b, start, zero, sixteen))
             };
             let steps = (0..left.depth / ROWS).map(|sixteen| step(b, sixteen)).collect();
             let sums: Vec<Reg> = (0..self.schedule.columns / 2).map(|_| b.reg(Ty::F32)).collect();

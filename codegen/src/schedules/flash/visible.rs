@@ -8,9 +8,10 @@
 //! see then come before all others, and the warpgroup [leaves them out](FlashKernel::unseen).
 
 use super::parameters::GROUP;
-use super::{FlashKernel, ThreadTile};
-use crate::block::pair::{Coordinates, Values};
+use super::{FlashKernel, ROWS, ThreadTile};
+use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::Builder;
+use crate::target::WARP;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -144,14 +145,8 @@ impl FlashKernel<'_> {
         let (Some(end), None, true) = (tiles.end, self.part, self.form.limits.iter().any(|limit| limit.above)) else {
             return none;
         };
-        let first = b.binary(Binary::Div, self.thread.warp, GROUP);
-        let first = b.mul(first, GROUP);
-        let [_, some_to, ..] = self.ends_of_warps();
-        let to = (0..GROUP).fold(none, |to, warp| {
-            let at = b.add(first, some_to + warp as i32);
-            let own = b.load1(Memory::Shared(self.ends), at);
-            b.binary(Binary::Max, to, own)
-        });
+        let first = self.first_row_of_group(b);
+        let [_, to, ..] = self.over_rows(b, first, GROUP * ROWS * self.schedule.repeat);
         let more = b.add(to, self.schedule.columns as i32 - 1);
         let seen = b.binary(Binary::Div, more, self.schedule.columns);
         let seen = b.binary(Binary::Max, seen, tiles.behind);
@@ -161,17 +156,22 @@ impl FlashKernel<'_> {
         b.select(no_head, unseen, none)
     }
 
-    /// Where the team's ends of ranges begin in shared memory, one for each warp.
-    fn ends_of_warps(&self) -> [i32; 4] {
-        let (warps, before) = (self.team.warps as i32, 4 * self.team.first as i32);
-        [0, 1, 2, 3].map(|k| before + k * warps)
-    }
-
     /// The columns that some row of the block sees, and those that all rows see.
     fn some_and_all(&self, b: &mut Builder, values: &Values, ranges: &[Range]) -> (Range, Range) {
         if self.form.limits.is_empty() {
             return (ranges[0], ranges[0]);
         }
+        let [some_from, some_to, all_from, all_to] = if self.schedule.copiers > 0 {
+            self.over_rows(b, Operand::i32(0), self.schedule.rows())
+        } else {
+            let ends = self.ends(b, values, ranges);
+            self.over_block(b, ends)
+        };
+        (Range { from: some_from, to: some_to }, Range { from: all_from, to: all_to })
+    }
+
+    /// The extremes of the ranges of rows that exist, of the rows with a number in `values`.
+    fn ends(&self, b: &mut Builder, values: &Values, ranges: &[Range]) -> [Operand; 4] {
         let size = b.convert(Ty::I32, self.args.size(self.form.column));
         let mut ends = [size, Operand::i32(0), Operand::i32(0), size];
         for (number, range) in ranges.iter().enumerate() {
@@ -182,17 +182,35 @@ impl FlashKernel<'_> {
                 ends[k] = b.select(exists, joined, ends[k]);
             }
         }
-        let [some_from, some_to, all_from, all_to] = self.over_block(b, ends);
-        (Range { from: some_from, to: some_to }, Range { from: all_from, to: all_to })
+        ends
+    }
+
+    /// The extremes over `count` of the block's rows, from row `first` (`i32`) of the block on: every warp goes through all of them,
+    /// so that it need not wait for others.
+    fn over_rows(&self, b: &mut Builder, first: Operand, count: u32) -> [Operand; 4] {
+        let axes = [self.form.row, self.form.column];
+        let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
+        let first = b.add(self.first_row, first);
+        let own = b.add(first, self.thread.lane);
+        let rows = count.div_ceil(WARP);
+        for number in 0..rows {
+            let at = b.add(own, number * WARP);
+            values.set_row(number, Index::along(b, &self.args, at, self.form.row));
+        }
+        let ranges = self.ranges(b, &mut values, &ThreadTile { rows, columns: 0 });
+        let mut ends = self.ends(b, &values, &ranges);
+        for (k, end) in ends.iter_mut().enumerate() {
+            for distance in [1, 2, 4, 8, 16] {
+                let other = b.shuffle(Shuffle::Xor, *end, Operand::i32(distance));
+                *end = b.binary(WIDEST[k], *end, other);
+            }
+        }
+        ends
     }
 
     /// The extremes over the block's threads, through shared memory.
     fn over_block(&self, b: &mut Builder, ends: [Operand; 4]) -> [Operand; 4] {
-        let of_warps = self.ends_of_warps();
-        if self.schedule.persistent {
-            // All warps have read the ends of the rows before.
-            self.team_barrier(b);
-        }
+        let warps = self.schedule.warps as i32;
         for (k, end) in ends.into_iter().enumerate() {
             let mut end = end;
             // The four lanes of a group have the same rows.
@@ -200,17 +218,16 @@ impl FlashKernel<'_> {
                 let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
                 end = b.binary(WIDEST[k], end, other);
             }
-            let at = b.add(self.thread.warp, of_warps[k]);
+            let at = b.add(self.thread.warp, k as i32 * warps);
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));
         }
-        self.team_barrier(b);
+        b.barrier();
         std::array::from_fn(|k| {
-            let of_warp = |b: &mut Builder, w: i32| {
-                b.load1(Memory::Shared(self.ends), Operand::i32(of_warps[k] + w))
-            };
+            let of_warp =
+                |b: &mut Builder, w: i32| b.load1(Memory::Shared(self.ends), Operand::i32(k as i32 * warps + w));
             let first = of_warp(b, 0);
-            (1..self.team.warps as i32).fold(first, |end, w| {
+            (1..warps).fold(first, |end, w| {
                 let other = of_warp(b, w);
                 b.binary(WIDEST[k], end, other)
             })

@@ -2,13 +2,14 @@
 
 use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::parameters::GROUP;
+use super::products::Starts;
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::visible::Range;
 use super::weigh::Weights;
 use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
 use crate::block::copy::Source;
-use crate::block::layout::Lanes;
+use crate::block::layout::{Lanes, Tile};
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
@@ -89,7 +90,7 @@ impl FlashKernel<'_> {
             rolled: self.is_scarce(),
         };
         if self.schedule.copiers == 0 {
-            self.fill_rows(b, &source);
+            self.fill_rows(b, &source, Operand::i32(0));
         }
         let thread_tile = self.thread_tile();
         let axes = [self.form.row, self.form.column];
@@ -104,12 +105,26 @@ impl FlashKernel<'_> {
         body(b, &course, values);
     }
 
-    /// Starts the copies of the block's rows.
-    pub(super) fn fill_rows(&self, b: &mut Builder, source: &Source) {
+    /// Starts the copies of the block's rows into a stage.
+    pub(super) fn fill_rows(&self, b: &mut Builder, source: &Source, stage: Operand) {
         for tile in &self.row_tiles {
             let origin = tile.origin(b, source);
-            tile.fill(b, source, origin, self.first_row, Operand::i32(0));
+            tile.fill(b, source, origin, self.first_row, stage);
         }
+    }
+
+    /// The stage of the block's rows: persistent blocks copy the next ones while they walk.
+    pub(super) fn rows_stage(&self, b: &mut Builder, past: Past) -> RingStage {
+        past.rows.map_or(RingStage::FIRST, |round| Ring::of(self.schedule.row_stages()).at(b, round.into()))
+    }
+
+    /// Where the block's rows begin in the array of a tile.
+    fn rows_start(&self, b: &mut Builder, course: &Course, tile: &Tile) -> Operand {
+        if !self.schedule.persistent {
+            return Operand::i32(0);
+        }
+        let stage = self.rows_stage(b, course.past).index;
+        b.mul(stage, tile.len())
     }
 
     /// Walks all tiles by `tiles`, and stores the outputs.
@@ -125,7 +140,7 @@ impl FlashKernel<'_> {
         self.hoist(b, &mut values, thread_tile);
         let sums = self.sums(b, thread_tile);
         let lanes = (!self.has_no_lanes()).then(|| (self.contracted_lanes(b), self.weighted_lanes(b)));
-        let filled = course.past.rows.map_or(RingStage::FIRST, |round| RingStage::only(b, round.into()));
+        let filled = self.rows_stage(b, course.past);
         for tile in &self.row_tiles {
             b.wait(tile.full, filled);
         }
@@ -152,12 +167,13 @@ impl FlashKernel<'_> {
                 let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([first_row]).collect();
                 rematerialiser.store(b, &numbers);
             }
-            let rows = self.row_tiles.iter().map(|t| (t.full, 1));
+            let row_stages = self.schedule.row_stages();
+            let rows = self.row_tiles.iter().map(|t| (t.full, row_stages));
             let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
             let full = rows.chain(columns).map(|(array, stages)| (array, stages, self.schedule.copying()));
             let rings = if self.schedule.copiers > 0 { self.column_tiles.len() as u32 } else { 1 };
             let empty = (self.empty, self.schedule.stages * rings, self.schedule.walkers());
-            let rows_empty = self.schedule.persistent.then(|| (self.rows_empty, 1, self.schedule.walkers()));
+            let rows_empty = self.schedule.persistent.then(|| (self.rows_empty, row_stages, self.schedule.walkers()));
             let turns = self.schedule.turns.then(|| (self.turns, self.schedule.groups(), GROUP * WARP));
             let landed = self.landed.map(|array| (array, self.landed_stages(), self.schedule.copying()));
             for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty).chain(landed) {
@@ -306,8 +322,10 @@ impl FlashKernel<'_> {
         let lanes =
             walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
         for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
-            let start = b.mul(stage, self.column_tile(contraction.right).len());
-            products.push(self.contract(b, contraction, left, right, start));
+            let right_start = b.mul(stage, self.column_tile(contraction.right).len());
+            let left_start = self.rows_start(b, walk.course, self.row_tile(contraction.left));
+            let starts = Starts { left: left_start, right: right_start };
+            products.push(self.contract(b, contraction, left, right, starts));
         }
         products
     }
