@@ -19,6 +19,7 @@ const WALK: Columns = Columns {
     stages: 0,
     group: 0,
     window: 0,
+    points: 1,
 };
 
 const RING: Columns = Columns {
@@ -32,6 +33,7 @@ const RING: Columns = Columns {
     stages: 3,
     group: 3,
     window: 2,
+    points: 1,
 };
 
 #[test]

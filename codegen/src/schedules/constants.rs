@@ -63,6 +63,8 @@ constants! {
     columns_ahead,
     /// Columns: filling the pipeline, and the first look-back over two levels.
     columns_start,
+    /// Columns, walk: what a block takes at least, after those that run from the beginning.
+    columns_block,
     /// Columns: the share of the bandwidth that tiles reach.
     columns_ring,
     /// State space: time against a scheduler that never waits, with two or more walking warps.

@@ -42,6 +42,7 @@ fn columns() -> Columns {
         stages: 0,
         group: 0,
         window: 0,
+        points: 1,
     }
 }
 

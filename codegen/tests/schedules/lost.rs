@@ -161,6 +161,7 @@ fn columns() {
         stages: 3,
         group: 3,
         window: 2,
+        points: 1,
     };
     let walk = Columns { form: Form::Walk, reduce_warps: 0, lanes: 32, stages: 0, group: 0, window: 0, ..ring };
     let forms = [walk, ring, Columns { group: 1, ..ring }, Columns { lanes: 2, vector: 1, window: 3, ..ring }];

@@ -20,6 +20,7 @@ mod lost;
 mod map;
 mod matrix;
 mod models;
+mod narrow_axes;
 mod more_rows;
 mod oracle;
 mod parts;

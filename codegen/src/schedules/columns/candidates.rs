@@ -50,7 +50,8 @@ impl Sizes {
             return [Some(walk), Some(self.narrow_walk(vector)), deep].into_iter().flatten().collect();
         }
         let rings = [8, 1].into_iter().filter(|_| self.has_rings()).map(|lanes| self.ring(lanes, vector, isa));
-        [Some(walk), deep].into_iter().flatten().chain(rings).collect()
+        let narrow = self.narrow_axes(stage, vector);
+        [Some(walk), deep].into_iter().flatten().chain(rings).chain(narrow).collect()
     }
 
     /// Whether a ring's tile of columns fits registers: not while functions of f64 are computed.
@@ -71,7 +72,15 @@ impl Sizes {
             stages: 1,
             group: 0,
             window: 0,
+            points: 1,
         }
+    }
+
+    /// Reductions of narrow axes: threads of one block that would have no column take other points.
+    fn narrow_axes(&self, stage: &Stage, vector: u32) -> Vec<Columns> {
+        let walk = self.walk(vector);
+        let points = if stage.is_reduction() { &[2, 4, 8][..] } else { &[] };
+        points.iter().map(|points| Columns { points: *points, ..walk }).collect()
     }
 
     /// Fewer columns per thread, and so more threads where columns are few.
@@ -115,6 +124,7 @@ impl Sizes {
             stages,
             group: if words == 1 { 12 } else { 8 },
             window: if words == 1 { 3 } else { 2 },
+            points: 1,
         }
     }
 }

@@ -40,7 +40,9 @@ pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, 
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
     let parted = stage.part_axis.is_some();
     let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
-    let fits = fits && sums && (ring || schedule.stages <= 1);
+    let threads = schedule.points > 0 && schedule.threads().is_multiple_of(schedule.points);
+    let alone = schedule.points == 1 || !ring && !parted;
+    let fits = fits && sums && threads && alone && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
         return Err(LowerError::parameters(schedule));
     }

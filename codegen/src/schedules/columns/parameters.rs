@@ -29,6 +29,8 @@ schedule! {
         group: u32,
         /// Groups that a look-back warp polls together (ring).
         window: u32,
+        /// Points of the other outer axes that share a block, each with as many threads (walk).
+        points: u32 = 1,
     }
 }
 
@@ -51,6 +53,11 @@ impl Columns {
     /// Rows of time of a tile.
     pub fn tile_rows(&self) -> u32 {
         self.warps * (WARP / self.lanes) * self.steps
+    }
+
+    /// Threads of a block that lie along the axis (walk).
+    pub fn threads_of_point(&self) -> u32 {
+        self.threads() / self.points
     }
 
     /// Threads of a block.

@@ -71,13 +71,21 @@ impl Strategy for Columns {
         if size % vector != 0 {
             return Err(Misfit::Size { axis: axis(), size, wanted: Wanted::MultipleOf(vector) });
         }
+        let most = i64::from(self.threads_of_point() * self.vector);
+        if self.points > 1 && size > most {
+            return Err(Misfit::Size { axis: axis(), size, wanted: Wanted::AtMost(most) });
+        }
         let displaced = problem.stage.views.iter().flatten().any(|v| v.axis == lane);
         if self.form == Form::Ring && displaced { Err(Misfit::Displaced { axis: axis() }) } else { Ok(()) }
     }
 
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let width = problem.size(Axis(self.lane)).max(1) as u64;
-        problem.rows() / width * width.div_ceil(u64::from(Columns::threads(self) * self.vector))
+        let points = problem.rows() / width;
+        match self.points {
+            1 => points * width.div_ceil(u64::from(Columns::threads(self) * self.vector)),
+            several => points.div_ceil(u64::from(several)),
+        }
     }
 
     fn tiles(&self, problem: &Problem<'_>) -> Option<u64> {
@@ -87,6 +95,11 @@ impl Strategy for Columns {
         let width = problem.size(Axis(self.lane)).max(1) as u64;
         let scans = ring::scans(self, problem.rows() / width, width);
         Some(scans.saturating_mul(ring::time_tiles(self, problem.length())))
+    }
+
+    /// Not blocks of several points: they are compiled when they are needed.
+    fn is_committed(&self) -> bool {
+        self.points == 1
     }
 
     fn message_words(&self, problem: &Problem<'_>) -> u64 {
@@ -149,7 +162,10 @@ fn walk(schedule: &Columns, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let rounds = (of_one / resident.max(1.0)).ceil() * steps;
     let step = memory.moved / (blocks * steps).max(1.0) / memory.one;
     // A chunk is on its way while the one before is scanned, but waits for its own first rows.
-    let micros = of_one * steps * step + rounds * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
+    let moves = of_one * steps * step + rounds * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
+    // Blocks with little to do take as long as they take to begin, to read and to write.
+    let later = (of_one / resident.max(1.0) - 1.0).max(0.0);
+    let micros = moves.max(later * problem.constants.columns_block);
     let work = if problem.stage.is_reduction() { updates(schedule, problem) } else { 0.0 };
     if work > micros {
         return Cost { micros: work, why: "updates of states that are not written".to_owned() };

@@ -69,6 +69,9 @@ struct Walk<'k, 's> {
 impl<'k, 's> Walk<'k, 's> {
     fn find(b: &mut Builder, layout: &'k Layout<'s>) -> Walk<'k, 's> {
         let schedule = layout.schedule;
+        if schedule.points > 1 {
+            return Walk::of_several_points(b, layout);
+        }
         let [block, thread, warp] = [Special::Block, Special::Thread, Special::Warp].map(|s| b.special(s));
         let [block, thread, warp] = [block, thread, warp].map(|x| b.convert(Ty::I64, x));
         let span = i64::from(schedule.threads() * schedule.vector);
@@ -81,6 +84,23 @@ impl<'k, 's> Walk<'k, 's> {
         let first = b.mul(group, schedule.warps);
         let part = b.add(first, warp);
         Walk { layout, column, outer, part }
+    }
+
+    /// Where a thread is in a block of several points, each of which has all columns of the axis. Threads without a point have no column.
+    fn of_several_points(b: &mut Builder, layout: &'k Layout<'s>) -> Walk<'k, 's> {
+        let schedule = layout.schedule;
+        let [block, thread] = [Special::Block, Special::Thread].map(|s| b.special(s));
+        let [block, thread] = [block, thread].map(|x| b.convert(Ty::I64, x));
+        let [own, lane] = b.div_rem(thread, schedule.threads_of_point());
+        let first = b.mul(block, schedule.points);
+        let point = b.add(first, own);
+        let axes = layout.stage.outer_axes().without(layout.lane);
+        let points = layout.args.rows(b, axes);
+        let exists = b.lt(point, points);
+        let column = b.mul(lane, schedule.vector);
+        let column = b.select(exists, column, layout.width);
+        let point = b.select(exists, point, Operand::i64(0));
+        Walk { layout, column, outer: layout.args.indices(b, point, axes), part: Operand::i64(0) }
     }
 
     fn place(&self, time: Operand) -> Place {
