@@ -1,4 +1,4 @@
-//! What a call does and why, for people and for notebooks.
+//! Explanations of a call, for people and for notebooks.
 
 use oplus::explain::{Explained, GpuPlan, Planned};
 use oplus::{Device, Elem, Shapes, Target};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::exception;
 
-/// What a call does and why: prints as text.
+/// The work of a call and the reasons for its plan: prints as text.
 #[pyclass(frozen, module = "oplus._native")]
 pub(crate) struct Explanation {
     /// The kernel's name.

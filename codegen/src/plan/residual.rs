@@ -21,7 +21,7 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// That of a stage of a program, for a call.
+    /// The residual of a stage of a program, for a call.
     fn of(program: &Program, launch: &Launch, call: &Call) -> Option<Residual> {
         let stage = &launch.stage;
         let size = |axis: Axis| merged(call, &stage.axes[axis.0 as usize]);

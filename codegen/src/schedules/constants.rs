@@ -37,7 +37,7 @@ constants! {
     scalar_share,
     /// Bytes per microsecond of one multiprocessor's share of the bandwidth of memory.
     bandwidth_sm_80,
-    /// That of Hopper.
+    /// Bytes per microsecond of one multiprocessor's share of the bandwidth of memory on Hopper.
     bandwidth_sm_90a,
     /// Cycles per microsecond, under the load of a walk.
     clock,

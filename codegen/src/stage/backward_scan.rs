@@ -96,7 +96,7 @@ impl Ways {
         Ok(Ways { sums, flags, all })
     }
 
-    /// Those that can be, with what the backward-scan stage has; those first that need the fewest outputs computed before.
+    /// The outlines that can be a backward scan, by how many outputs must be computed before; the fewest first.
     fn outlines(&self) -> Vec<Outline<'_>> {
         let mut outlines: Vec<Outline<'_>> = self.all.iter().filter_map(|way| Outline::of(way, self.sums)).collect();
         outlines.sort_by_key(|outline| outline.way.ahead.as_ref().map_or(0, Ahead::outputs));

@@ -46,7 +46,7 @@ pub(super) fn families(cutter: &Cutter<'_>, roots: &[usize]) -> Vec<Family> {
 }
 
 impl Family {
-    /// That of a tuple.
+    /// The family of a tuple.
     pub(super) fn of(cutter: &Cutter<'_>, tuple: Value) -> Family {
         let read = cutter.scans.get(&tuple).map(|s| s.read.clone()).unwrap_or_default();
         let (operator, elements, init) = match &cutter.program.node(tuple).op {

@@ -63,7 +63,7 @@ struct Role {
 }
 
 impl Role {
-    /// That of a tuple in `f32`.
+    /// The role of a tuple in `f32`.
     fn of(program: &Program, tuple: Value) -> Option<Role> {
         let Op::Scan { axis, operator, elements, init, reverse, exclusive } = &program.node(tuple).op else {
             return None;

@@ -18,9 +18,9 @@ const MOST: u64 = 64;
 pub(crate) struct Work {
     pub rows: u64,
     pub chunks: u64,
-    /// That which goes through all chunks.
+    /// The walk through all chunks.
     pub walk: Walk,
-    /// That which finds the ends of segments before.
+    /// The walk that finds the ends of segments before.
     pub carries: Walk,
     /// Whether only the blocks of last segments go through theirs, as nothing else is asked for.
     pub is_final: bool,
@@ -57,7 +57,7 @@ impl Walk {
 }
 
 impl Work {
-    /// That of a schedule of chunks.
+    /// Counts the work of a schedule of chunks.
     pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
         let has_words = form.elem(&problem.stage.program) == Ok(Elem::Bf16);
         let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));

@@ -30,7 +30,7 @@ pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<Columns> {
     }
 }
 
-/// Those with which one element is combined after the other.
+/// The parameters with which one element is combined after the other.
 pub(super) fn ordered(stage: &Stage) -> Vec<Columns> {
     let walk = |lane| Columns { steps: 1, ..Sizes { shape: Shape::of(stage), lane }.walk(1) };
     last_outer_axis(stage).map(walk).into_iter().collect()

@@ -68,7 +68,7 @@ pub(super) fn point(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32)
 }
 
 impl Room {
-    /// That of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
+    /// Finds the room of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
     pub(crate) fn find(b: &mut Builder, capacity: u32, padded: bool, states: Operand) -> Room {
         if !padded {
             return Room { row_len: Operand::i64(i64::from(capacity)), padded };

@@ -125,7 +125,7 @@ impl DeltaRule {
         self.key != self.row.param
     }
 
-    /// What finds factors along the axes of the form.
+    /// A finder of factors along the axes of the form.
     pub(super) fn find<'p>(&self, program: &'p Program) -> Find<'p> {
         Find { program, depth: self.depth, time: self.time }
     }

@@ -120,7 +120,7 @@ impl DeltaRuleBackward {
         self.sums.iter().any(|(_, own, _)| *own == sum)
     }
 
-    /// What an output is.
+    /// Finds the kind of an output.
     fn kind(&self, program: &Program, output: &oplus_dsl::ir::Output) -> Result<DeltaCotangent, Refusal> {
         let axes: AxisSet = output.axes.iter().copied().collect();
         let DeltaRule { time, depth, width, outer, .. } = self.states;
@@ -327,7 +327,7 @@ impl Sums<'_> {
         is_before.then_some(Of::Before)
     }
 
-    /// What the sum of a product over an axis is.
+    /// Finds the meaning of the sum of a product over an axis.
     fn product(&self, find: &Find<'_>, element: Value, axis: Axis, reads: &BTreeSet<Value>) -> Option<Found> {
         let form = &*self.form;
         let DeltaRule { depth, width, .. } = form.states;
@@ -440,7 +440,7 @@ impl Sums<'_> {
     }
 }
 
-/// What a sum of a product is.
+/// The meaning of a sum of a product.
 enum Found {
     Sum(DeltaSum, (Vec<Value>, bool)),
     /// S\[t−1\]·z\[t\].

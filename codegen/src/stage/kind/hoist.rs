@@ -117,7 +117,7 @@ impl<'p> Hoist<'p> {
         (axes.contains(self.time), axes.contains(self.state))
     }
 
-    /// Those without states first, then those with states but without time, then the others.
+    /// A product of factors without states first, then of those with states but without time, then of the others.
     fn product(&mut self, factors: Vec<Value>) -> Result<Value, TypeError> {
         let slow = factors.iter().any(|v| self.changes(*v) == (false, true));
         let joins = |v: &Value| self.late.is_some() && slow && !self.changes(*v).0;

@@ -20,7 +20,7 @@ use crate::stage::{Refusal, Stage};
 pub struct MatrixRecurrenceBackward {
     /// The recurrence of the states: key and value.
     pub states: MatrixRecurrence,
-    /// That of their cotangents, whose key is the query and whose value is the cotangent of what was read.
+    /// The recurrence of cotangents, whose key is the query and whose value is the cotangent of what was read.
     pub cotangents: MatrixRecurrence,
     /// The outer axes that neither key nor query has: the heads that share them, whose sums a block takes; none where decays are
     /// those of channels.

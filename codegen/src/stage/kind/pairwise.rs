@@ -33,7 +33,7 @@ pub struct Pairwise {
     pub limits: Vec<Limit>,
     /// All conditions on which a pair counts.
     pub terms: Vec<Value>,
-    /// Those that are no limits.
+    /// The conditions that are no limits.
     pub conditions: Vec<Value>,
 }
 

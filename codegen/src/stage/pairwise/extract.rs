@@ -52,7 +52,7 @@ pub(super) struct Held {
     source: Source,
     /// Its axes in memory order.
     axes: Vec<Axis>,
-    /// What it stores.
+    /// The type that it stores.
     elem: Elem,
 }
 

@@ -42,11 +42,11 @@ pub(super) struct PairSum {
 /// Which sums share a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
-    /// Those over the same columns and pairs.
+    /// The sums over the same columns and pairs.
     Fused,
     /// None.
     Separate,
-    /// Those over the same columns and pairs, with the sums over an axis that repeats them.
+    /// The sums over the same columns and pairs, with the sums over an axis that repeats them.
     GroupedQuery,
 }
 
