@@ -110,7 +110,7 @@ fn on_cpu(program: &Program, args: &Args) -> Result<[Option<CpuPlan>; 2], Box<dy
 fn write_tile(args: &Args, program: &Program, plan: &Plan, isa: Isa) -> Outcome {
     let Some(folder) = &args.tile else { return Ok(()) };
     let sizes = contiguous_call(program, &args.shape)?.sizes;
-    for file in export::write(folder, program, (plan, &sizes), isa)? {
+    for file in export::write(folder, program, plan, &sizes, isa)? {
         say!("wrote {}", file.display());
     }
     Ok(())

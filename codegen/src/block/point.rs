@@ -99,13 +99,13 @@ impl<'p> Point<'p> {
             Op::Index(axis) => leaves.index(b, *axis),
             Op::Size(axis) => leaves.size(b, *axis),
             Op::Shift { axis, by, value: inner, fill } if Some(*axis) == self.axis => {
-                self.shifted(b, leaves, (*inner, *fill), at, -by)
+                self.shifted(b, leaves, *inner, *fill, at, -by)
             }
             Op::First { value: inner, .. } | Op::Last { value: inner, .. } if self.has_state(*inner) => {
                 self.value(b, leaves, *inner, Position::HERE)
             }
-            Op::First { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::First),
-            Op::Last { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::Last),
+            Op::First { axis, value: inner, empty } => self.taken(b, leaves, *axis, *inner, *empty, Anchor::First),
+            Op::Last { axis, value: inner, empty } => self.taken(b, leaves, *axis, *inner, *empty, Anchor::Last),
             _ => return None,
         })
     }
@@ -134,7 +134,8 @@ impl<'p> Point<'p> {
         &mut self,
         b: &mut Builder,
         leaves: &mut dyn Leaves,
-        (value, fill): (Value, Value),
+        value: Value,
+        fill: Value,
         at: Position,
         by: i64,
     ) -> Operand {
@@ -158,7 +159,8 @@ impl<'p> Point<'p> {
         b: &mut Builder,
         leaves: &mut dyn Leaves,
         axis: Axis,
-        (value, empty): (Value, Value),
+        value: Value,
+        empty: Value,
         end: Anchor,
     ) -> Operand {
         let size = leaves.size(b, axis);

@@ -15,6 +15,7 @@ use crate::stage::{Scan, Stage};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, Unary, Value};
 use std::collections::HashMap;
+use std::ops::Range;
 
 impl Monoid<'_> {
     /// The fields of a state that combined elements can lose, as positions in the state: floats that are a product of an
@@ -73,7 +74,8 @@ impl Monoid<'_> {
     pub fn field_at(
         &self,
         scan: &Scan,
-        (tuple, field): (Value, u32),
+        tuple: Value,
+        field: u32,
         at: Position,
         states: Option<(&[Operand], &[Operand])>,
     ) -> Operand {
@@ -135,13 +137,12 @@ pub struct Steps<'k> {
 }
 
 impl Steps<'_> {
-    /// Takes `state` through the indices from `first` up to `end` (`i64`), in the order of the scan; those outside the axis do
-    /// not count. Stores the outputs at each index where `stores` gives a condition that holds.
+    /// Takes `state` through a range of indices (`i64`), in the order of the scan; those outside the axis do not count. Stores the outputs at each index where `stores` gives a condition that holds.
     pub fn walk(
         &self,
         b: &mut Builder,
         state: &[Reg],
-        (first, end): (Operand, Operand),
+        Range { start: first, end }: Range<Operand>,
         stores: impl Fn(&mut Builder, Operand) -> Operand,
     ) {
         let size = self.args.size(self.scan.axis);
@@ -225,7 +226,7 @@ impl Leaves for StepLeaves<'_, '_> {
     }
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
-        self.steps.monoid.field_at(self.steps.scan, (scan, field), at, self.states)
+        self.steps.monoid.field_at(self.steps.scan, scan, field, at, self.states)
     }
 
     fn index(&mut self, _: &mut Builder, axis: Axis) -> Operand {

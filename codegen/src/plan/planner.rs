@@ -283,12 +283,7 @@ impl Planner {
     ///
     /// # Errors
     /// As [`Planner::plan`].
-    pub fn plan_in_parts(
-        &self,
-        how: CutKind,
-        call: &Call,
-        (axis, parts): (Axis, i64),
-    ) -> Result<Option<Plan>, PlanError> {
+    pub fn plan_in_parts(&self, how: CutKind, call: &Call, axis: Axis, parts: i64) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
         let is_equal = parts > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % parts == 0);
         let planner = if is_equal { self.planner_of(axis) } else { None };
@@ -405,13 +400,13 @@ impl Planner {
         }
         for (i, (param, layout)) in program.params.iter().zip(&call.params).enumerate() {
             match layout {
-                Some(layout) => self.check_layout(call, (&param.name, param.elem), &param.axes, layout)?,
+                Some(layout) => self.check_layout(call, &param.name, param.elem, &param.axes, layout)?,
                 None if self.is_read(i as u32) => return Err(PlanError::Missing(param.name.clone())),
                 None => {}
             }
         }
         for (output, layout) in program.outputs.iter().zip(&call.outputs) {
-            self.check_layout(call, (&output.name, output.elem), &output.axes, layout)?;
+            self.check_layout(call, &output.name, output.elem, &output.axes, layout)?;
             let repeats = |(axis, stride): (&Axis, &i64)| *stride == 0 && call.sizes[axis.0 as usize] > 1;
             let is_empty = output.axes.iter().any(|axis| call.sizes[axis.0 as usize] == 0);
             if !is_empty && output.axes.iter().zip(&layout.strides).any(repeats) {
@@ -424,7 +419,8 @@ impl Planner {
     fn check_layout(
         &self,
         call: &Call,
-        (name, elem): (&str, Elem),
+        name: &str,
+        elem: Elem,
         axes: &[Axis],
         layout: &Layout,
     ) -> Result<(), PlanError> {

@@ -66,7 +66,7 @@ fn parts_give_what_the_whole_gives() {
                 (sizes(&program, own), program.axis(if name == "ssd" { "N" } else { "K" }).expect("one"));
             for placement in [Placement::Contiguous, Placement::Padded] {
                 let case = Case { program: &program, sizes: &sizes, placement, order: Order::Random(3) };
-                let schedules = case.check_in_parts(how, &Target::H200, (axis, parts));
+                let schedules = case.check_in_parts(how, &Target::H200, axis, parts);
                 let by_chunks = schedules.iter().any(|own| own.to_string().starts_with("chunkwise"));
                 assert!(by_chunks || how == CutKind::Contracted, "{schedules:?}");
             }

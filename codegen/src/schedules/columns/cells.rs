@@ -47,7 +47,7 @@ impl Streams {
         let by_elements = near(stage, scan.axis, scan.elements.iter().copied(), REACH);
         let outputs = stage.program.outputs.iter().map(|o| o.value);
         let by_all = near(stage, scan.axis, outputs.chain(scan.elements.iter().copied()), REACH);
-        let list = by_all.iter().map(|(param, (low, high))| {
+        let list = by_all.iter().map(|(param, offsets)| {
             let p = &stage.program.params[*param as usize];
             let wide = p.axes.contains(&Axis(schedule.lane));
             let bytes = p.elem.bytes().unwrap_or(0) as u32 * schedule.vector;
@@ -57,8 +57,8 @@ impl Streams {
                 elem: p.elem,
                 wide,
                 ring: wide && schedule.form == Form::Ring && matches!(bytes, 4 | 8 | 16),
-                before: -low as u32,
-                after: *high as u32,
+                before: -offsets.least as u32,
+                after: offsets.greatest as u32,
                 in_elements: by_elements.contains_key(param),
             }
         });
@@ -276,13 +276,13 @@ impl<'k> Cells<'k> {
 
     /// The scan's element at a cell; the identity where it does not exist and would be noticed: in reverse it comes
     /// before those that do, and a final state is taken after it.
-    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, cell: (u32, u32)) -> Fields {
+    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, row: u32, column: u32) -> Fields {
         let layout = self.layout;
-        let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, cell, *e, None)).collect();
+        let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, row, column, *e, None)).collect();
         if !layout.scan.reverse && !layout.stage.has_finals() {
             return fields;
         }
-        let exists = self.row_at_exists(b, cell.0);
+        let exists = self.row_at_exists(b, row);
         select(b, exists, &fields, &layout.monoid.identity())
     }
 
@@ -306,7 +306,8 @@ impl<'k> Cells<'k> {
         &self,
         b: &mut Builder,
         point: &mut Point,
-        (row, column): (u32, u32),
+        row: u32,
+        column: u32,
         value: Value,
         states: Option<(&[Operand], &[Operand])>,
     ) -> Operand {
@@ -382,7 +383,7 @@ impl Leaves for CellLeaves<'_, '_> {
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
         let layout = self.cells.layout;
-        layout.monoid.field_at(&layout.scan, (scan, field), at, self.states)
+        layout.monoid.field_at(&layout.scan, scan, field, at, self.states)
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {

@@ -103,7 +103,7 @@ impl<'s> Layout<'s> {
             return self.monoid.identity_state();
         }
         let mut point = self.point();
-        init.iter().map(|value| cells.value(b, &mut point, (0, column), *value, None)).collect()
+        init.iter().map(|value| cells.value(b, &mut point, 0, column, *value, None)).collect()
     }
 
     /// The states after a row and the outputs at it. `states` are those before it; `sums` takes up the row's sums.
@@ -114,7 +114,8 @@ impl<'s> Layout<'s> {
         row: u32,
         points: &mut [Point],
         elements: &[Fields],
-        (states, sums): (Vec<Fields>, &mut RowSums),
+        states: Vec<Fields>,
+        sums: &mut RowSums,
     ) -> Vec<Fields> {
         let after: Vec<Fields> =
             states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
@@ -123,7 +124,7 @@ impl<'s> Layout<'s> {
                 continue;
             }
             let values: Vec<Operand> = (0..self.vector() as usize)
-                .map(|v| cells.value(b, &mut points[v], (row, v as u32), output.value, Some((&states[v], &after[v]))))
+                .map(|v| cells.value(b, &mut points[v], row, v as u32, output.value, Some((&states[v], &after[v]))))
                 .collect();
             cells.store(b, k as u32, row, &values);
         }
@@ -134,6 +135,6 @@ impl<'s> Layout<'s> {
 
     /// The scan's elements at a row, one per column.
     fn elements(&self, b: &mut Builder, cells: &Cells, row: u32, points: &mut [Point]) -> Vec<Fields> {
-        (0..self.vector()).map(|v| cells.element(b, &mut points[v as usize], (row, v))).collect()
+        (0..self.vector()).map(|v| cells.element(b, &mut points[v as usize], row, v)).collect()
     }
 }

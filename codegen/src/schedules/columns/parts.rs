@@ -43,7 +43,7 @@ impl RowSums {
         for (_, element, sums) in &mut self.outputs {
             let mut sum: Option<Operand> = None;
             for (v, (point, states)) in points.iter_mut().zip(states).enumerate() {
-                let term = cells.value(b, point, (row, v as u32), *element, Some(*states));
+                let term = cells.value(b, point, row, v as u32, *element, Some(*states));
                 let term = b.select(cells.exists, term, zero(b.ty(term)));
                 sum = Some(sum.map_or(term, |sum| b.add(sum, term)));
             }

@@ -41,7 +41,7 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
         for row in layout.scan.in_order(layout.schedule.steps) {
             let mut points: Vec<_> = (0..layout.vector()).map(|_| layout.point()).collect();
             let elements = layout.elements(b, &cells, row, &mut points);
-            now = layout.step(b, &cells, row, &mut points, &elements, (now, &mut sums));
+            now = layout.step(b, &cells, row, &mut points, &elements, now, &mut sums);
         }
         sums.store(b, layout, &cells, &walk.place(time), walk.part);
         assign(b, &states.concat(), &now.concat());

@@ -50,7 +50,7 @@ impl Sizes {
             (3.., _) if temporaries == 0 && !wide => (8, 8, items),
             _ => (8, 4, items),
         };
-        self.with_ring((scan_warps, reduce_warps), vector, items.max(vector), 6)
+        self.with_ring(scan_warps, reduce_warps, vector, items.max(vector), 6)
     }
 
     /// Many rows of a few tiles: tiles of about 32 KB, more of them in flight.
@@ -66,10 +66,10 @@ impl Sizes {
             }
         };
         let items = 1 << items.ilog2();
-        self.with_ring((scan_warps, reduce_warps), vector, items.max(vector), 3)
+        self.with_ring(scan_warps, reduce_warps, vector, items.max(vector), 3)
     }
 
-    fn with_ring(&self, (scan_warps, reduce_warps): (u32, u32), vector: u32, items: u32, window: u32) -> LookBack {
+    fn with_ring(&self, scan_warps: u32, reduce_warps: u32, vector: u32, items: u32, window: u32) -> LookBack {
         let vectors = (items / vector).max(1);
         let (fold, loader) = (Fold::Blocks, Loader::Bulk);
         let window = self.window(window);

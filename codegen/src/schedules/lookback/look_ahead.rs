@@ -87,7 +87,7 @@ impl LookBackKernel<'_> {
         b.for_(start.into(), tile, step, |b, first| {
             let end = b.add(first, step);
             let end = b.binary(Binary::Min, end, tile);
-            let window = self.window(b, (first, end), tile, tag);
+            let window = self.window(b, first, end, tile, tag);
             b.loop_(|b| {
                 self.poll(b, &window);
                 self.fold_ready(b, carry, &state, &window);
@@ -99,7 +99,7 @@ impl LookBackKernel<'_> {
     }
 
     /// Lane l polls tiles first + 32·chunk + l; those that are not wanted count as present.
-    fn window(&self, b: &mut Builder, (first, end): (Operand, Operand), tile: Operand, tag: Operand) -> Window {
+    fn window(&self, b: &mut Builder, first: Operand, end: Operand, tile: Operand, tag: Operand) -> Window {
         let own = b.add(first, self.block.lane);
         let message = self.message(b, own);
         let chunks = (0..self.schedule.window).map(|chunk| {
@@ -166,13 +166,13 @@ impl LookBackKernel<'_> {
         let before: Vec<Reg> = state.iter().map(|r| b.var((*r).into())).collect();
         if self.schedule.fold == Fold::Strict {
             self.fold_strictly(b, state, &aggregate, count);
-            return self.step_if_lost_between(b, carry, (&before, state), first, count);
+            return self.step_if_lost_between(b, carry, &before, state, first, count);
         }
         let inclusive = self.monoid.warp_scan(b, aggregate, &self.all_lanes());
         let last = b.sub(count, 1);
         let block: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
         self.step(b, state, &block);
-        self.step_if_lost_between(b, carry, (&before, state), first, count);
+        self.step_if_lost_between(b, carry, &before, state, first, count);
         let full = b.eq(count, 32);
         b.if_(full, |b| {
             let now = operands(state);
@@ -195,7 +195,8 @@ impl LookBackKernel<'_> {
         &self,
         b: &mut Builder,
         carry: &Carry,
-        (before, state): (&[Reg], &[Reg]),
+        before: &[Reg],
+        state: &[Reg],
         first: Operand,
         count: Operand,
     ) {
@@ -215,7 +216,7 @@ impl LookBackKernel<'_> {
             let tile = Operand::i64(i64::from(self.schedule.tile()));
             let [from, len] = [order, count].map(|tiles| b.mul(tiles, tile));
             let end = b.add(from, len);
-            self.steps(b, row).walk(b, state, (from, end), |_, _| Operand::bool(false));
+            self.steps(b, row).walk(b, state, from..end, |_, _| Operand::bool(false));
         });
     }
 
@@ -256,7 +257,7 @@ impl LookBackKernel<'_> {
             return next;
         }
         let [before, after] = [state, &next].map(|state| b.vars(state));
-        self.step_if_lost_between(b, carry, (&before, &after), tile, Operand::i32(1));
+        self.step_if_lost_between(b, carry, &before, &after, tile, Operand::i32(1));
         operands(&after)
     }
 }

@@ -16,7 +16,7 @@
 use super::{Loader, LookBack};
 use crate::block::carry::words;
 use crate::block::pressure::{temporaries, words_per_element};
-use crate::block::reads::near;
+use crate::block::reads::{Offsets, near};
 use crate::stage::Stage;
 use crate::target::{REGISTERS, WARP};
 use oplus_dsl::Ty;
@@ -93,7 +93,7 @@ impl Pressure {
         }
         pressure.long = fields.iter().filter(|ty| matches!(ty, Ty::I64 | Ty::U64)).map(|ty| words(&[*ty])).sum();
         let roots = stage.program.outputs.iter().map(|output| output.value).chain(scan.elements.iter().copied());
-        for (param, (low, high)) in near(stage, scan.axis, roots, REACH) {
+        for (param, Offsets { least: low, greatest: high }) in near(stage, scan.axis, roots, REACH) {
             let elem = stage.program.params[param as usize].elem;
             let (word, unit) = (words(&[elem.value()]), 16 / elem.bytes().unwrap_or(16) as u32);
             let after = if high > 0 { (high as u32).next_multiple_of(unit) } else { 0 };

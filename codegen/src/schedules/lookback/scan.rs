@@ -106,7 +106,7 @@ impl LookBackKernel<'_> {
         let first = b.add(tile.start, first);
         let end = b.add(first, size);
         let tile_end = b.add(tile.start, self.schedule.tile());
-        let range = if self.scan.reverse { (first, tile_end) } else { (tile.start, end) };
+        let range = if self.scan.reverse { first..tile_end } else { tile.start..end };
         self.steps(b, tile.row).walk(b, &state, range, |b, index| self.owns(b, index, first, end));
     }
 
@@ -222,7 +222,7 @@ impl LookBackKernel<'_> {
             let after = self.monoid.apply(b, &state, element);
             for (k, output) in outputs.iter().enumerate() {
                 if !self.stage.is_final(k) {
-                    values[k][v as usize] = span.output(b, point, (r, v), output.value, (&state, &after));
+                    values[k][v as usize] = span.output(b, point, r, v, output.value, (&state, &after));
                 }
             }
             state = after;

@@ -10,6 +10,16 @@ use crate::block::ring::RingStage;
 use crate::build::{Builder, operands};
 use crate::tile::{Operand, Reg};
 
+/// The span up to one of its stretches.
+struct Before<'a> {
+    /// The state before the span.
+    state: &'a [Operand],
+    /// The sum of the earlier stretches.
+    sum: &'a Carried,
+    /// Whether there are no earlier stretches.
+    is_first: Operand,
+}
+
 /// A state that a loop carries.
 struct Carried(Vec<Reg>);
 
@@ -38,20 +48,21 @@ impl LookBackKernel<'_> {
                 turn
             };
             let first = b.eq(turn, 0);
-            self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first), kept);
+            let before = Before { state: &state, sum: &sum, is_first: first };
+            self.scan_stretch(b, tile, stretch, stage, &before, kept);
         });
         b.arrive(self.block.empty, stage);
         if self.monoid.at_risk().is_empty() { Operand::bool(true) } else { b.all(kept.into()) }
     }
 
-    /// Scans a stretch, given the state before the span and the sum of its earlier stretches; the `first` has none.
+    /// Scans a stretch, given the span before it.
     fn scan_stretch(
         &self,
         b: &mut Builder,
         tile: &Tile,
         stretch: Operand,
         stage: Operand,
-        (state, sum, first): (&[Operand], &Carried, Operand),
+        before: &Before<'_>,
         kept: Reg,
     ) {
         let span = self.load_stretch(b, tile, self.block.warp, stretch, stage, Need::All);
@@ -60,11 +71,11 @@ impl LookBackKernel<'_> {
         let inclusive = self.monoid.warp_scan(b, total, &self.lanes());
         let (exclusive, total) = self.exclusive_and_total(b, &inclusive);
         let [prefix, after] = [exclusive, total].map(|next| {
-            let both = self.monoid.combine(b, &sum.now(), &next);
-            select(b, first, &next, &both)
+            let both = self.monoid.combine(b, &before.sum.now(), &next);
+            select(b, before.is_first, &next, &both)
         });
-        assign(b, &sum.0, &after);
-        let state = self.monoid.apply(b, state, &prefix);
+        assign(b, &before.sum.0, &after);
+        let state = self.monoid.apply(b, before.state, &prefix);
         let here = self.monoid.are_states(b, &state);
         let here = b.and(kept.into(), here);
         b.assign(kept, here);

@@ -97,7 +97,8 @@ impl RecurrenceKernel<'_> {
         &self,
         b: &mut Builder,
         param: u32,
-        (at, time): (Place, Operand),
+        at: Place,
+        time: Operand,
         other: Option<(Axis, Operand)>,
     ) -> Operand {
         let tensor = Tensor::Param(param);

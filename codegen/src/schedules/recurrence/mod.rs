@@ -49,7 +49,7 @@ fn lower(stage: &Stage, schedule: &Recurrence, symbol: &str) -> Result<Kernel, L
     let Some(scan) = stage.recurrence() else { return Err(parameters) };
     let mut b = Builder::new(symbol, schedule.warps * WARP);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    let kernel = RecurrenceKernel::new(&mut b, (stage, scan, form), schedule, args);
+    let kernel = RecurrenceKernel::new(&mut b, stage, scan, form, schedule, args);
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -85,7 +85,9 @@ struct RecurrenceKernel<'s> {
 impl<'s> RecurrenceKernel<'s> {
     fn new(
         b: &mut Builder,
-        (stage, scan, form): (&'s Stage, Scan<'s>, &'s Form),
+        stage: &'s Stage,
+        scan: Scan<'s>,
+        form: &'s Form,
         schedule: &'s Recurrence,
         args: Args,
     ) -> RecurrenceKernel<'s> {

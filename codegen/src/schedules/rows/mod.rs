@@ -31,7 +31,7 @@ use crate::block::carry::{Fields, Monoid, WarpAxis};
 use crate::block::persistent::shared_fields;
 use crate::block::point::{Leaves, Point, Position};
 use crate::block::pressure::{conversions, temporaries, words_per_element};
-use crate::block::reads::{constant_along, displacements, used_fields};
+use crate::block::reads::{Offsets, constant_along, displacements, used_fields};
 use crate::build::{Builder, zero};
 use crate::stage::{Refusal, Scan, Stage};
 use crate::target::WARP;
@@ -102,7 +102,7 @@ struct RowsKernel<'s> {
 /// A parameter that runs along the scan axis, and the displacements at which it is read.
 struct Stream {
     param: u32,
-    offsets: (i64, i64),
+    offsets: Offsets,
 }
 
 /// A row that a team scans.
@@ -127,7 +127,7 @@ impl<'s> RowsKernel<'s> {
         let exchanged = if schedule.row_warps > 1 { 2 * schedule.rows * schedule.warps } else { 0 };
         let types = if exchanged > 0 { monoid.types() } else { vec![] };
         let totals = shared_fields(b, "totals", &types, exchanged);
-        let (lane, part, team) = places(b, schedule);
+        let TeamPlace { lane, warp: part, team } = team_place(b, schedule);
         let len = args.size(scan.axis);
         RowsKernel { stage, scan, schedule, monoid, args, streams, totals, lane, part, team, len }
     }
@@ -238,19 +238,31 @@ fn values<'a>(stage: &'a Stage, scan: &Scan<'a>) -> impl Iterator<Item = Value> 
     scan.elements.iter().copied().chain(outputs.map(|(_, o)| o.value))
 }
 
-/// The thread's place: lane in its team's warp, warp in its team, team in the block.
-fn places(b: &mut Builder, schedule: &Rows) -> (Operand, Operand, Operand) {
+/// The place of a thread in its team and block, `i32`.
+struct TeamPlace {
+    /// The lane in its team's warp.
+    lane: Operand,
+    /// The warp in its team.
+    warp: Operand,
+    /// The team in the block.
+    team: Operand,
+}
+
+fn team_place(b: &mut Builder, schedule: &Rows) -> TeamPlace {
     let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
     if schedule.lanes < WARP {
         let own = b.binary(Binary::And, lane, schedule.lanes as i32 - 1);
         let of_warp = b.binary(Binary::Shr, lane, schedule.lanes.trailing_zeros());
         let before = b.mul(warp, WARP / schedule.lanes);
-        return (own, Operand::i32(0), b.add(before, of_warp));
+        return TeamPlace { lane: own, warp: Operand::i32(0), team: b.add(before, of_warp) };
     }
     let warps = Operand::i32(schedule.row_warps as i32);
     match schedule.warps / schedule.row_warps {
-        1 => (lane, warp, Operand::i32(0)),
-        _ => (lane, b.binary(Binary::Rem, warp, warps), b.binary(Binary::Div, warp, warps)),
+        1 => TeamPlace { lane, warp, team: Operand::i32(0) },
+        _ => {
+            let (own, team) = (b.binary(Binary::Rem, warp, warps), b.binary(Binary::Div, warp, warps));
+            TeamPlace { lane, warp: own, team }
+        }
     }
 }
 

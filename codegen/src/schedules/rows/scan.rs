@@ -1,6 +1,6 @@
 //! The scan of a tile.
 
-use super::tile::{Place, Tile};
+use super::tile::{Place, RowTile};
 use super::{Row, RowsKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::block::persistent::{load_fields, store_fields};
@@ -55,19 +55,19 @@ impl<'s> RowsKernel<'s> {
         let mut moved = vec![];
         for (k, row) in rows.iter().enumerate() {
             let (before, after) = passed.get(k).cloned().unwrap_or((carried[k].clone(), vec![]));
-            let at = (row, &tiles[k]);
+            let at = RowTile { row, tile: &tiles[k] };
             let (state, kept) = self.finish(b, at, &mut points[k], &scanned[k], before);
             let after = if exchanged { after } else { state };
             moved.push(Moved { kept, after });
         }
-        self.step_if_lost(b, rows, (end, at), &mut moved);
+        self.step_if_lost(b, rows, end, at, &mut moved);
         for (row, moved) in rows.iter().zip(&moved) {
             assign(b, &row.carry, &moved.after);
         }
     }
 
     /// Where a state of a team's row is lost in this tile, the team steps through the tile.
-    fn step_if_lost(&self, b: &mut Builder, rows: &[Row], (end, at): (Operand, Operand), moved: &mut [Moved]) {
+    fn step_if_lost(&self, b: &mut Builder, rows: &[Row], end: Operand, at: Operand, moved: &mut [Moved]) {
         if self.takes_single_steps() || self.monoid.at_risk().is_empty() {
             return;
         }
@@ -89,7 +89,7 @@ impl<'s> RowsKernel<'s> {
                 let before = operands(&row.carry);
                 let was = self.monoid.has_states(b, &before);
                 let lost = b.and(lost, was);
-                b.if_(lost, |b| self.step_tile(b, (row, start), &before, after));
+                b.if_(lost, |b| self.step_tile(b, row, start, &before, after));
             }
         });
         for (moved, after) in moved.iter_mut().zip(after) {
@@ -111,7 +111,7 @@ impl<'s> RowsKernel<'s> {
 
     /// Steps through a row's tile and stores the outputs of the warp's span, each by the lane that has stored there before. The
     /// state behind the tile replaces the one in `after` if that is lost.
-    fn step_tile(&self, b: &mut Builder, (row, start): (&Row, Operand), before: &[Operand], after: &[Reg]) {
+    fn step_tile(&self, b: &mut Builder, row: &Row, start: Operand, before: &[Operand], after: &[Reg]) {
         let state = b.vars(before);
         let end = b.add(start, self.schedule.tile());
         let (stage, scan, monoid, args) = (self.stage, &self.scan, &self.monoid, &self.args);
@@ -121,7 +121,7 @@ impl<'s> RowsKernel<'s> {
         steps.walk(
             b,
             &state,
-            (start, end),
+            start..end,
             |b, index| if writes { self.owns(b, index, start) } else { Operand::bool(false) },
         );
         let combined = operands(after);
@@ -207,7 +207,7 @@ impl<'s> RowsKernel<'s> {
     fn finish(
         &self,
         b: &mut Builder,
-        at: (&Row<'s>, &Tile),
+        at: RowTile<'_, 's>,
         points: &mut HashMap<Place, Point<'s>>,
         scanned: &Scanned,
         mut state: Fields,
@@ -234,7 +234,7 @@ impl<'s> RowsKernel<'s> {
     fn emit(
         &self,
         b: &mut Builder,
-        at: (&Row<'s>, &Tile),
+        at: RowTile<'_, 's>,
         points: &mut HashMap<Place, Point<'s>>,
         scanned: &Scanned,
         r: u32,

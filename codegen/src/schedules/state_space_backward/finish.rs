@@ -46,7 +46,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane<'_, 's>,
         carry: &Carry,
         tile: &TileAt,
-        (column, states): (Operand, &[Vec<Vec<Operand>>]),
+        column: Operand,
+        states: &[Vec<Vec<Operand>>],
     ) {
         let lanes = self.lanes(b, lane);
         let mut sums = HashMap::new();
@@ -95,20 +96,20 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             match given {
                 Given::Initial => {
                     let last = self.base.frame.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
-                    self.write_states(b, lane, (k, last), &carry.cotangents);
+                    self.write_states(b, lane, k, last, &carry.cotangents);
                 }
                 Given::States(i) => match &self.base.frame.segment {
                     Some(segment) => self.store_state_totals(b, lane, segment, *i, &carry.totals.states[*i]),
-                    None => self.write_states(b, lane, (k, Operand::bool(true)), &carry.totals.states[*i]),
+                    None => self.write_states(b, lane, k, Operand::bool(true), &carry.totals.states[*i]),
                 },
-                Given::Steps(i) => self.write_row(b, lane, (k, *i), carry.totals.rows[*i]),
+                Given::Steps(i) => self.write_row(b, lane, k, *i, carry.totals.rows[*i]),
                 Given::Body | Given::Rows(_) => {}
             }
         }
     }
 
     /// Writes a value for every state of every row of the lane, where the guard holds.
-    fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, guard): (usize, Operand), values: &[Vec<Reg>]) {
+    fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, k: usize, guard: Operand, values: &[Vec<Reg>]) {
         let tensor = Tensor::Output(k as u32);
         for (source, values) in lane.sources.iter().zip(values) {
             for (state, value) in values.iter().enumerate() {
@@ -120,7 +121,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     /// Writes a total of the lane's first row, over the lanes that have parts of it.
-    fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
+    fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, k: usize, i: usize, total: Reg) {
         let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
         let keeps = lanes.keeps(b);
         let own = b.select(keeps, total.into(), zero(Ty::F32));

@@ -202,7 +202,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         b.push(Stmt::SyncWarp);
         let whole = |own_row: &Vec<Option<Operand>>| own_row.iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
         let states: Vec<Vec<Vec<Operand>>> = sums.states.iter().map(|sum| sum.iter().map(whole).collect()).collect();
-        self.finish(b, lane, carry, tile, (column, &states));
+        self.finish(b, lane, carry, tile, column, &states);
     }
 
     pub(super) fn lane_rows<'k>(

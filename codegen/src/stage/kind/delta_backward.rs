@@ -262,7 +262,7 @@ impl Sums<'_> {
                 && let [Some(x), Some(y)] = [x, y].map(|v| parts.iter().find(|(own, _)| *own == narrow(program, v)))
                 && (x.1, y.1) == (Part::Values, Part::Reads)
             {
-                self.add(value, DeltaSum::Keys, (vec![], false));
+                self.add(value, DeltaSum::Keys, vec![], false);
             }
             if let Some(initial) = self.initial(value) {
                 self.form.sums.push(initial);
@@ -277,7 +277,7 @@ impl Sums<'_> {
             if let Some((_, other)) = halves.iter().find(|(own, _)| *own == narrow(program, element))
                 && *other != axis
             {
-                self.add(value, DeltaSum::Energy, (vec![], false));
+                self.add(value, DeltaSum::Energy, vec![], false);
                 continue;
             }
             if !program.node(element).axes.contains(self.form.states.width) && axis == self.form.states.depth {
@@ -287,11 +287,11 @@ impl Sums<'_> {
             let find = self.form.states.find(program);
             let found = self.product(&find, element, axis, &reads);
             match found.ok_or_else(|| self.not_query(axis))? {
-                Found::Sum(sum, factors) => self.add(value, sum, factors),
+                Found::Sum(sum, (factors, negative)) => self.add(value, sum, factors, negative),
                 Found::Read => _ = reads.insert(value),
                 Found::Part(part) => parts.push((value, part)),
                 Found::Energy if self.form.states.channels.is_none() => halves.push((value, axis)),
-                Found::Energy if axis == self.form.states.width => self.add(value, DeltaSum::Energies, (vec![], false)),
+                Found::Energy if axis == self.form.states.width => self.add(value, DeltaSum::Energies, vec![], false),
                 Found::Energy => return Err(self.not_query(axis)),
             }
         }
@@ -302,7 +302,7 @@ impl Sums<'_> {
         Refusal::NotQuery { axis: self.program.axis_name(axis).to_owned() }
     }
 
-    fn add(&mut self, value: Value, sum: DeltaSum, (factors, negative): (Vec<Value>, bool)) {
+    fn add(&mut self, value: Value, sum: DeltaSum, factors: Vec<Value>, negative: bool) {
         self.form.sums.push((value, sum, Factored { param: 0, factors, negative }));
     }
 

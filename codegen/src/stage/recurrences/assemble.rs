@@ -13,7 +13,8 @@ use crate::stage::{NormalForm, Sink, Source, Stage};
 /// The stage over these axes that writes values there. All that it reads is in memory.
 pub(super) fn assemble(
     parts: &Parts<'_>,
-    (axes, points): (AxisSet, &Points),
+    axes: AxisSet,
+    points: &Points,
     writes: &[(Value, Sink)],
 ) -> Result<Stage, TypeError> {
     let mut assembly = Assembly::new(parts, axes, points)?;

@@ -208,7 +208,7 @@ impl<'p> Parts<'p> {
         let known: HashMap<Value, Source> =
             self.held.iter().filter(|(value, _)| !own.contains(value)).map(|(v, s)| (*v, *s)).collect();
         let all = std::mem::replace(&mut self.held, known);
-        let stage = assemble(self, (group.axes(self.program), &group.points(self)), &writes)?;
+        let stage = assemble(self, group.axes(self.program), &group.points(self), &writes)?;
         self.held = all;
         self.held.extend(stored.iter().map(|(value, sink)| (*value, of_sink(*sink))));
         self.stages.push(stage);

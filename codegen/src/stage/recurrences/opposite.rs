@@ -34,7 +34,7 @@ pub(in crate::stage) fn cut_opposite(
     let known = parts.held.clone();
     writes.extend(stored.iter().map(|value| (*value, parts.buffer(*value, None))));
     let all = std::mem::replace(&mut parts.held, known);
-    let stage = assemble(&parts, (both.axes, &points), &writes)?;
+    let stage = assemble(&parts, both.axes, &points, &writes)?;
     parts.held = all;
     parts.held.extend(writes.iter().map(|(value, sink)| (*value, of_sink(*sink))).filter(|(v, _)| stored.contains(v)));
     parts.written.extend(outputs);

@@ -28,7 +28,7 @@ impl Points {
         while let Some(value) = open.pop() {
             if parts.held.contains_key(&value) {
                 points.held.insert(value);
-            } else if is_inside(program, value, (scan, members), rows)
+            } else if is_inside(program, value, scan, members, rows)
                 || parts.decays == Decays::Computed && is_decay(program, value, scan)
             {
                 if points.inside.insert(value) {
@@ -78,7 +78,7 @@ pub(in crate::stage) fn stores_decays(program: &Program) -> bool {
 }
 
 /// Whether the stage computes a value that is not in memory.
-fn is_inside(program: &Program, value: Value, (scan, members): (&MatrixScan, &[Value]), rows: AxisSet) -> bool {
+fn is_inside(program: &Program, value: Value, scan: &MatrixScan, members: &[Value], rows: AxisSet) -> bool {
     let (node, time, along) = (program.node(value), scan.axis, scan.along);
     match &node.op {
         Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,
