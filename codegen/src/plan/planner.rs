@@ -57,7 +57,7 @@ pub struct Planner {
     refused: Vec<(CutKind, CutRefusal)>,
     /// Bytes that buffers may always take.
     spare: u64,
-    /// Planners of the program with an axis in two, as calls have asked for them; none where it cannot be.
+    /// Planners of the program with a split axis, as calls have asked for them; none where it cannot be.
     split: Option<Mutex<HashMap<Axis, Option<Arc<Planner>>>>>,
 }
 
@@ -189,8 +189,8 @@ impl Planner {
     fn save(&self, call: &Call, choosing: Choosing<'_>) -> Result<Option<(Plan, Residual)>, PlanError> {
         self.check(call)?;
         let plan = self.division(CutKind::Contracted).and_then(|division| division.plan(call, choosing).ok());
-        // Recurrences with an axis in two take chunks in both directions, which need no saved states.
-        let plan = plan.filter(|plan| self.with_axis_in_two(call, choosing, plan).is_none());
+        // Recurrences with a split axis take chunks in both directions, which need no saved states.
+        let plan = plan.filter(|plan| self.with_split_axis(call, choosing, plan).is_none());
         Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
     }
 
@@ -244,7 +244,7 @@ impl Planner {
         }
         let refused = self.refused.iter().map(|(how, why)| OtherCut { how: *how, why: NotTaken::Cut(why.clone()) });
         let best = best.unwrap_or(Err(PlanError::NoStage))?;
-        if let Some(plan) = self.with_axis_in_two(call, choosing, &best) {
+        if let Some(plan) = self.with_split_axis(call, choosing, &best) {
             return Ok(plan);
         }
         let bytes = best.buffer_bytes();
@@ -257,8 +257,8 @@ impl Planner {
         Ok(Plan { other_cuts: others.into_iter().chain(refused).collect(), ..best })
     }
 
-    /// A faster plan with an axis in two, where the axis is longer than what a block sums.
-    fn with_axis_in_two(&self, call: &Call, choosing: Choosing<'_>, plan: &Plan) -> Option<Plan> {
+    /// A faster plan with a split axis, where the axis is longer than a block can sum.
+    fn with_split_axis(&self, call: &Call, choosing: Choosing<'_>, plan: &Plan) -> Option<Plan> {
         let planners = self.split.as_ref()?;
         let longest = self.divisions.iter().flat_map(Division::longest_sums);
         let splits: BTreeMap<Axis, Split> = longest
@@ -276,22 +276,22 @@ impl Planner {
         plans.filter(|own| own.micros() < plan.micros()).min_by(|a, b| a.micros().total_cmp(&b.micros()))
     }
 
-    /// The plan of a call with an axis in so many equal parts, and the program of both axes cut in one way, whether or not that is
-    /// fastest; `None` where it cannot be.
+    /// The plan of a call with an axis split into an outer one of a size and an inner one, and the program of both axes cut in one way,
+    /// whether or not that is fastest; `None` where it cannot be.
     ///
     /// For tests and measurements, as [`Planner::launch`].
     ///
     /// # Errors
     /// As [`Planner::plan`].
-    pub fn plan_in_parts(&self, how: CutKind, call: &Call, axis: Axis, parts: i64) -> Result<Option<Plan>, PlanError> {
+    pub fn plan_split(&self, how: CutKind, call: &Call, axis: Axis, outer: i64) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
-        let is_equal = parts > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % parts == 0);
+        let is_equal = outer > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % outer == 0);
         let planner = if is_equal { self.planner_of(axis) } else { None };
         let Some(planner) = planner else { return Ok(None) };
-        planner.plan_of(how, &Split { axis, parts }.call(&self.program, call), 0)
+        planner.plan_of(how, &Split { axis, outer }.call(&self.program, call), 0)
     }
 
-    /// The planner of the program with an axis in two.
+    /// The planner of the program with a split axis.
     fn planner_of(&self, axis: Axis) -> Option<Arc<Planner>> {
         let planner = Planner::new(&split(&self.program, axis)?, &self.target).ok()?;
         let constants = self.divisions.first().map(|division| division.constants);

@@ -3,7 +3,6 @@
 #[macro_use]
 mod operators;
 
-mod axis_in_two;
 mod borders;
 mod call_pieces;
 mod chunk_delta;
@@ -26,5 +25,6 @@ mod parts;
 mod plans;
 mod recurrence;
 mod rows;
+mod split_axis;
 mod state_space;
 mod state_space_backward;

@@ -235,12 +235,12 @@ impl Case<'_> {
         self.compare(&work, target.isa);
     }
 
-    /// The plan with an axis in so many parts, and both axes cut in one way, gives what the program means, by the root mean
+    /// The plan with a split axis, and both axes cut in one way, gives what the program means, by the root mean
     /// square of errors. Gives its schedules.
-    pub(crate) fn check_in_parts(&self, how: CutKind, target: &Target, axis: Axis, parts: i64) -> Vec<Schedule> {
+    pub(crate) fn check_split_axis(&self, how: CutKind, target: &Target, axis: Axis, outer: i64) -> Vec<Schedule> {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_in_parts(how, &call, axis, parts).expect("plans").expect("an axis in two");
+        let plan = planner.plan_split(how, &call, axis, outer).expect("plans").expect("a split axis");
         let schedules = plan.steps.iter().map(|launch| launch.schedule).collect();
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         for (wanted, found, output) in self.results(&work, target.isa) {

@@ -28,9 +28,9 @@ impl ChunkwiseKernel<'_> {
         }
     }
 
-    /// An index along an axis, from one of 32 bits; along the width, from one of the block's part.
+    /// An index along an axis, from one of 32 bits; along the width, from one of the block's slice.
     pub(super) fn index_along(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
-        let at = match self.part.filter(|_| axis == self.form.width) {
+        let at = match self.slice.filter(|_| axis == self.form.width) {
             Some(first) => b.add(first, at),
             None => at,
         };

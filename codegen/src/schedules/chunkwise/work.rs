@@ -1,7 +1,7 @@
 //! The number of segments that recurrences of matrices are divided into: few long ones into so many that every place for a block
 //! has one.
 
-use super::{Chunkwise, blocks_beside_copiers, parts};
+use super::{Chunkwise, blocks_beside_copiers, slices};
 use crate::schedules::problem::Problem;
 use crate::stage::Bound;
 use crate::stage::kind::MatrixRecurrence;
@@ -112,7 +112,7 @@ impl Work {
     }
 }
 
-/// Recurrences that blocks walk apart: of each part of the width, if that is wide.
+/// Recurrences that blocks walk apart: of each slice of the width, if that is wide.
 pub(crate) fn recurrences(form: &MatrixRecurrence, wide: bool, width: u32, bound: &Bound) -> u64 {
-    bound.count(form.outer.iter()).saturating_mul(parts(form, wide, width, |axis| bound.size(axis)))
+    bound.count(form.outer.iter()).saturating_mul(slices(form, wide, width, |axis| bound.size(axis)))
 }

@@ -21,10 +21,10 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         // The deepest tiles of two heads have room on few devices, and their indices have too few registers.
         let is_deepest = depth == DEPTHS[DEPTHS.len() - 1];
         let sets: &[u32] = match isa {
-            // Of decays of channels one part has room.
+            // With decays of channels there is room for one slice.
             _ if wide && form.states.channels => &[2],
             Isa::Sm90a if !is_tf32 => &[3],
-            // Of `f32` in parts those of one head leave too few registers.
+            // Slices of one head leave too few registers in `f32`.
             Isa::Sm90a if wide && !is_deepest => &[3],
             Isa::Sm80 if is_tf32 => &[2],
             _ if is_iterated && !is_deepest => &[3, 2],

@@ -93,7 +93,7 @@ struct RowsKernel<'s> {
     totals: Vec<SharedId>,
     /// Position of the lane in its team's warp, warp in its team, team in the block; `i32`.
     lane: Operand,
-    part: Operand,
+    warp: Operand,
     team: Operand,
     /// Size of the scan axis, `i64`.
     len: Operand,
@@ -127,9 +127,9 @@ impl<'s> RowsKernel<'s> {
         let exchanged = if schedule.row_warps > 1 { 2 * schedule.rows * schedule.warps } else { 0 };
         let types = if exchanged > 0 { monoid.types() } else { vec![] };
         let totals = shared_fields(b, "totals", &types, exchanged);
-        let TeamPlace { lane, warp: part, team } = team_place(b, schedule);
+        let TeamPlace { lane, warp, team } = team_place(b, schedule);
         let len = args.size(scan.axis);
-        RowsKernel { stage, scan, schedule, monoid, args, streams, totals, lane, part, team, len }
+        RowsKernel { stage, scan, schedule, monoid, args, streams, totals, lane, warp, team, len }
     }
 
     /// Groups of rows, one per block and turn.

@@ -139,8 +139,8 @@ impl<'s> RowsKernel<'s> {
         let vector = b.binary(Binary::Div, place, self.schedule.vector);
         let lane = b.binary(Binary::And, vector, self.schedule.lanes as i32 - 1);
         let span = b.binary(Binary::Div, place, self.schedule.vectors * self.stretch());
-        let (lane, part) = (b.eq(lane, self.lane), b.eq(span, self.part));
-        b.and(lane, part)
+        let (lane, span) = (b.eq(lane, self.lane), b.eq(span, self.warp));
+        b.and(lane, span)
     }
 
     /// Whether a lane goes through a row by itself.
@@ -174,7 +174,7 @@ impl<'s> RowsKernel<'s> {
         let of_team = b.mul(self.team, row_warps);
         let shift = b.mul(turn.into(), self.schedule.rows * warps);
         let of_team = b.add(of_team, shift);
-        let own = b.add(of_team, self.part);
+        let own = b.add(of_team, self.warp);
         let leads = b.eq(self.lane, 0);
         let slot = |b: &mut Builder, base: Operand, k: usize, w: u32| b.add(base, k as u32 * warps + w);
         let sums: Vec<Fields> = scanned.iter().map(|s| self.monoid.fold(b, &s.totals)).collect();
@@ -191,7 +191,7 @@ impl<'s> RowsKernel<'s> {
             let mut state = operands(&row.carry);
             let mut own = state.clone();
             for w in self.scan.in_order(row_warps) {
-                let mine = b.eq(self.part, w);
+                let mine = b.eq(self.warp, w);
                 own = select(b, mine, &state, &own);
                 let at = slot(b, of_team, k, w);
                 let sum = load_fields(b, &self.totals, at);

@@ -48,9 +48,9 @@ impl<'s> RowsKernel<'s> {
     /// Index of the lane's first element of the tile.
     fn first(&self, b: &mut Builder, start: Operand) -> Operand {
         let span = self.schedule.vectors * self.stretch();
-        let part = b.mul(self.part, span);
+        let before = b.mul(self.warp, span);
         let lane = b.mul(self.lane, self.schedule.vector);
-        let place = b.add(part, lane);
+        let place = b.add(before, lane);
         let place = b.convert(Ty::I64, place);
         b.add(start, place)
     }

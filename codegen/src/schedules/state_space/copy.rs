@@ -252,9 +252,9 @@ impl StateSpaceKernel<'_> {
     }
 
     pub(crate) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
-        for (k, part) in values.chunks(CHUNK as usize).enumerate() {
+        for (k, access) in values.chunks(CHUNK as usize).enumerate() {
             let at = b.add(at, k as u32 * CHUNK);
-            b.store(memory, at, part, None);
+            b.store(memory, at, access, None);
         }
     }
 }

@@ -83,8 +83,8 @@ impl<'k, 's> Global<'k, 's> {
         let elem = b.elem(memory);
         let access = width.min(16 / elem.bytes().unwrap_or(16) as u32);
         let mut elements = vec![];
-        for part in 0..width / access {
-            let at = b.add(offset, part * access);
+        for number in 0..width / access {
+            let at = b.add(offset, number * access);
             elements.extend(b.load(memory, at, access, Some(exists), zero(elem.value())));
         }
         elements

@@ -131,9 +131,9 @@ impl StateSpaceKernel<'_> {
         let at = saved.element(b, subtile, row);
         let first = b.convert(Ty::I64, first);
         let at = b.add(at, first);
-        for (part, values) in states.chunks(CHUNK as usize).enumerate() {
-            let part = Operand::i64(i64::from(part as u32 * CHUNK));
-            let (at, own) = (b.add(at, part), b.add(first, part));
+        for (access, values) in states.chunks(CHUNK as usize).enumerate() {
+            let access = Operand::i64(i64::from(access as u32 * CHUNK));
+            let (at, own) = (b.add(at, access), b.add(first, access));
             let guard = saved.room.holds(b, own, guard);
             b.store(Memory::Global(self.args.scratch[0]), at, values, Some(guard));
         }

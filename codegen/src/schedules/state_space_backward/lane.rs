@@ -83,10 +83,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// The evaluator of what does not change in time, for a row.
     pub(super) fn constants(&self, b: &mut Builder, mut source: Global, roots: &[Value]) -> Evaluator<'_> {
-        let program = &self.parts.program;
-        let mut constants = Evaluator::new(program, self.parts.time, self.parts.state);
-        for value in constant_along(program, self.parts.time, roots.iter().copied()) {
-            let states = if program.node(value).axes.contains(self.parts.state) { self.schedule.states } else { 1 };
+        let program = &self.form.program;
+        let mut constants = Evaluator::new(program, self.form.time, self.form.state);
+        for value in constant_along(program, self.form.time, roots.iter().copied()) {
+            let states = if program.node(value).axes.contains(self.form.state) { self.schedule.states } else { 1 };
             (0..states).for_each(|state| _ = constants.value(b, &mut source, value, StateStep { state, step: 0 }));
         }
         constants

@@ -38,8 +38,8 @@ pub(super) struct RowSums {
 }
 
 impl RowSums {
-    pub(super) fn declare(b: &mut Builder, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Option<RowSums> {
-        let count = parts.row_sums.len() as u32;
+    pub(super) fn declare(b: &mut Builder, form: &BackwardScan, schedule: &StateSpaceBackward) -> Option<RowSums> {
+        let count = form.row_sums.len() as u32;
         if count == 0 {
             return None;
         }
