@@ -206,13 +206,13 @@ fn pairwise(stage: &Stage) -> String {
         return format!("sums over {}", axes.into_iter().collect::<Vec<_>>().join(", "));
     };
     let grouped = form.grouped.map(|axis| format!(", added up over {}", name(axis)));
-    let parts = stage.part_axis.map(|_| ", in parts".to_owned());
+    let split = stage.part_axis.map(|_| ", as partial sums".to_owned());
     format!(
         "sums over pairs of {} and {}{}{}",
         name(form.row),
         name(form.column),
         grouped.unwrap_or_default(),
-        parts.unwrap_or_default()
+        split.unwrap_or_default()
     )
 }
 

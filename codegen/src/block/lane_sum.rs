@@ -32,9 +32,9 @@ impl Lanes {
     /// The first of those steps, `i32`.
     pub(crate) fn first_step(self, b: &mut Builder) -> Operand {
         let spare = self.count.trailing_zeros() - self.halvings();
-        let part = b.binary(Binary::Shr, self.position, spare);
-        let part = b.binary(Binary::And, part, (1 << self.halvings()) - 1);
-        b.mul(part, self.steps())
+        let number = b.binary(Binary::Shr, self.position, spare);
+        let number = b.binary(Binary::And, number, (1 << self.halvings()) - 1);
+        b.mul(number, self.steps())
     }
 
     /// Whether the lane is the one that keeps its steps: others have the same.

@@ -227,7 +227,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         0
     }
 
-    /// The number of parts that sums over columns are stored in, if they are.
+    /// The number of partial sums of each sum that the stage stores so, if it does.
     fn parts(&self, _problem: &Problem<'_>) -> Option<u64> {
         None
     }

@@ -19,13 +19,13 @@ use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::follow;
 
 use super::ahead::Ahead;
-use super::contraction::is_sum;
 use super::copy::Copier;
 use super::cut::{cut, prepare};
 use super::error::CutError;
 use super::factors::Matrices;
 use super::flags::flagged;
 use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted_decay, sum_over, total};
+use super::reduction::is_sum;
 use super::time_invariant::{inward, varying};
 use super::{Cut, Sink, Source, Stage, Temporary};
 

@@ -28,7 +28,7 @@ pub fn collapse(stage: &Stage) -> Option<Collapsed> {
     merged.then(|| Collapsed { stage: merge(stage, &groups), groups })
 }
 
-/// The stage with the columns of its part outputs merged, a sum of sums made one; `None` if it has none or they cannot be.
+/// The stage with the columns of its partial sums merged, a sum of sums made one; `None` if it has none or they cannot be.
 fn joined(stage: &Stage) -> Option<Collapsed> {
     stage.part_axis.filter(|_| !stage.is_pairwise())?;
     let (stage, columns) = one_sum(stage);
@@ -42,7 +42,7 @@ fn one_sum(stage: &Stage) -> (Stage, AxisSet) {
     let mut program = stage.program.clone();
     let (mut columns, mut inner) = (AxisSet::EMPTY, vec![]);
     let is_reduce = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
-    for top in stage.part_sums() {
+    for top in stage.summed_tuples() {
         let mut sum = top;
         while let Op::Reduce { axis, elements, .. } = &stage.program.node(sum).op {
             columns = columns.with(*axis);

@@ -12,7 +12,7 @@ use super::cutter::{Cutter, Storing};
 use super::error::CutError;
 use super::group::group;
 use super::limits;
-use super::partial_sums::{ProgramInParts, in_parts};
+use super::partial_sums::{WithPartialSums, with_partial_sums};
 use super::recurrences::{Decays, cut_opposite, cut_recurrences, stores_decays};
 use crate::passes;
 
@@ -81,15 +81,17 @@ pub(super) fn contracted(program: &Program) -> Result<Option<Cut>, CutError> {
     if sums.is_empty() { Ok(None) } else { cut_with(program, sums, None).map(Some) }
 }
 
-/// [`cut`] with sums over columns taken in parts by the kernel of the states; `None` if the program has none.
+/// [`cut`] with partial sums over columns, taken by the kernel of the states; `None` if the program has none.
 pub fn cut_partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
     partial_sums(&prepare(program)?)
 }
 
 /// [`cut_partial_sums`] of a program that is prepared.
 pub(super) fn partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(ProgramInParts { program, axis, parts, sums }) = in_parts(program) else { return Ok(None) };
-    cut_with(&program, sums, Some((axis, parts))).map(Some)
+    let Some(WithPartialSums { program, axis, partial_sums, sums }) = with_partial_sums(program) else {
+        return Ok(None);
+    };
+    cut_with(&program, sums, Some((axis, partial_sums))).map(Some)
 }
 
 /// A program after all [passes](crate::passes), if it is not too large.
@@ -101,11 +103,15 @@ pub(super) fn prepare(program: &Program) -> Result<Program, CutError> {
     Ok(passes::run(&passes::PASSES, program)?)
 }
 
-/// `parts` are the part axis and the values stored along it.
-fn cut_with(program: &Program, sums: BTreeSet<Value>, parts: Option<(Axis, Vec<Value>)>) -> Result<Cut, CutError> {
-    let (part_axis, parts) = parts.map_or((None, vec![]), |(axis, parts)| (Some(axis), parts));
+/// `partial_sums` are their axis and the values stored along it.
+fn cut_with(
+    program: &Program,
+    sums: BTreeSet<Value>,
+    partial_sums: Option<(Axis, Vec<Value>)>,
+) -> Result<Cut, CutError> {
+    let (part_axis, stored) = partial_sums.map_or((None, vec![]), |(axis, stored)| (Some(axis), stored));
     let mut cutter = Cutter::new(program, sums, part_axis, Storing::Whole);
-    parts.into_iter().for_each(|part| _ = cutter.add_buffer(part));
+    stored.into_iter().for_each(|value| _ = cutter.add_buffer(value));
     cutter.resolve_all();
     assembled(cutter)
 }

@@ -33,11 +33,11 @@ pub enum CutKind {
     PairwiseArranged,
     /// With sums over pairs that are added up over an axis which repeats them.
     GroupedQuery,
-    /// With the columns of pairs in parts.
+    /// With partial sums over the columns of pairs.
     SplitK,
     /// With a backward-scan stage that takes all sums.
     MatrixBackward,
-    /// With sums over columns in parts.
+    /// With partial sums over columns.
     PartialSums,
     /// With final states of which a lane holds several.
     FinalStates,
@@ -236,9 +236,9 @@ impl Display for CutKind {
             CutKind::PairwiseSeparate => "with sums over pairs apart",
             CutKind::PairwiseArranged => "with sums over pairs taken apart",
             CutKind::GroupedQuery => "with sums over repeated pairs",
-            CutKind::SplitK => "with sums over pairs in parts",
+            CutKind::SplitK => "with partial sums over pairs",
             CutKind::MatrixBackward => "with scans both ways and all their sums",
-            CutKind::PartialSums => "with sums over columns in parts",
+            CutKind::PartialSums => "with partial sums over columns",
             CutKind::FinalStates => "with several final states in a lane",
         })
     }

@@ -10,10 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 
-use super::contraction::{Contraction, contraction};
+use super::contraction::contraction;
 use super::course::{Course, course};
 use super::narrow::narrowest;
 use super::needs::{Context, Needs, atoms, needs, position_axis};
+use super::reduction::Sum;
 use super::{Sink, Temporary};
 
 /// A value that a stage writes.
@@ -73,7 +74,7 @@ pub(super) struct Cutter<'p> {
     pub program: &'p Program,
     /// The tuples of contractions.
     sums: BTreeSet<Value>,
-    /// The axis along which sums are stored in parts.
+    /// The axis of partial sums.
     pub part_axis: Option<Axis>,
     /// How values that depend on several states are stored.
     pub storing: Storing,
@@ -247,7 +248,7 @@ impl<'p> Cutter<'p> {
         self.roots.len() - 1
     }
 
-    /// [`memory_order`]; the part axis is the last but one: neighbouring lanes hold neighbouring steps of a part.
+    /// [`memory_order`]; the axis of partial sums is the last but one: neighbouring lanes hold neighbouring steps of one of them.
     fn memory_order(&self, axes: AxisSet) -> Vec<Axis> {
         if let Some(part) = self.part_axis.filter(|part| axes.contains(*part)) {
             let mut order = self.memory_order(axes.without(part));
@@ -312,7 +313,7 @@ impl<'p> Cutter<'p> {
             || self.scans.values().any(|s| s.read.contains(&value)))
     }
 
-    /// The part axis of a root that is stored in parts.
+    /// The axis of partial sums of a root that has some.
     pub(super) fn own_part_axis(&self, root: &Root) -> Option<Axis> {
         self.part_axis.filter(|part| !root.contracted.is_empty() && root.axes.contains(part))
     }
@@ -323,7 +324,7 @@ impl<'p> Cutter<'p> {
     }
 
     /// The contraction of a tuple that runs with its reader.
-    pub(super) fn contraction(&self, tuple: Value, read: &BTreeSet<Value>) -> Option<Contraction> {
+    pub(super) fn contraction(&self, tuple: Value, read: &BTreeSet<Value>) -> Option<Sum> {
         contraction(self.program, &self.sums, tuple, read)
     }
 }

@@ -10,9 +10,9 @@ use oplus_dsl::walk::WorkList;
 use rustc_hash::FxHashMap;
 
 use super::assembly::{Assembly, Built, Running};
-use super::contraction::Contraction;
 use super::family::Family;
 use super::needs::{dependent, is_reduction};
+use super::reduction::Sum;
 use super::{Source, View};
 
 /// Brings values of the whole program into a stage.
@@ -132,7 +132,7 @@ impl Assembly<'_> {
     }
 
     /// The sum of a map of states over the state axis.
-    fn contracted(&mut self, import: &mut Import<'_>, sum: &Contraction, place: &Place) -> Built {
+    fn contracted(&mut self, import: &mut Import<'_>, sum: &Sum, place: &Place) -> Built {
         let (axis, elements) = (self.axis(sum.axis)?, vec![self.import(import, sum.element, place)?]);
         let operator = self.builder.operator(self.cutter.program.operator(sum.operator).clone());
         let tuple = self.builder.append(Op::Reduce { axis, operator, elements }, Ty::Tuple, AxisSet::EMPTY)?;

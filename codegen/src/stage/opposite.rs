@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Node, Op, Operator, Program, Value};
-use oplus_dsl::walk::follow;
+use oplus_dsl::walk::{all, follow};
 
-use super::contraction::is_sum;
 use super::kind::product::is;
+use super::reduction::Sum;
 
 /// Two scans in opposite directions: their tuples.
 #[derive(Clone, Debug)]
@@ -119,18 +119,11 @@ pub(super) fn is_affine(operator: &Operator) -> bool {
 
 /// Whether a value is a map of parameters at the point.
 fn is_point(program: &Program, value: Value) -> bool {
-    let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
-    while let Some(value) = stack.pop() {
-        if !seen.insert(value) {
-            continue;
-        }
-        match &program.node(value).op {
-            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => {}
-            op if op.is_map() => stack.extend(op.operands()),
-            _ => return false,
-        }
-    }
-    true
+    all(program, value, |v| match &program.node(v).op {
+        Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Some(true),
+        op if op.is_map() => None,
+        _ => Some(false),
+    })
 }
 
 /// Whether a value is 0 at every point.
@@ -160,21 +153,12 @@ pub(super) fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
 
 /// The addends of a value that is a sum over two axes, in either order.
 pub(crate) fn total(program: &Program, value: Value, over: [Axis; 2]) -> Option<Value> {
-    let (outer, inner) = sum_of(program, value)?;
-    let (axis, element) = sum_of(program, inner)?;
+    let Sum { axis: outer, element: inner, .. } = Sum::of_field(program, value)?;
+    let Sum { axis, element, .. } = Sum::of_field(program, inner)?;
     ([outer, axis] == over || [axis, outer] == over).then_some(element)
 }
 
 /// The addends of a value that is a sum over one axis.
 pub(crate) fn sum_over(program: &Program, value: Value, over: Axis) -> Option<Value> {
-    sum_of(program, value).filter(|(axis, _)| *axis == over).map(|(_, element)| element)
-}
-
-/// The axis of a sum, and what is summed.
-fn sum_of(program: &Program, value: Value) -> Option<(Axis, Value)> {
-    let Op::Field(tuple, 0) = program.node(value).op else { return None };
-    match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => Some((*axis, elements[0])),
-        _ => None,
-    }
+    Sum::of_field(program, value).filter(|sum| sum.axis == over).map(|sum| sum.element)
 }

@@ -12,8 +12,8 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Field, Literal, Node, Op, Operator, O
 use oplus_dsl::rewrite::{push, rewrite};
 use oplus_dsl::typing::TypeError;
 
-use super::contraction::is_sum;
 use super::opposite::{is_affine, is_zero};
+use super::reduction::is_sum;
 
 /// The program with such recurrences in that form, along axes that are scanned both ways.
 pub(super) fn varying(program: &Program) -> Result<Program, TypeError> {

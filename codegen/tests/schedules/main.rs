@@ -21,7 +21,7 @@ mod matrix;
 mod models;
 mod more_rows;
 mod oracle;
-mod parts;
+mod partial_sums;
 mod plans;
 mod recurrence;
 mod rows;

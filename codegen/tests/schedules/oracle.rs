@@ -188,9 +188,9 @@ impl Case<'_> {
         fits
     }
 
-    /// The plan with the columns of pairs in parts gives what the program means. Gives the number of parts.
+    /// The plan with partial sums over the columns of pairs gives what the program means. Gives the number of partial sums.
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
-        let work = self.check_cut(CutKind::SplitK, target, 0).expect("columns in parts");
+        let work = self.check_cut(CutKind::SplitK, target, 0).expect("partial sums");
         let parts = |launch: &Launch| {
             let axis = launch.stage.part_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));

@@ -9,7 +9,7 @@ use crate::schedules::{Access, Schedule};
 use crate::stage::Stage;
 use crate::target::Isa;
 
-/// Facts of a stage that follow from its program, its views and its part axis.
+/// Facts of a stage that follow from its program, its views and its axis of partial sums.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The part that its keys have in common, once a launch needs one.

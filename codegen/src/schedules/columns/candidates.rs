@@ -43,7 +43,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Walks and rings; where sums over columns are stored in parts walks alone.
+    /// Walks and rings; where there are partial sums over columns, walks alone.
     fn with_vectors(&self, stage: &Stage, vector: u32, isa: Isa) -> Vec<Columns> {
         let (walk, deep) = (self.walk(vector), self.deep_walk(stage, vector));
         if stage.part_axis.is_some() {

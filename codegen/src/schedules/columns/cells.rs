@@ -235,8 +235,8 @@ impl<'k> Cells<'k> {
         let n = self.vector.min(16 / elem.bytes().unwrap_or(16) as u32);
         let mut values = vec![];
         for from in (0..self.vector).step_by(n as usize) {
-            let part = b.add(offset, from);
-            values.extend(b.load(memory, part, n, Some(guard), nothing));
+            let at = b.add(offset, from);
+            values.extend(b.load(memory, at, n, Some(guard), nothing));
         }
         values
     }
@@ -323,9 +323,9 @@ impl<'k> Cells<'k> {
         let guard = b.and(below, self.exists);
         let offset = self.row_offset(b, Tensor::Output(output), i64::from(row));
         let n = values.len().min(16 / b.elem(memory).bytes().unwrap_or(16));
-        for (k, part) in values.chunks(n).enumerate() {
+        for (k, values) in values.chunks(n).enumerate() {
             let at = b.add(offset, k * n);
-            b.store(memory, at, part, Some(guard));
+            b.store(memory, at, values, Some(guard));
         }
     }
 

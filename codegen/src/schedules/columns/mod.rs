@@ -9,7 +9,7 @@ mod candidates;
 mod cells;
 mod look_back;
 mod parameters;
-mod parts;
+mod partial_sums;
 mod produce;
 mod publish;
 mod ring;
@@ -18,7 +18,7 @@ mod strategy;
 mod walk;
 
 pub use parameters::{Columns, Form};
-pub use parts::parts;
+pub use partial_sums::partial_sums;
 pub use ring::HELPERS;
 
 use super::{LowerError, Strategy};
@@ -31,15 +31,15 @@ use crate::stage::{Refusal, Scan, Stage};
 use crate::tile::{Kernel, Operand};
 use cells::{Cells, Streams};
 use oplus_dsl::ir::Axis;
-use parts::RowSums;
+use partial_sums::RowSums;
 
 /// The tile kernel of a stage under a columns schedule.
 pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, LowerError> {
     let scan = stage.scan().ok_or(LowerError::Kind { schedule: Columns::NAME, refusal: Refusal::NoScan })?;
     let ring = schedule.form == Form::Ring;
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
-    let parted = stage.part_axis.is_some();
-    let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
+    let is_partial = stage.part_axis.is_some();
+    let sums = !is_partial || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
     let fits = fits && sums && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
         return Err(LowerError::parameters(schedule));

@@ -2,7 +2,7 @@
 
 use super::Layout;
 use super::cells::Cells;
-use super::parts::RowSums;
+use super::partial_sums::RowSums;
 use super::ring::{Ring, Tile};
 use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::{load_fields, store_fields};

@@ -19,7 +19,7 @@ use crate::words::counted;
 impl Strategy for Columns {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::PartialSums(parted) => parted.as_ref().map(|_| ()).map_err(Refusal::clone),
+            Kind::PartialSums(form) => form.as_ref().map(|_| ()).map_err(Refusal::clone),
             _ => kind.scan(),
         }
     }
@@ -96,7 +96,7 @@ impl Strategy for Columns {
     }
 
     fn parts(&self, problem: &Problem<'_>) -> Option<u64> {
-        Some(super::parts(self, problem.size(Axis(self.lane)) as u64))
+        Some(super::partial_sums(self, problem.size(Axis(self.lane)) as u64))
     }
 
     fn share_of_bandwidth(&self, constants: &Constants) -> f64 {

@@ -4,7 +4,7 @@
 
 use super::Layout;
 use super::cells::{Cells, Place};
-use super::parts::RowSums;
+use super::partial_sums::RowSums;
 use crate::block::carry::assign;
 use crate::build::{Builder, operands};
 use crate::tile::{Operand, Special};
@@ -43,7 +43,7 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
             let elements = layout.elements(b, &cells, row, &mut points);
             now = layout.step(b, &cells, row, &mut points, &elements, now, &mut sums);
         }
-        sums.store(b, layout, &cells, &walk.place(time), walk.part);
+        sums.store(b, layout, &cells, &walk.place(time), walk.number);
         assign(b, &states.concat(), &now.concat());
     });
     if layout.stage.has_finals() {
@@ -63,7 +63,7 @@ struct Walk<'k, 's> {
     /// The index along every outer axis but that of the columns.
     outer: Vec<(Axis, Operand)>,
     /// The number of its warp among those of all columns, `i64`.
-    part: Operand,
+    number: Operand,
 }
 
 impl<'k, 's> Walk<'k, 's> {
@@ -79,8 +79,8 @@ impl<'k, 's> Walk<'k, 's> {
         let column = b.mul(column, schedule.vector);
         let outer = layout.args.indices(b, row, layout.stage.outer_axes().without(layout.lane));
         let first = b.mul(group, schedule.warps);
-        let part = b.add(first, warp);
-        Walk { layout, column, outer, part }
+        let number = b.add(first, warp);
+        Walk { layout, column, outer, number }
     }
 
     fn place(&self, time: Operand) -> Place {

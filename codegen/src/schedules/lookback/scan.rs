@@ -245,10 +245,10 @@ impl LookBackKernel<'_> {
             let tensor = Tensor::Output(*k);
             let memory = self.args.memory(tensor);
             let n = if singly { 1 } else { 16 / b.elem(memory).bytes().unwrap_or(16) };
-            for (v, part) in (0..).step_by(n).zip(values[*k as usize].chunks(n)) {
+            for (v, values) in (0..).step_by(n).zip(values[*k as usize].chunks(n)) {
                 let guard = if singly { span.exists(b, r, v) } else { span.whole };
                 let offset = span.further(b, tensor, *origin, i64::from(r * self.stretch() + v));
-                b.store(memory, offset, part, Some(guard));
+                b.store(memory, offset, values, Some(guard));
             }
         }
     }

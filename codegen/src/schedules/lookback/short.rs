@@ -89,8 +89,8 @@ impl LookBackKernel<'_> {
         let kept = Carried::new(b, &self.monoid.identity());
         let count = self.schedule.vectors;
         b.for_(Operand::i32(0), count, 1, |b, stretch| {
-            let part = self.load_stretch(b, tile, span, stretch, stage, Need::Elements);
-            let places = self.places(b, &part, self.masks_aggregates());
+            let held = self.load_stretch(b, tile, span, stretch, stage, Need::Elements);
+            let places = self.places(b, &held, self.masks_aggregates());
             let total = self.stretch_total(b, &places[0]);
             let total = self.pair_all(b, total, 32);
             let own = b.eq(self.block.lane, stretch);

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Term, Value};
-use oplus_dsl::walk::{all, follow};
+use oplus_dsl::walk::all;
 
 use super::delta::{Channels, DeltaReadout, DeltaRule, Factored, Find};
 use super::product::is;
+use crate::stage::opposite::narrow;
 use crate::stage::{Recurrence, Refusal, Stage};
 
 /// A stage as the gradient of a delta rule: states S, which each step moves by what it reads of them, and their cotangents Λ,
@@ -182,11 +183,6 @@ fn before_shift(program: &Program, value: Value, time: Axis, number: f64) -> Opt
         }
         _ => is(program, value, number).then_some(value),
     }
-}
-
-/// A value before it was broadcast.
-fn narrow(program: &Program, value: Value) -> Value {
-    follow(value, |v| if let Op::Broadcast(x) = program.node(v).op { Some(x) } else { None })
 }
 
 /// The recurrence of the cotangents of the states of a rule.

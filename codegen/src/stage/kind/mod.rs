@@ -41,7 +41,7 @@ pub enum Kind {
     Reduce,
     /// Only the final state of a recurrence of matrices is kept.
     MatrixReduce(Box<MatrixRecurrence>),
-    /// A scan with sums over columns that are stored in parts, or what it lacks for one kernel to take both.
+    /// A scan with partial sums over columns, or what it lacks for one kernel to take both.
     PartialSums(Result<PartialSums, Refusal>),
     /// A scan whose states are summed away.
     Contracted(Contracted),
@@ -74,7 +74,7 @@ pub struct Backward {
 }
 
 impl Kind {
-    /// The kind of a stage, from its program, views and part axis.
+    /// The kind of a stage, from its program, views and axis of partial sums.
     pub(super) fn of(stage: &Stage) -> Kind {
         if stage.opposite_recurrences().is_some() {
             return Kind::RecurrenceBackward(DeltaRuleBackward::of(stage).map(Box::new));
@@ -200,14 +200,14 @@ impl Kind {
         }
     }
 
-    /// The sums over columns that a stage stores in parts.
+    /// The partial sums over columns of a stage.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
     pub fn partial_sums(&self) -> Result<&PartialSums, Refusal> {
         match self {
             Kind::PartialSums(sums) => sums.as_ref().map_err(Refusal::clone),
-            _ => Err(Refusal::NoParts),
+            _ => Err(Refusal::NoPartialSums),
         }
     }
 }

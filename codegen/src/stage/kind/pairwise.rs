@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Unary, Value};
 use oplus_dsl::walk::all;
 use oplus_dsl::{Elem, Ty};
 
 use super::gauge;
 use super::product::{Product, conjunction, is};
+use crate::stage::reduction::{Reduction, is_sum_of_f32};
 use crate::stage::{Refusal, Stage};
 
 /// A stage as sums over pairs of a row and a column.
@@ -100,7 +101,7 @@ impl Pairwise {
         let sums = outermost(program);
         let Some(first) = sums.first() else { return Err(Refusal::NoPairs) };
         let (inner, over) = beneath_sum(program, *first);
-        let Some((column, ..)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };
+        let Some(Reduction { axis: column, .. }) = Reduction::of(program, inner) else { return Err(Refusal::NoPairs) };
         let mut finder = Finder { program, column, row: None, contractions: vec![] };
         let inner: Vec<Value> = sums.iter().map(|sum| beneath_sum(program, *sum).0).collect();
         if sums.iter().any(|sum| beneath_sum(program, *sum).1 != over) {
@@ -162,7 +163,9 @@ impl Pairwise {
         inner: Value,
         common: &mut Option<Vec<Value>>,
     ) -> Result<(), Refusal> {
-        let Some((axis, operator, elements)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };
+        let Some(Reduction { axis, operator, elements }) = Reduction::of(program, inner) else {
+            return Err(Refusal::NoPairs);
+        };
         if axis != self.column {
             return Err(Refusal::SeveralColumns);
         }
@@ -178,7 +181,7 @@ impl Pairwise {
                 self.gauge = Some(Gauge { state: (tuple, k as u32), score, rate });
                 *common = Some(seen);
             }
-            None if operator.fields.len() == 1 && is_sum(operator) && self.gauge.is_none() => {}
+            None if operator.fields.len() == 1 && is_sum_of_f32(operator) && self.gauge.is_none() => {}
             None => return Err(Refusal::NeitherSumNorMerge { operator: name() }),
         }
         for (k, element) in elements.iter().enumerate().filter(|(k, _)| Some(*k) != gauge) {
@@ -297,7 +300,7 @@ impl Finder<'_> {
             if !seen.insert(value) {
                 continue;
             }
-            if reduction(self.program, value).is_some() {
+            if Reduction::of(self.program, value).is_some() {
                 let found = self.contraction(value)?;
                 stack.extend(&found.factors);
                 self.contractions.push(found);
@@ -311,9 +314,9 @@ impl Finder<'_> {
 
     fn contraction(&mut self, tuple: Value) -> Result<Contraction, Refusal> {
         let program = self.program;
-        let (axis, operator, elements) = reduction(program, tuple).ok_or(Refusal::NoPairs)?;
+        let Reduction { axis, operator, elements } = Reduction::of(program, tuple).ok_or(Refusal::NoPairs)?;
         let name = || program.axis_name(axis).to_owned();
-        if !is_sum(operator) {
+        if !is_sum_of_f32(operator) {
             return Err(Refusal::NotSum { axis: name() });
         }
         let mut product = Product::of(program, elements[0]);
@@ -346,7 +349,7 @@ fn outermost(program: &Program) -> Vec<Value> {
         if !seen.insert(value) {
             continue;
         }
-        if reduction(program, value).is_some() {
+        if Reduction::of(program, value).is_some() {
             found.insert(value);
         } else {
             stack.extend(program.node(value).op.operands());
@@ -358,15 +361,13 @@ fn outermost(program: &Program) -> Vec<Value> {
 /// The sum over pairs beneath a tuple, and the axis over which the tuple adds it up, if it is not that sum itself.
 fn beneath_sum(program: &Program, tuple: Value) -> (Value, Option<Axis>) {
     let itself = (tuple, None);
-    let Some((over, operator, [field])) = reduction(program, tuple) else { return itself };
+    let Some(outer) = Reduction::of(program, tuple) else { return itself };
+    let [field] = outer.elements else { return itself };
     let Op::Field(inner, 0) = program.node(*field).op else { return itself };
-    match reduction(program, inner) {
-        // A contraction has no other reduction beneath it.
-        Some((_, own, _)) if own == operator && is_sum(operator) && reduces_beneath(program, inner) => {
-            (inner, Some(over))
-        }
-        _ => itself,
-    }
+    let is_same_sum =
+        Reduction::of(program, inner).is_some_and(|own| own.operator == outer.operator && is_sum_of_f32(own.operator));
+    // A contraction has no other reduction beneath it.
+    if is_same_sum && reduces_beneath(program, inner) { (inner, Some(outer.axis)) } else { itself }
 }
 
 /// Whether the elements of a reduction depend on reductions.
@@ -374,7 +375,7 @@ fn reduces_beneath(program: &Program, tuple: Value) -> bool {
     let mut stack = program.node(tuple).op.operands();
     let mut seen = BTreeSet::new();
     while let Some(value) = stack.pop() {
-        if reduction(program, value).is_some() {
+        if Reduction::of(program, value).is_some() {
             return true;
         }
         if seen.insert(value) {
@@ -382,25 +383,6 @@ fn reduces_beneath(program: &Program, tuple: Value) -> bool {
         }
     }
     false
-}
-
-/// The axis, the operator and the elements of a reduction.
-fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Value])> {
-    match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } => Some((*axis, program.operator(*operator), elements)),
-        _ => None,
-    }
-}
-
-/// Whether an operator is the sum of floats.
-fn is_sum(operator: &Operator) -> bool {
-    let input = |v: Value| matches!(operator.body[v.0 as usize].op, Op::Input(_));
-    let zero = matches!(operator.identity[..], [Literal::Float(x)] if x == 0.0);
-    let added = |v: &Value| match operator.body[v.0 as usize].op {
-        Op::Binary(Binary::Add, l, r) => l != r && input(l) && input(r),
-        _ => false,
-    };
-    zero && matches!(&operator.combine[..], [v] if added(v)) && operator.fields[0].ty == Ty::F32
 }
 
 /// A score without the conditions outside which it is −∞, and those.

@@ -99,7 +99,7 @@ impl Part {
         Ok(Part { program: builder.finish(), sources, sinks: roots.iter().map(|root| root.sink).collect() })
     }
 
-    /// The part as one stage, over the axes that it uses; its sums are stored in parts along an axis, if one is given.
+    /// The part as one stage, over the axes that it uses, with partial sums along an axis, if one is given.
     pub(super) fn whole(self, part_axis: Option<Axis>) -> Stage {
         let used = used_axes(&self.program);
         let axes: Vec<Axis> = used.iter().collect();

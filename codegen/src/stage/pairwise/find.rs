@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Unary, Value};
 
 use super::extract::Stored;
-use crate::stage::contraction::is_sum;
+use crate::stage::reduction::{Reduction, is_sum};
 
 /// The pair sums of a program.
 #[derive(Clone, Debug, Default)]
@@ -82,12 +82,12 @@ impl Pairs {
 
     /// Takes a sum over an axis that repeats a pair sum, which nothing else reads, for the pair sum.
     fn gather(&mut self, program: &Program, tuple: Value) {
-        let Some((axis, operator, elements)) = reduction(program, tuple) else { return };
+        let Some(Reduction { axis, operator, elements }) = Reduction::of(program, tuple) else { return };
         let [field] = elements[..] else { return };
         let Op::Field(inner, 0) = program.node(field).op else { return };
         let Some(place) = self.place.get(&inner).copied() else { return };
         let sum = &mut self.sums[place];
-        let same = reduction(program, inner).is_some_and(|(_, own, _)| own == operator) && is_sum(operator);
+        let same = Reduction::of(program, inner).is_some_and(|own| own.operator == operator) && is_sum(operator);
         if same && sum.over.is_none() && sum.pair.minus(sum.rows).contains(axis) && is_read_once(program, inner) {
             sum.over = Some(axis);
             self.place.remove(&inner);
@@ -191,7 +191,7 @@ fn is_point(op: &Op) -> bool {
 
 /// The pair sum that a tuple is.
 fn pair_sum(program: &Program, stored: &BTreeSet<Value>, tuple: Value) -> Option<PairSum> {
-    let (column, operator, elements) = reduction(program, tuple)?;
+    let Reduction { axis: column, operator, elements } = Reduction::of(program, tuple)?;
     if !is_sum(operator) && operator.gauge.is_none() {
         return None;
     }
@@ -222,7 +222,7 @@ fn pair_sum(program: &Program, stored: &BTreeSet<Value>, tuple: Value) -> Option
 
 /// The row of a tuple that is the sum of products of a row and a column, both parameters or stored, with the axis that is summed.
 fn row_of(program: &Program, stored: &BTreeSet<Value>, tuple: Value, column: Axis) -> Option<Value> {
-    let (axis, operator, elements) = reduction(program, tuple)?;
+    let Reduction { axis, operator, elements } = Reduction::of(program, tuple)?;
     if axis == column || !is_sum(operator) {
         return None;
     }
@@ -255,12 +255,4 @@ pub(super) fn factors(program: &Program, value: Value, whole: &BTreeSet<Value>) 
 /// Whether a value is the constant 0.
 pub(super) fn is_zero(program: &Program, value: Value) -> bool {
     matches!(program.node(value).op, Op::Const(literal) if literal.as_f64() == 0.0)
-}
-
-/// The axis, the operator and the elements of a reduction.
-pub(super) fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Value])> {
-    match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } => Some((*axis, program.operator(*operator), elements)),
-        _ => None,
-    }
 }

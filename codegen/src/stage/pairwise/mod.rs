@@ -14,7 +14,7 @@
 //!
 //! [`cut_pairwise_separate`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
 //! the registers. [`cut_arranged`] does so for programs that are written otherwise, see [`arrange`]. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
-//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into parts, which are joined afterwards, see [`split_k`]: for few rows.
+//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into ranges with partial sums, see [`split_k`]: for few rows.
 
 mod arrange;
 mod extract;
@@ -118,7 +118,7 @@ pub fn cut_grouped_query(program: &Program) -> Result<Option<Cut>, CutError> {
     Outward::of(&prepare(program)?).grouped_query()
 }
 
-/// [`cut_pairwise`] with the columns in parts; `None` unless there is one stage of pair sums.
+/// [`cut_pairwise`] with partial sums over the columns; `None` unless there is one stage of pair sums.
 pub fn cut_split_k(program: &Program) -> Result<Option<Cut>, CutError> {
     Outward::of(&prepare(program)?).split_k()
 }
@@ -133,7 +133,7 @@ fn cut_with(program: &Program, pairs: &Pairs, split: Option<&SplitK>) -> Result<
 struct Cutter<'p> {
     program: &'p Program,
     pairs: &'p Pairs,
-    /// The sums that are stored in parts, if there are any.
+    /// The partial sums, if there are any.
     split: Option<&'p SplitK>,
     /// Where values are that were written.
     stored: Stored,
@@ -245,7 +245,7 @@ impl<'p> Cutter<'p> {
 
     /// The stored form of a field.
     fn part_of(&self, field: Value) -> Value {
-        self.split.and_then(|split| split.parts.get(&field)).copied().unwrap_or(field)
+        self.split.and_then(|split| split.partial_sums.get(&field)).copied().unwrap_or(field)
     }
 
     /// A new buffer for a value.
