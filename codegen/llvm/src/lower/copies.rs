@@ -63,7 +63,15 @@ impl<'c> Lower<'c, '_> {
         self.effect(Asm::effect("fence.proxy.async.shared::cta;"))
     }
 
-    pub(super) fn bulk_load(&self, to: SharedId, to_index: Operand, from: ParamId, from_index: Operand, count: Operand, mbarrier: &Mbarrier) -> Result<()> {
+    pub(super) fn bulk_load(
+        &self,
+        to: SharedId,
+        to_index: Operand,
+        from: ParamId,
+        from_index: Operand,
+        count: Operand,
+        mbarrier: &Mbarrier,
+    ) -> Result<()> {
         let asm = Asm::effect(BULK_LOAD)
             .input(self.whole_address(Memory::Shared(to), to_index)?)
             .input(self.whole_address(Memory::Global(from), from_index)?)
@@ -72,7 +80,14 @@ impl<'c> Lower<'c, '_> {
         self.effect(asm)
     }
 
-    pub(super) fn bulk_store(&self, to: ParamId, to_index: Operand, from: SharedId, from_index: Operand, count: Operand) -> Result<()> {
+    pub(super) fn bulk_store(
+        &self,
+        to: ParamId,
+        to_index: Operand,
+        from: SharedId,
+        from_index: Operand,
+        count: Operand,
+    ) -> Result<()> {
         let text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;\n\tcp.async.bulk.commit_group;";
         let asm = Asm::effect(text)
             .input(self.whole_address(Memory::Global(to), to_index)?)
@@ -92,7 +107,15 @@ impl<'c> Lower<'c, '_> {
     }
 
     /// Where the guard is false no byte is read and all bytes are zero.
-    pub(super) fn copy_async(&self, to: SharedId, to_index: Operand, from: ParamId, from_index: Operand, elements: u32, guard: Option<Operand>) -> Result<()> {
+    pub(super) fn copy_async(
+        &self,
+        to: SharedId,
+        to_index: Operand,
+        from: ParamId,
+        from_index: Operand,
+        elements: u32,
+        guard: Option<Operand>,
+    ) -> Result<()> {
         let bytes = elements * self.words(Memory::Shared(to), 1)?.bytes() as u32;
         if !matches!(bytes, 4 | 8 | 16) {
             return Err(CompileError::Lowering(format!("an asynchronous copy of {bytes} bytes")));

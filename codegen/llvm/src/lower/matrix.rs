@@ -19,7 +19,14 @@ impl<'c> Lower<'c, '_> {
         dst.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
     }
 
-    pub(super) fn mma(&mut self, elem: Elem, dst: &[Reg; 4], a: &[Operand; 4], b: &[Operand; 2], c: &[Operand; 4]) -> Result<()> {
+    pub(super) fn mma(
+        &mut self,
+        elem: Elem,
+        dst: &[Reg; 4],
+        a: &[Operand; 4],
+        b: &[Operand; 2],
+        c: &[Operand; 4],
+    ) -> Result<()> {
         let (depth, name) = match elem {
             Elem::Bf16 => (16, "bf16"),
             Elem::F16 => (16, "f16"),

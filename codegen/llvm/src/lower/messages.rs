@@ -35,7 +35,14 @@ impl<'c> Lower<'c, '_> {
     }
 
     /// Operands: address, tag, guard (if any), values.
-    pub(super) fn publish(&self, messages: ParamId, index: Operand, values: &[Operand], tag: Operand, guard: Option<Operand>) -> Result<()> {
+    pub(super) fn publish(
+        &self,
+        messages: ParamId,
+        index: Operand,
+        values: &[Operand],
+        tag: Operand,
+        guard: Option<Operand>,
+    ) -> Result<()> {
         let address = self.global_address(messages, index, 8)?;
         let first = if guard.is_some() { 3 } else { 2 };
         let predicate = if guard.is_some() { "@$2 " } else { "" };

@@ -10,7 +10,14 @@ use std::fmt::Write;
 
 impl<'c> Lower<'c, '_> {
     /// Operands: sums, the same tied, then for every step the left factor and the right one.
-    pub(super) fn warpgroup_mma(&mut self, elem: Elem, sums: &[Reg], clear: bool, steps: &[(Left, Panels)], transposed: bool) -> Result<()> {
+    pub(super) fn warpgroup_mma(
+        &mut self,
+        elem: Elem,
+        sums: &[Reg],
+        clear: bool,
+        steps: &[(Left, Panels)],
+        transposed: bool,
+    ) -> Result<()> {
         let (n, tied) = (sums.len(), if clear { 0 } else { sums.len() });
         let single = self.context.f32_type();
         let mut asm = (0..n).fold(Asm::effect(String::new()), |asm, _| asm.early_output(single));
