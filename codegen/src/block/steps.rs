@@ -96,26 +96,39 @@ pub fn can_lose_states(stage: &Stage) -> bool {
     })
 }
 
+/// The elements that a node of an operator depends on.
+#[derive(Clone, Copy, Default)]
+struct Depends {
+    left: bool,
+    right: bool,
+    /// Whether it depends on a product of an operand of each.
+    product: bool,
+}
+
+impl Depends {
+    fn or(self, other: Depends) -> Depends {
+        Depends { left: self.left | other.left, right: self.right | other.right, product: self.product | other.product }
+    }
+}
+
 /// For every field of an operator whether it depends on a product of an operand of the left and one of the right element.
 fn products(operator: &Operator) -> Vec<bool> {
     let fields = operator.fields.len() as u32;
-    // What each node depends on: the left element, the right one, and whether it has such a product in it.
-    let mut known: Vec<(bool, bool, bool)> = vec![];
+    let mut known: Vec<Depends> = vec![];
     for node in &operator.body {
         let of = |v: &Value| known[v.0 as usize];
-        let inner =
-            node.op.operands().iter().map(of).fold((false, false, false), |x, y| (x.0 | y.0, x.1 | y.1, x.2 | y.2));
+        let inner = node.op.operands().iter().map(of).fold(Depends::default(), Depends::or);
         known.push(match &node.op {
-            Op::Input(k) => (*k < fields, *k >= fields, false),
+            Op::Input(k) => Depends { left: *k < fields, right: *k >= fields, product: false },
             Op::Binary(Binary::Mul, x, y) => {
-                let sides = [of(x), of(y)].map(|(left, right, _)| (left, right));
-                let mixed = matches!(sides, [(true, false), (false, true)] | [(false, true), (true, false)]);
-                (inner.0, inner.1, inner.2 || mixed)
+                let operands = [of(x), of(y)].map(|own| (own.left, own.right));
+                let mixed = matches!(operands, [(true, false), (false, true)] | [(false, true), (true, false)]);
+                Depends { product: inner.product || mixed, ..inner }
             }
             _ => inner,
         });
     }
-    operator.combine.iter().map(|value| known[value.0 as usize].2).collect()
+    operator.combine.iter().map(|value| known[value.0 as usize].product).collect()
 }
 
 /// A row whose elements are read from memory one by one.
@@ -137,7 +150,8 @@ pub struct Steps<'k> {
 }
 
 impl Steps<'_> {
-    /// Takes `state` through a range of indices (`i64`), in the order of the scan; those outside the axis do not count. Stores the outputs at each index where `stores` gives a condition that holds.
+    /// Takes `state` through a range of indices (`i64`), in the order of the scan; those outside the axis do not count. Stores the
+    /// outputs at each index where `stores` gives a condition that holds.
     pub fn walk(
         &self,
         b: &mut Builder,
