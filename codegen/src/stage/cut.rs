@@ -44,7 +44,7 @@ pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, BTreeSet::new(), None)
 }
 
-/// [`cut_plain`] with recurrences of matrices that compute the exponentials of their decays; `None` if they do so in any case.
+/// [`cut_plain`] with recurrences of matrices that compute the exponentials of their decays; `None` if [`cut_plain`] has these already.
 pub(super) fn cut_decayed(program: &Program) -> Result<Option<Cut>, CutError> {
     if !stores_decays(program) {
         return Ok(None);
@@ -60,7 +60,7 @@ pub(super) fn cut_narrow(program: &Program) -> Result<Option<Cut>, CutError> {
     if cutter.storing == (Storing::Narrow { is_narrower: false }) { Ok(None) } else { assembled(cutter).map(Some) }
 }
 
-/// A cut of the gradient of a recurrence of matrices with one stage for states and cotangents; `None` if the program is none.
+/// A cut of the gradient of a recurrence of matrices with one stage for states and cotangents; `None` if the program is no such gradient.
 pub(super) fn matrices_back(program: &Program) -> Result<Option<Cut>, CutError> {
     cut_opposite(program, |part| cut_with(part, BTreeSet::new(), None))
 }
@@ -116,10 +116,10 @@ fn cut_with(
     assembled(cutter)
 }
 
-/// The stages of a cut that is settled.
+/// The stages of a cut whose groups are known.
 fn assembled(cutter: Cutter<'_>) -> Result<Cut, CutError> {
     let groups = group(&cutter);
-    let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, (i, groups.len())));
+    let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, i, groups.len()));
     let stages = stages.collect::<Result<_, _>>()?;
     Ok(Cut { stages, part_axis: cutter.part_axis, buffers: cutter.buffers })
 }

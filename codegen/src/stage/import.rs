@@ -23,17 +23,17 @@ pub(super) struct Import<'r> {
     depends: OnceCell<Vec<bool>>,
 }
 
-/// From where a value is seen.
+/// The point from which a value is seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    /// One step earlier in the course of the stage's scan.
+    /// Whether it is one step earlier in the course of the stage's scan.
     before: bool,
-    /// Displaced along other axes.
+    /// The displacements along other axes.
     views: Vec<View>,
 }
 
 impl<'r> Import<'r> {
-    /// Nothing is known yet; these values are read from memory.
+    /// An import that knows nothing yet; these values are read from memory.
     pub(super) fn new(read: &'r BTreeSet<Value>) -> Import<'r> {
         Import { read, known: FxHashMap::default(), depends: OnceCell::new() }
     }

@@ -174,7 +174,7 @@ pub struct Cut {
 pub struct Scan<'a> {
     /// The axis scanned.
     pub axis: Axis,
-    /// From the last index to the first.
+    /// Whether it goes from the last index to the first.
     pub reverse: bool,
     /// The operator.
     pub operator: OperatorId,
@@ -203,13 +203,13 @@ pub struct OppositeScans<'a> {
     pub forward: Scan<'a>,
     /// Their cotangents, in the opposite direction.
     pub back: Scan<'a>,
-    /// The decay of the second scan, where it belongs: its elements have it one step later.
+    /// The decay of the second scan at its own step; the elements of the scan have it one step later.
     pub decay: Value,
     /// The state axis.
     pub state: Axis,
 }
 
-/// The program of a stage with its places in the whole program; what [`Stage::new`] makes a stage of.
+/// The program of a stage, and its axes and tensors in the whole program: [`Stage::new`] makes a stage of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalForm {
     /// [`Stage::program`].
@@ -227,7 +227,7 @@ pub struct NormalForm {
 }
 
 impl Stage {
-    /// A stage of a program in normal form; finds what it is.
+    /// A stage of a program in normal form; finds its kind.
     pub fn new(placed: NormalForm) -> Stage {
         let NormalForm { program, axes, sources, views, sinks, part_axis } = placed;
         let (kind, back) = (Arc::new(Kind::Map), opposite::second_scan(&program));
@@ -236,27 +236,26 @@ impl Stage {
         stage
     }
 
-    /// The stage, which keeps final states alone, with one of their axes as its state axis; finds what it is then.
+    /// The stage, which keeps final states alone, with one of their axes as its state axis; finds its new kind.
     pub(crate) fn with_final_states(mut self, axis: Axis) -> Stage {
         self.final_states = Some(axis);
         self.kind = Arc::new(Kind::of(&self));
         self
     }
 
-    /// The stage with another program in normal form over the same axes and tensors; finds what it is then.
+    /// The stage with another program in normal form over the same axes and tensors; finds its new kind.
     pub fn with_program(&self, program: Program) -> Stage {
         let mut stage = self.rewritten(program);
         stage.kind = Arc::new(Kind::of(&stage));
         stage
     }
 
-    /// The stage with a program that gives the same values, written for one schedule: what the stage is remains what was found of
-    /// the program before.
+    /// The stage with a program that gives the same values, written for one schedule. Its kind remains that of the program before.
     pub(crate) fn rewritten(&self, program: Program) -> Stage {
         Stage { back: opposite::second_scan(&program), program, ..self.clone() }
     }
 
-    /// The scan, if there is one; of a backward-scan stage the one whose decay is not shifted.
+    /// The scan, if there is one; in a backward-scan stage the one whose decay is not shifted.
     pub fn scan(&self) -> Option<Scan<'_>> {
         let back = self.back.map(|(value, _)| value);
         self.scan_of(|value| Some(value) != back)

@@ -61,8 +61,8 @@ pub(super) fn second_scan(program: &Program) -> Option<(Value, Value)> {
     scans().find_map(|(value, _)| Some((value, shifted_decay(program, value)?)))
 }
 
-/// The decay of which a scan has, as its first element, the one of the step before in the direction of the scan. What stands
-/// in for the decay before the first step meets the initial state; if there is one, it must be 1.
+/// The decay of a scan whose first element at every step is the decay of the step before, in the direction of the scan. At the first
+/// step a constant takes its place, which multiplies the initial state; where there is an initial state it must be 1.
 pub(super) fn shifted_decay(program: &Program, scan: Value) -> Option<Value> {
     let Op::Scan { axis, elements, init, reverse, .. } = &program.node(scan).op else { return None };
     match program.node(*elements.first()?).op {
@@ -73,7 +73,7 @@ pub(super) fn shifted_decay(program: &Program, scan: Value) -> Option<Value> {
     }
 }
 
-/// The scans in a direction, if they all are one: inclusive, exclusive or both, of elements that are point values.
+/// The scans in a direction, if all of them are one scan, inclusive, exclusive or both, of elements that are point values.
 fn forward(program: &Program, time: Axis, backward: bool) -> Option<BTreeSet<Value>> {
     let (mut found, mut same) = (BTreeSet::new(), None);
     for (i, node) in program.nodes.iter().enumerate() {
@@ -140,7 +140,7 @@ pub(super) fn narrow(program: &Program, value: Value) -> Value {
     follow(value, |v| if let Op::Broadcast(inner) = program.node(v).op { Some(inner) } else { None })
 }
 
-/// A decay, and what it is without the conditions under which it is 0, one after the other.
+/// A decay, and the values that remain of it as the conditions under which it is 0 are taken away one by one.
 pub(super) fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
     let mut all = vec![narrow(program, decay)];
     while let Op::Select(_, zero, own) = program.node(all[all.len() - 1]).op

@@ -1,6 +1,6 @@
 //! Partial sums over the columns of a scan, taken by the kernel that writes its states.
 //!
-//! The gradient of what is broadcast over columns is a sum over them, ḡ\[t\] = Σ over k, v of λ\[t,k,v\]·s\[t−1,k,v\], and λ itself
+//! The gradient of a value that is broadcast over columns is a sum over them, ḡ\[t\] = Σ over k, v of λ\[t,k,v\]·s\[t−1,k,v\], and λ itself
 //! is written as x̄. The kernel of λ has all the terms at hand: every group of its lanes stores the sum over its own columns, a
 //! *partial sum*, and a later stage adds the partial sums. The program gets one axis more for that, the *axis of partial sums*:
 //!
