@@ -1,4 +1,4 @@
-//! Gradients of the delta rules: a recurrence and that of the cotangents of its states, with the sums of both.
+//! Gradients of the delta rules: the recurrence of the states and that of their cotangents, with the sums of both.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::product::is;
 use crate::stage::opposite::narrow;
 use crate::stage::{Recurrence, Refusal, Stage};
 
-/// A stage as the gradient of a delta rule: states S, which each step moves by what it reads of them, and their cotangents Λ,
+/// A stage as the gradient of a delta rule: the states S and their cotangents Λ,
 ///
 /// ```text
 /// S[t] = w[t]·S[t−1] + y[t]·e[t]⊗k[t],  e[t] = x[t] − S[t−1]·z[t]        the rule
@@ -22,8 +22,8 @@ use crate::stage::{Recurrence, Refusal, Stage};
 pub struct DeltaRuleBackward {
     /// The rule, without reads of its states.
     pub states: DeltaRule,
-    /// The rule whose key has no number, for e: what a step reads of the state is no more scaled than what it is taken from. Of a rule with
-    /// two keys its rows are what each step reads.
+    /// The rule for e, whose key has no number: the step reads the state with the scale of the value that the read is taken from. In a
+    /// rule with two keys its rows are the reads of each step.
     pub errors: DeltaRule,
     /// The recurrence of the cotangents in the same form: its value is c, and its readout names the query q. Decay, column and row are those
     /// of the rule, of the step after.
@@ -47,13 +47,13 @@ pub enum DeltaSum {
     Columns,
     /// Σ over the width of e\[t\]·Λ\[t\].
     Keys,
-    /// Of a rule with two keys, Σ over the width of what the step reads of the state times Λ\[t\].
+    /// In a rule with two keys, Σ over the width of the step's read of the state times Λ\[t\].
     Reads,
-    /// Of a rule with two keys, Σ over the width of x\[t\]·Λ\[t\].
+    /// In a rule with two keys, Σ over the width of x\[t\]·Λ\[t\].
     Values,
-    /// p, the sum over the depth of k\[t\]·Λ\[t\]; of a rule with two keys, of the vector that what is read is added times.
+    /// p, the sum over the depth of k\[t\]·Λ\[t\]; in a rule with two keys, k is the key of the reads.
     Rows,
-    /// Of a rule with two keys, the sum over the depth of Λ\[t\] and the key that values are added times.
+    /// In a rule with two keys, the sum over the depth of Λ\[t\] times the key of the values.
     ValueRows,
     /// Σ over both of S\[t−1\]·Λ\[t\].
     Energy,
@@ -224,7 +224,7 @@ fn cotangents(
     if !has_time || value.factors.iter().any(|v| program.node(*v).axes.contains(states.width)) {
         return Err(Refusal::TwoKeys);
     }
-    // The sum of the readout is none of the stage's: the form only says which tiles there are.
+    // The stage does not compute the sum of this readout; the form needs it to name its tiles.
     let readout = Some(DeltaReadout { value: scan.input, query: query.clone() });
     Ok((DeltaRule { value, init: scan.init, readout, ..states.clone() }, query))
 }
@@ -249,7 +249,7 @@ impl Sums<'_> {
     /// Finds the sums of the stage.
     fn find(&mut self) -> Result<(), Refusal> {
         let program = self.program;
-        // What each step reads of the state, and its sums with cotangents and those of values: parts of differences.
+        // The reads of the state; and the sums of reads and of values with cotangents, which are terms of differences.
         let (mut reads, mut parts) = (BTreeSet::new(), vec![]);
         // The sums over one axis of the energy.
         let mut halves: Vec<(Value, Axis)> = vec![];
@@ -302,7 +302,7 @@ impl Sums<'_> {
         self.form.sums.push((value, sum, Factored { param: 0, factors, negative }));
     }
 
-    /// The states that a factor is, if it is some.
+    /// The kind of states that a factor is, if it is some.
     fn states(&self, value: Value) -> Option<Of> {
         let value = narrow(self.program, value);
         if Some(value) == self.back.inclusive {

@@ -1,4 +1,4 @@
-//! The kinds of stages, by what schedules need to know of them; found once, when the stage is made.
+//! The kinds of stages, with all that schedules need to know of them. A kind is found once, when the stage is made.
 
 mod backward;
 mod contracted;
@@ -33,7 +33,7 @@ use super::{Refusal, Stage};
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "a stage has one, behind an `Arc`")]
 pub enum Kind {
-    /// No scan.
+    /// There is no scan.
     Map,
     /// States are written, or maps of them.
     Scan,
@@ -170,7 +170,7 @@ impl Kind {
         }
     }
 
-    /// The recurrence whose step moves what the state gives for a vector.
+    /// The delta rule that a recurrence is.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
@@ -178,7 +178,7 @@ impl Kind {
         self.recurrence()?.delta.as_ref().map_err(Refusal::clone)
     }
 
-    /// The gradient of a recurrence whose step moves what the state gives for a vector.
+    /// The gradient of a delta rule that two recurrences are.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.

@@ -18,7 +18,7 @@ pub struct Pairwise {
     pub row: Axis,
     /// The axis of the columns, over which everything is summed.
     pub column: Axis,
-    /// The axes of a pair: these two, the next, and those over which everything is computed apart.
+    /// The axes of a pair: `row`, `column`, `grouped`, and those over which everything is computed apart.
     pub pair: AxisSet,
     /// An axis that only columns have, over which the sums are added up: a row meets the columns of all its points.
     pub grouped: Option<Axis>,
@@ -51,7 +51,7 @@ pub struct Contraction {
     pub right: u32,
     /// The other factors.
     pub factors: Vec<Value>,
-    /// On which conditions it is not zero, besides those of the pair.
+    /// The conditions under which it is not zero, besides those of the pair.
     pub conditions: Vec<Value>,
 }
 
@@ -75,7 +75,7 @@ pub struct Payload {
     pub factors: Vec<Value>,
     /// The factors of the sum: those without the column axis.
     pub outside: Vec<Value>,
-    /// On which conditions it counts, besides those of the pair.
+    /// The conditions under which it counts, besides those of the pair.
     pub conditions: Vec<Value>,
     /// The parameter that is weighted, with its axis within columns; none for the sum of the weights.
     pub leaf: Option<(u32, Axis)>,
@@ -88,9 +88,9 @@ pub struct Limit {
     pub term: Value,
     /// Whether columns lie below the bound, or from it on.
     pub above: bool,
-    /// The bound is the sum of these, the negated ones subtracted; `i64`, without the column axis.
+    /// The values whose sum is the bound, each with whether it is subtracted; `i64`, without the column axis.
     pub terms: Vec<(Value, bool)>,
-    /// And of this number.
+    /// A number that is added to the bound.
     pub shift: i64,
 }
 
@@ -134,7 +134,7 @@ impl Pairwise {
         Ok(form)
     }
 
-    /// Neither rows nor which columns they see may depend on the axis over which sums are added up.
+    /// Refuses rows and limits of columns that depend on the axis over which sums are added up.
     fn check_over(&self, program: &Program) -> Result<(), Refusal> {
         let Some(over) = self.grouped else { return Ok(()) };
         let rows = self.row_leaves().into_iter().any(|(p, _)| program.params[p as usize].axes.contains(&over));
@@ -145,7 +145,7 @@ impl Pairwise {
         Ok(())
     }
 
-    /// Rows and columns are of one type.
+    /// Refuses rows and columns of several types.
     fn check_types(&self, program: &Program) -> Result<(), Refusal> {
         let leaves = self.row_leaves().into_iter().chain(self.column_leaves());
         let elems: Vec<Elem> = leaves.map(|(p, _)| program.params[p as usize].elem).collect();
@@ -265,7 +265,8 @@ impl Pairwise {
         distinct(self.contractions.iter().map(|c| (c.left, c.axis)))
     }
 
-    /// Whether the score is its only contraction times something positive, the same for all pairs; that factor.
+    /// The positive factor, equal for all pairs, by which the score is a multiple of its only contraction; `None` if it is no such
+    /// multiple, `Some(None)` where the factor is 1.
     pub fn scale(&self, program: &Program) -> Option<Option<Value>> {
         let gauge = self.gauge.as_ref()?;
         let [contraction] = &self.contractions[..] else { return None };
@@ -385,7 +386,7 @@ fn reduces_beneath(program: &Program, tuple: Value) -> bool {
     false
 }
 
-/// A score without the conditions outside which it is −∞, and those.
+/// A score without the conditions outside which it is −∞, and these conditions.
 fn masked(program: &Program, score: Value) -> (Value, Vec<Value>) {
     let (mut score, mut conditions) = (score, vec![]);
     loop {

@@ -3,8 +3,8 @@
 //! A kernel of pairs multiplies rows and columns that lie in memory. Here
 //!
 //! * the sum of a sum of products becomes the sum of several sums: Σ (a·b + c·d) = Σ a·b + Σ c·d;
-//! * of several sums one above the other the one over columns goes innermost: Σ over B and N of x = Σ over B of Σ over N of x;
-//! * a product that is divided by what has fewer axes is multiplied by the reciprocal;
+//! * where sums stand one above the other, the sum over columns goes innermost: Σ over B and N of x = Σ over B of Σ over N of x;
+//! * a product that is divided by a value with fewer axes is multiplied by the reciprocal;
 //! * rows and columns that are computed, such as keys that were rotated, become values of the call's type that are stored before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use super::find::factors;
 use super::rebuild::rebuild;
 use crate::stage::reduction::{Reduction, Sum, is_sum};
 
-/// A program with the values in it that are stored before its sums over pairs.
+/// A program, and the values in it that are stored before its sums over pairs.
 pub(super) struct Arranged {
     pub program: Program,
     pub leaves: BTreeSet<Value>,

@@ -35,7 +35,7 @@ impl Root {
         Root { value, name, axes, elem, sink: Sink::Buffer(index), exact: true }
     }
 
-    /// Where the value can be read again.
+    /// The tensor from which the value can be read again, if it holds every bit.
     pub(super) fn held(&self) -> Option<(Value, Held)> {
         let source = match self.sink {
             Sink::Output(k) => Source::Output(k),

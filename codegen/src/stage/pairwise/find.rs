@@ -1,4 +1,4 @@
-//! Which reductions are pair sums.
+//! The search for pair sums among reductions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::stage::reduction::{Reduction, is_sum};
 /// The pair sums of a program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pairs {
-    /// In order of evaluation.
+    /// The sums, in order of evaluation.
     pub sums: Vec<PairSum>,
-    /// Their fields that are read by more than the maps of outputs.
+    /// The fields of these sums that something else reads than the maps of outputs.
     pub demanded: BTreeSet<Value>,
     /// Rows and columns that are stored before.
     pub leaves: BTreeSet<Value>,
@@ -33,18 +33,18 @@ pub(super) struct PairSum {
     pub needs: BTreeSet<Value>,
     /// The number of pair sums that wait for each other up to this one.
     pub level: u32,
-    /// Sums of different numbers have stages of their own.
+    /// The number of the stage among those of one level: sums of different numbers have different stages.
     pub own: u32,
     /// An axis of the pairs over which the sums are added up.
     pub over: Option<Axis>,
 }
 
-/// Which sums share a stage.
+/// The pair sums that share a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// The sums over the same columns and pairs.
     Fused,
-    /// None.
+    /// No sums: each has a stage.
     Separate,
     /// The sums over the same columns and pairs, with the sums over an axis that repeats them.
     GroupedQuery,
@@ -56,7 +56,7 @@ impl Pairs {
         Pairs::among(program, sharing, &BTreeSet::new(), &BTreeSet::new())
     }
 
-    /// The sums over pairs of a program that has values which are stored before, but for some.
+    /// The pair sums of a program, some of whose values are stored before; without these tuples.
     pub(super) fn among(
         program: &Program,
         sharing: Sharing,
@@ -80,7 +80,7 @@ impl Pairs {
         pairs
     }
 
-    /// Takes a sum over an axis that repeats a pair sum, which nothing else reads, for the pair sum.
+    /// Makes a sum over an axis that repeats a pair sum part of the pair sum, if nothing else reads that.
     fn gather(&mut self, program: &Program, tuple: Value) {
         let Some(Reduction { axis, operator, elements }) = Reduction::of(program, tuple) else { return };
         let [field] = elements[..] else { return };
@@ -102,7 +102,10 @@ impl Pairs {
 
     /// The tuples of the sums of a group.
     pub(super) fn tuples(&self, group: super::Group) -> impl Iterator<Item = Value> {
-        self.place.iter().filter(move |(_, place)| super::key(&self.sums[**place]) == group).map(|(tuple, _)| *tuple)
+        self.place
+            .iter()
+            .filter(move |(_, place)| super::Group::of(&self.sums[**place]) == group)
+            .map(|(tuple, _)| *tuple)
     }
 
     /// The pair sum that a value is a field of.
@@ -149,7 +152,7 @@ impl Pairs {
         let mut stack: Vec<Value> = vec![];
         for output in &program.outputs {
             match self.beneath_maps(program, output.value) {
-                Some(sums) if sums.iter().all(|sum| super::key(sum) == super::key(&sums[0])) => {
+                Some(sums) if sums.iter().all(|sum| super::Group::of(sum) == super::Group::of(&sums[0])) => {
                     let fields = self.fields_beneath(program, &[output.value], &Stored::new());
                     stack.extend(fields.iter().flat_map(|v| beneath(program, *v)));
                 }

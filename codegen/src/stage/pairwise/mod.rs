@@ -55,7 +55,7 @@ impl Outward {
     /// [`cut_pairwise_separate`].
     pub(super) fn separate(&self) -> Result<Option<Cut>, CutError> {
         let [fused, separate] = [Sharing::Fused, Sharing::Separate].map(|sharing| Pairs::of(&self.0, sharing));
-        let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
+        let stages = |pairs: &Pairs| pairs.sums.iter().map(Group::of).collect::<BTreeSet<Group>>().len();
         if stages(&fused) == stages(&separate) { Ok(None) } else { cut_with(&self.0, &separate, None).map(Some) }
     }
 
@@ -149,13 +149,30 @@ struct Cutter<'p> {
     is_narrow: bool,
 }
 
-/// Pair sums that share a stage: of one level, over the same columns and pairs, of one number, and added up over the same axis.
-type Group = (u32, Axis, AxisSet, u32, Option<Axis>);
+/// The pair sums that share a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    level: u32,
+    column: Axis,
+    pair: AxisSet,
+    /// [`PairSum::own`].
+    own: u32,
+    /// The axis over which the sums are added up.
+    over: Option<Axis>,
+}
+
+impl Group {
+    /// The group of a pair sum.
+    fn of(sum: &PairSum) -> Group {
+        let PairSum { level, column, pair, own, over, .. } = *sum;
+        Group { level, column, pair, own, over }
+    }
+}
 
 impl<'p> Cutter<'p> {
     fn new(program: &'p Program, pairs: &'p Pairs, split: Option<&'p SplitK>) -> Cutter<'p> {
         let group = |output: &oplus_dsl::ir::Output| {
-            let sums: BTreeSet<Group> = pairs.beneath_maps(program, output.value)?.iter().map(key).collect();
+            let sums: BTreeSet<Group> = pairs.beneath_maps(program, output.value)?.iter().map(Group::of).collect();
             if sums.len() == 1 { sums.into_iter().next() } else { None }
         };
         let fused = program.outputs.iter().map(group).collect();
@@ -195,10 +212,10 @@ impl<'p> Cutter<'p> {
             return Ok(());
         }
         let mut roots = self.written_outputs(Some(group));
-        let is_member = |v: &&Value| self.pairs.of_field(self.program, **v).map(key) == Some(group);
+        let is_member = |v: &&Value| self.pairs.of_field(self.program, **v).map(Group::of) == Some(group);
         let demanded: Vec<Value> = self.pairs.demanded.iter().filter(is_member).copied().collect();
         roots.extend(demanded.into_iter().map(|field| self.buffer(self.part_of(field))));
-        let members: Vec<&PairSum> = self.pairs.sums.iter().filter(|sum| key(sum) == group).collect();
+        let members: Vec<&PairSum> = self.pairs.sums.iter().filter(|sum| Group::of(sum) == group).collect();
         let needs: BTreeSet<Value> = members.iter().flat_map(|sum| sum.needs.iter().copied()).collect();
         self.provide(&needs)?;
         let part = Part::of(self.program, &self.stored, &roots)?;
@@ -215,7 +232,7 @@ impl<'p> Cutter<'p> {
     fn provide(&mut self, values: &BTreeSet<Value>) -> Result<(), CutError> {
         for value in values {
             match self.pairs.of_field(self.program, *value) {
-                Some(sum) if !self.stored.contains_key(value) => self.group(key(sum))?,
+                Some(sum) if !self.stored.contains_key(value) => self.group(Group::of(sum))?,
                 _ => {}
             }
         }
@@ -281,8 +298,4 @@ impl<'p> Cutter<'p> {
         }
         Cut { stages: self.stages, buffers: self.buffers, part_axis: self.split.map(|split| split.axis) }
     }
-}
-
-fn key(sum: &PairSum) -> Group {
-    (sum.level, sum.column, sum.pair, sum.own, sum.over)
 }

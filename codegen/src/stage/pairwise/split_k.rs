@@ -16,8 +16,8 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
 use oplus_dsl::typing::TypeError;
 
+use super::Group;
 use super::find::{Pairs, Sharing};
-use super::key;
 use crate::stage::partial_sums::partial_axis_name;
 use crate::stage::reduction::Reduction;
 
@@ -36,8 +36,8 @@ impl SplitK {
     /// The program with partial sums; `None` unless it has one stage of pair sums.
     pub(super) fn of(program: &Program) -> Result<Option<SplitK>, TypeError> {
         let pairs = Pairs::of(program, Sharing::Fused);
-        let Some(first) = pairs.sums.first().map(key) else { return Ok(None) };
-        if pairs.sums.iter().any(|sum| key(sum) != first) {
+        let Some(first) = pairs.sums.first().map(Group::of) else { return Ok(None) };
+        if pairs.sums.iter().any(|sum| Group::of(sum) != first) {
             return Ok(None);
         }
         let axis = Axis(program.axes.len() as u32);
