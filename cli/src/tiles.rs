@@ -7,7 +7,7 @@
 
 use crate::library::Variant;
 use oplus_codegen::key::tile_hash;
-use oplus_codegen::schedules::{LowerError, lower, stand_in};
+use oplus_codegen::schedules::{LowerError, lower, lower_fast_tier};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -59,7 +59,7 @@ impl Tiles {
 fn line(variant: &Variant) -> Result<String, LowerError> {
     let Variant { stage, schedule, isa } = variant;
     let own = tile_hash(&lower(stage, schedule, *isa)?);
-    let short = stand_in(stage, schedule, *isa)?.as_ref().map(tile_hash).unwrap_or_default();
+    let short = lower_fast_tier(stage, schedule, *isa)?.as_ref().map(tile_hash).unwrap_or_default();
     Ok(format!("{} {own} {short}", variant.key()))
 }
 

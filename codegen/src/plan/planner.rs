@@ -17,7 +17,7 @@ use crate::schedules::{Constants, Schedule};
 use crate::stage::{Cut, CutKind, CutRefusal, cut_ordered, cuts};
 use crate::target::Target;
 
-/// At most so many schedules of a two-way stage fit a call.
+/// The most schedules of a backward-scan stage that fit a call.
 const SCHEDULES: usize = 12;
 
 /// Bytes that the buffers of a plan may always take: for less it is not divided into pieces.
@@ -75,8 +75,8 @@ impl Planner {
         Ok(Planner { program: program.clone(), target: *target, divisions, refused, spare: SPARE, split })
     }
 
-    /// A planner of the kernels that are committed: its plans cut the program only in ways of which there are some, take only such schedules,
-    /// and are whole, as pieces take of the kernels that there are.
+    /// A planner of committed kernels alone: its plans use only cuts and schedules that have such kernels. Its plans are not divided into
+    /// pieces, which need no kernels of their own.
     ///
     /// # Errors
     /// As [`Planner::new`].
@@ -215,7 +215,7 @@ impl Planner {
         self.check(call)?;
         let plans: Vec<(CutKind, Result<Plan, PlanError>)> =
             self.divisions.iter().map(|division| (division.how, division.plan(call, choosing))).collect();
-        // Stages that hand on all states may be fast, but where states are many they take memory without bound.
+        // Stages that store all states may be fast, but many states take memory without bound.
         let room = self.leanest(call, &plans, choosing).map(|least| least.max(self.room(call)));
         let excess = |how: CutKind, plan: &Plan| {
             let (bytes, room) = (plan.buffer_bytes(), room?);
@@ -226,7 +226,7 @@ impl Planner {
             excess(*how, plan).is_none().then_some((*how, plan.micros()))
         };
         let fastest = plans.iter().filter_map(of_kept).min_by(|(_, a), (_, b)| a.total_cmp(b));
-        // Where every plan takes too much memory the one that takes least is taken, of equal ones the plain one.
+        // Where every plan takes too much memory, the one with the least is taken; of equal ones the plain one.
         let bytes = |(how, plan): &(CutKind, Result<Plan, PlanError>)| Some((*how, plan.as_ref().ok()?.buffer_bytes()));
         let leanest = || plans.iter().filter_map(bytes).min_by_key(|(_, bytes)| *bytes).map(|(how, _)| how);
         let taken = fastest.map(|(how, _)| how).or_else(leanest).unwrap_or(CutKind::Plain);
@@ -364,7 +364,7 @@ impl Planner {
 
     /// The way to cut the program whose stages a schedule takes.
     fn division_for(&self, schedule: &Schedule) -> Result<&Division, PlanError> {
-        // Sums over repeated pairs are all that there is to sums over pairs, where there are such.
+        // Grouped-query cuts come before other cuts with sums over pairs, whose stages have the same schedules.
         let mut kinds = CutKind::ALL.to_vec();
         let is_of_pairs = |how: &CutKind| {
             use CutKind::{Pairwise, PairwiseArranged, PairwiseSeparate, SplitK};

@@ -139,7 +139,7 @@ fn apart(program: &Program, added: Value, axis: Axis, reverse: bool) -> Option<(
 
 /// The program with the factors of sums over these two axes and others, which lack the others, among what those sum. A factor that
 /// has the first axis is one of sums over the second and others than the time: sums over times of cotangents that are differences
-/// of running sums would be wrong by what those round.
+/// of running sums would be wrong by their rounding errors.
 pub(super) fn inward(program: &Program, axes: [Axis; 2], time: Axis) -> Program {
     rewrite(program, |changed, _, node| {
         let Op::Binary(Binary::Mul, x, y) = node.op else { return };

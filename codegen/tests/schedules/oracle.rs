@@ -4,7 +4,7 @@ use oplus_codegen::abi::Role;
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
 use oplus_codegen::schedules::state_space::ends_len;
 use oplus_codegen::schedules::{Schedule, StateSpace};
-use oplus_codegen::schedules::{lower, stand_in};
+use oplus_codegen::schedules::{lower, lower_fast_tier};
 use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::{Cut, CutKind};
 use oplus_codegen::target::{Isa, Target};
@@ -56,7 +56,7 @@ impl Case<'_> {
         let wanted = run(self.program, &work, &given, self.sizes, how);
         let none = Buffer::unwritten(Elem::F32, 0);
         let kernel = |launch: &Launch| {
-            let found = stand_in(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
+            let found = lower_fast_tier(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
             found.expect("look-back has a kernel that stands in")
         };
         let (found, _) = run_kernels(self.program, &work, &given, self.sizes, how, none, kernel);

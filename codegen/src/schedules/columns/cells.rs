@@ -66,7 +66,7 @@ impl Streams {
     }
 }
 
-/// Where a thread's cells lie.
+/// The place of a thread's cells.
 pub(super) struct Place {
     /// Index of the first row along the scan axis, `i64`.
     pub(super) time: Operand,
@@ -87,11 +87,11 @@ pub(super) struct RingPlace {
     pub(super) column: Operand,
 }
 
-/// Registers for rows that are loaded before their turn.
+/// Registers for rows that are loaded an iteration ahead.
 pub(super) struct Ahead {
-    /// With one of the values that it is for.
+    /// The registers, each with one of its values.
     regs: Vec<(Reg, Cell)>,
-    /// Which register each value is in.
+    /// The register of each value.
     places: HashMap<Cell, usize>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Cells<'k> {
 }
 
 impl<'k> Cells<'k> {
-    /// Reads what the scan's elements need, or everything (`all`).
+    /// Reads the parameters of the scan's elements, or all parameters.
     pub(super) fn load(
         b: &mut Builder,
         layout: &'k Layout<'k>,
@@ -138,7 +138,7 @@ impl<'k> Cells<'k> {
         cells
     }
 
-    /// Registers that carry the rows from one turn of a loop to the next. Columns that share a value share its register.
+    /// Registers that carry the rows from one iteration of a loop to the next. Columns that share a value share its register.
     pub(super) fn keep(&self, b: &mut Builder) -> Ahead {
         let mut keys: Vec<_> = self.rows.keys().copied().collect();
         keys.sort_unstable();
@@ -274,8 +274,8 @@ impl<'k> Cells<'k> {
         b.add(self.place.time, row)
     }
 
-    /// The scan's element at a cell; the identity where it does not exist and would be noticed: in reverse it comes
-    /// before those that do, and a final state is taken after it.
+    /// The scan's element at a cell. Where the cell does not exist it is the identity if it would be noticed: in reverse, where it
+    /// comes before existing cells, and where a final state is taken after it.
     pub(super) fn element(&self, b: &mut Builder, point: &mut Point, row: u32, column: u32) -> Fields {
         let layout = self.layout;
         let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, row, column, *e, None)).collect();

@@ -10,7 +10,7 @@ use crate::tile::{Memory, Operand, PollEntry, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 
-/// Where a tile stands in its scan.
+/// The position of a tile in its scan.
 struct GroupPosition {
     /// Its group, and its number within; `i32`.
     group: Operand,
@@ -18,7 +18,7 @@ struct GroupPosition {
     /// Whether it is the last of its group, and the last of the scan.
     ends: Operand,
     last: Operand,
-    /// Whether something is to be done once its own aggregate is known.
+    /// Whether the warp has to wait for the tile's own aggregate.
     follows: Operand,
     tag: Operand,
 }

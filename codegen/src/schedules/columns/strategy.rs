@@ -146,15 +146,15 @@ fn walk(schedule: &Columns, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let of_one = memory.share_of_one(blocks);
     let resident = (1024.0 / f64::from(schedule.threads())).min(of_one);
     let steps = problem.length().div_ceil(u64::from(schedule.steps)) as f64;
-    let rounds = (of_one / resident.max(1.0)).ceil() * steps;
+    let iterations = (of_one / resident.max(1.0)).ceil() * steps;
     let step = memory.moved / (blocks * steps).max(1.0) / memory.one;
     // A chunk is on its way while the one before is scanned, but waits for its own first rows.
-    let micros = of_one * steps * step + rounds * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
+    let micros = of_one * steps * step + iterations * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
     let work = if problem.stage.is_reduction() { updates(schedule, problem) } else { 0.0 };
     if work > micros {
         return Cost { micros: work, why: "updates of states that are not written".to_owned() };
     }
-    Cost { micros, why: of_blocks(rounds, "step", resident) }
+    Cost { micros, why: of_blocks(iterations, "step", resident) }
 }
 
 /// Issue slots of a load, with its address and what waits for it.

@@ -30,8 +30,8 @@ const SCANNER: u32 = 16;
 const PRODUCER: u32 = 18;
 /// Half registers of the producer for a tensor: where it lies, in the ring and in global memory.
 const HALVES_OF_TENSOR: u32 = 15;
-/// Half registers of the producer for the neighbours of a tensor on one side.
-const HALVES_OF_SIDE: u32 = 9;
+/// Half registers of the producer for a halo.
+const HALVES_OF_HALO: u32 = 9;
 /// Registers of an access of a single element: its address is its own. So is that of every output.
 const SINGLE: u32 = 3;
 /// States of more words than this take registers while they are combined: so many for each word, and one for every two products.
@@ -63,9 +63,9 @@ pub(super) struct Pressure {
     divides: bool,
     /// Tensors that are read along the scan axis.
     tensors: u32,
-    /// Sides of these on which neighbours are read.
-    sides: u32,
-    /// Words of these neighbours.
+    /// Their halos: neighbours that are read before a tile or behind it.
+    halos: u32,
+    /// Words of the halos.
     neighbours: u32,
     /// The most words of one tensor that are loaded singly where a row ends.
     end: u32,
@@ -98,7 +98,7 @@ impl Pressure {
             let (word, unit) = (words(&[elem.value()]), 16 / elem.bytes().unwrap_or(16) as u32);
             let after = if high > 0 { (high as u32).next_multiple_of(unit) } else { 0 };
             pressure.tensors += 1;
-            pressure.sides += u32::from(low < 0) + u32::from(high > 0);
+            pressure.halos += u32::from(low < 0) + u32::from(high > 0);
             pressure.neighbours += (high - low) as u32 * word;
             pressure.end = pressure.end.max((unit + after) * word);
         }
@@ -136,7 +136,7 @@ impl Pressure {
     fn producer(&self, schedule: &LookBack) -> u32 {
         match schedule.loader {
             Loader::Bulk => {
-                PRODUCER + (HALVES_OF_TENSOR * self.tensors + HALVES_OF_SIDE * self.sides) / 2 + 2 * self.end
+                PRODUCER + (HALVES_OF_TENSOR * self.tensors + HALVES_OF_HALO * self.halos) / 2 + 2 * self.end
             }
             Loader::Registers => 0,
         }
@@ -219,7 +219,7 @@ mod tests {
         let shorter = LookBack { window: 3, ..PREFERRED };
         assert!(many.look_ahead(&shorter) + 6 * many.state == many.look_ahead(&PREFERRED));
         assert!(many.scanner(&LookBack { vectors: 1, ..PREFERRED }) < many.scanner(&PREFERRED));
-        let copies = Pressure { tensors: 20, sides: 16, end: 8, ..Pressure::default() };
+        let copies = Pressure { tensors: 20, halos: 16, end: 8, ..Pressure::default() };
         assert!(copies.producer(&PREFERRED) > register_limit(12));
         assert_eq!(copies.producer(&LookBack { loader: Loader::Registers, ..PREFERRED }), 0);
     }

@@ -40,14 +40,14 @@ impl LookBackKernel<'_> {
         let kept = b.var(Operand::bool(true));
         let sum = Carried::new(b, &self.monoid.identity());
         let count = Operand::i32(self.schedule.vectors as i32);
-        b.for_(Operand::i32(0), count, 1, |b, turn| {
+        b.for_(Operand::i32(0), count, 1, |b, number| {
             let stretch = if self.scan.reverse {
                 let last = b.sub(count, 1);
-                b.sub(last, turn)
+                b.sub(last, number)
             } else {
-                turn
+                number
             };
-            let first = b.eq(turn, 0);
+            let first = b.eq(number, 0);
             let before = Before { state: &state, sum: &sum, is_first: first };
             self.scan_stretch(b, tile, stretch, stage, &before, kept);
         });

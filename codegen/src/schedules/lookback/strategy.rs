@@ -41,7 +41,7 @@ impl Strategy for LookBack {
         super::lower(stage, self, symbol, Form::Fast)
     }
 
-    fn lower_short(&self, stage: &Stage, symbol: &str) -> Result<Option<Kernel>, LowerError> {
+    fn lower_fast_tier(&self, stage: &Stage, symbol: &str) -> Result<Option<Kernel>, LowerError> {
         super::lower(stage, self, symbol, Form::Short).map(Some)
     }
 

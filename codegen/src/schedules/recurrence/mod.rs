@@ -145,12 +145,12 @@ impl<'s> RecurrenceKernel<'s> {
         let (length, ahead) = (self.length(), i64::from(self.schedule.ahead));
         b.for_(Operand::i64(0), length, Operand::i64(ahead), |b, start| {
             for (k, slot) in (0..).zip(&slots) {
-                let visit = b.add(start, Operand::i64(k));
-                let some = if k == 0 { Operand::bool(true) } else { b.lt(visit, length) };
+                let step = b.add(start, Operand::i64(k));
+                let some = if k == 0 { Operand::bool(true) } else { b.lt(step, length) };
                 b.if_(some, |b| {
-                    let mut values = fixed.at(b, visit, slot);
+                    let mut values = fixed.at(b, step, slot);
                     self.step(b, &mut values, &states);
-                    let next = b.add(visit, Operand::i64(ahead));
+                    let next = b.add(step, Operand::i64(ahead));
                     slot.load(b, self, next);
                 });
             }
@@ -206,12 +206,12 @@ impl<'s> RecurrenceKernel<'s> {
         self.args.size(self.scan.scan.axis)
     }
 
-    /// The index along time of the step that is visited so many steps after the first, `i64`.
-    fn time(&self, b: &mut Builder, visit: Operand) -> Operand {
+    /// The index along time of a step, numbered in the order of the scan, `i64`.
+    fn time(&self, b: &mut Builder, step: Operand) -> Operand {
         if !self.scan.scan.reverse {
-            return visit;
+            return step;
         }
         let last = b.sub(self.length(), Operand::i64(1));
-        b.sub(last, visit)
+        b.sub(last, step)
     }
 }

@@ -33,8 +33,8 @@ impl<'k, 's> Values<'k, 's> {
     }
 
     /// The values at a step, whose parameters were loaded.
-    pub(super) fn at(&self, b: &mut Builder, visit: Operand, slot: &'k Slot) -> Values<'k, 's> {
-        let time = self.kernel.time(b, visit);
+    pub(super) fn at(&self, b: &mut Builder, step: Operand, slot: &'k Slot) -> Values<'k, 's> {
+        let time = self.kernel.time(b, step);
         Values { time, slot: Some(slot), ..self.clone() }
     }
 

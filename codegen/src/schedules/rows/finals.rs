@@ -51,7 +51,7 @@ impl RowsKernel<'_> {
     }
 }
 
-/// The leaves at the point that the scan visits last.
+/// The leaves at the last point of the scan.
 struct FinalLeaves<'k, 's> {
     kernel: &'k RowsKernel<'s>,
     row: &'k Row<'s>,

@@ -89,7 +89,7 @@ struct RowsKernel<'s> {
     monoid: Monoid<'s>,
     args: Args,
     streams: Vec<Stream>,
-    /// Span totals, field by field: two turns of `rows` of `warps`.
+    /// Span totals, field by field, for two tiles in turn: of each `rows` times `warps`.
     totals: Vec<SharedId>,
     /// Position of the lane in its team's warp, warp in its team, team in the block; `i32`.
     lane: Operand,
@@ -132,7 +132,7 @@ impl<'s> RowsKernel<'s> {
         RowsKernel { stage, scan, schedule, monoid, args, streams, totals, lane, warp, team, len }
     }
 
-    /// Groups of rows, one per block and turn.
+    /// Groups of rows, one for each iteration of a block.
     fn body(&self, b: &mut Builder) {
         let rows = self.args.rows(b, self.stage.outer_axes());
         let block_rows = i64::from(self.schedule.block_rows());
@@ -144,12 +144,12 @@ impl<'s> RowsKernel<'s> {
         let tile = i64::from(self.schedule.tile());
         let tiles = b.div_ceil(self.len, tile);
         let end = b.mul(tiles, tile);
-        let turn = b.var(Operand::i32(0));
+        let parity = b.var(Operand::i32(0));
         b.for_(first, groups, step, |b, group| {
             let mut rows = self.rows(b, group, rows);
             b.for_(Operand::i64(0), end, tile, |b, at| {
                 let start = self.start(b, end, at);
-                self.tile(b, &mut rows, start, end, at, turn);
+                self.tile(b, &mut rows, start, end, at, parity);
             });
             self.finals(b, &rows);
         });

@@ -28,7 +28,7 @@ struct Moved {
 }
 
 impl<'s> RowsKernel<'s> {
-    /// One tile of a team's rows: outputs are stored, carries move on. `turn` is 0 and 1 in turns.
+    /// One tile of a team's rows: outputs are stored, carries move on. `parity` is that of the tile's number.
     pub(super) fn tile(
         &self,
         b: &mut Builder,
@@ -36,7 +36,7 @@ impl<'s> RowsKernel<'s> {
         start: Operand,
         end: Operand,
         at: Operand,
-        turn: Reg,
+        parity: Reg,
     ) {
         let tiles = self.load(b, rows, start);
         let mut points: Vec<_> = rows.iter().map(|row| self.points(row)).collect();
@@ -51,7 +51,7 @@ impl<'s> RowsKernel<'s> {
             .collect();
         let carried: Vec<Fields> = rows.iter().map(|row| operands(&row.carry)).collect();
         let exchanged = self.schedule.row_warps > 1;
-        let passed = if exchanged { self.exchange(b, rows, &scanned, turn) } else { vec![] };
+        let passed = if exchanged { self.exchange(b, rows, &scanned, parity) } else { vec![] };
         let mut moved = vec![];
         for (k, row) in rows.iter().enumerate() {
             let (before, after) = passed.get(k).cloned().unwrap_or((carried[k].clone(), vec![]));
@@ -169,10 +169,10 @@ impl<'s> RowsKernel<'s> {
     }
 
     /// Passes the totals of the spans from warp to warp: the states before each row's span and behind its tile.
-    fn exchange(&self, b: &mut Builder, rows: &[Row], scanned: &[Scanned], turn: Reg) -> Vec<(Fields, Fields)> {
+    fn exchange(&self, b: &mut Builder, rows: &[Row], scanned: &[Scanned], parity: Reg) -> Vec<(Fields, Fields)> {
         let (warps, row_warps) = (self.schedule.warps, self.schedule.row_warps);
         let of_team = b.mul(self.team, row_warps);
-        let shift = b.mul(turn.into(), self.schedule.rows * warps);
+        let shift = b.mul(parity.into(), self.schedule.rows * warps);
         let of_team = b.add(of_team, shift);
         let own = b.add(of_team, self.warp);
         let leads = b.eq(self.lane, 0);
@@ -185,8 +185,8 @@ impl<'s> RowsKernel<'s> {
             }
         });
         b.barrier();
-        let flipped = b.binary(Binary::Xor, turn.into(), 1);
-        b.assign(turn, flipped);
+        let flipped = b.binary(Binary::Xor, parity.into(), 1);
+        b.assign(parity, flipped);
         let before = |(k, row): (usize, &Row)| {
             let mut state = operands(&row.carry);
             let mut own = state.clone();
