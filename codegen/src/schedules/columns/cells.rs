@@ -26,7 +26,7 @@ pub(super) struct Streams {
     pub(super) list: Vec<Stream>,
 }
 
-/// One of them.
+/// A parameter that runs along the scan axis.
 pub(super) struct Stream {
     pub(super) param: u32,
     pub(super) name: String,

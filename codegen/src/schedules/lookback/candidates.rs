@@ -21,7 +21,7 @@ pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<LookBack> {
         Isa::Sm90a => vec![sizes.for_long_rows(vector), sizes.for_rows(vector)],
     };
     all.dedup();
-    // What does not fit is left to single elements, whose threads hold least.
+    // Stages that none of these fits are left to single elements, whose threads hold least.
     all.retain(|schedule| sizes.fits(schedule));
     all
 }
@@ -84,8 +84,8 @@ impl Sizes {
         self.sized(LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window, fold, loader })
     }
 
-    /// Whether the registers of a thread suffice: by measurements of operators of few fields, but for large tiles in which
-    /// something is divided, or else as far as estimates say.
+    /// Whether the registers of a thread suffice. Operators of few fields were measured, except large tiles in which something is
+    /// divided; for others the estimate decides.
     fn fits(&self, schedule: &LookBack) -> bool {
         let is_measured = self.pressure.is_small() && !self.pressure.divides_many(schedule);
         is_measured || self.pressure.registers(schedule) <= register_limit(schedule.warps())

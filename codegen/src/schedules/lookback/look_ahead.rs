@@ -31,7 +31,7 @@ struct Window {
     tile: Operand,
     /// This lane's message of the next chunk, `i64`.
     message: Reg,
-    /// Per chunk, what this lane has of its message.
+    /// This lane's message of each chunk, as far as it has come.
     chunks: Vec<PollEntry>,
     tag: Operand,
 }
@@ -105,7 +105,7 @@ impl LookBackKernel<'_> {
         let chunks = (0..self.schedule.window).map(|chunk| {
             let place = b.add(own, 32 * chunk as i32);
             let wanted = b.lt(place, tile);
-            // Where it lies is said when it is polled.
+            // Its index is set when it is polled.
             awaited(b, Operand::i64(0), self.words, wanted, tag)
         });
         let chunks = chunks.collect();
@@ -117,7 +117,7 @@ impl LookBackKernel<'_> {
         32 * self.message_step()
     }
 
-    /// Loads what is missing.
+    /// Loads the messages that are missing.
     fn poll(&self, b: &mut Builder, window: &Window) {
         let entries = (0..).zip(&window.chunks).map(|(k, chunk)| {
             let index = b.add(window.message.into(), k * self.chunk_step());
@@ -226,8 +226,8 @@ impl LookBackKernel<'_> {
         assign(b, state, &next);
     }
 
-    /// The results of the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
-    /// Before the carry is passed on, for from then on the slot may be used again.
+    /// Takes the results of the block's own tile: the carry of a strict fold, and after a row's last tile its final state. This comes
+    /// before the carry is passed on: the slot may be used again afterwards.
     fn take_own(&self, b: &mut Builder, carry: &Carry, state: &[Reg], tile: Operand, slot: RingStage) {
         let after = b.add(tile, 1);
         let state = operands(state);

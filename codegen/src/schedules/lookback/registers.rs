@@ -1,4 +1,4 @@
-//! The registers that a kernel by look-back takes, estimated, so that its tile is one that fits.
+//! An estimate of the registers that a look-back kernel takes, by which a tile is chosen that fits.
 //!
 //! A block's warps have different roles in one kernel, so a thread has as many registers as the role that takes most. Three
 //! roles grow with the operator or with the tensors:
@@ -9,9 +9,9 @@
 //! * the **producer** has the places of every tensor that it copies, those of neighbours as well, and where a row ends the
 //!   elements that the copy engine does not bring.
 //!
-//! The numbers of a line each were fitted to what `ptxas` reports of the operators in `cli/survey`; `oplus survey`
-//! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say. States of many words
-//! take registers besides while they are combined, in the look-ahead warp as in the scanners.
+//! Each role's estimate is linear in these numbers, and was fitted to the reports of `ptxas` for the operators in `cli/survey`;
+//! `oplus survey` prints both. It is an upper bound of nearly all reports; some kernels that exceed it fit nevertheless. States of many
+//! words take more registers while they are combined, in the look-ahead warp and in the scanners.
 
 use super::{Loader, LookBack};
 use crate::block::carry::words;
@@ -26,9 +26,9 @@ use oplus_dsl::ir::{Binary, Op, Unary};
 const AHEAD: u32 = 27;
 /// Registers of a scanner beside elements, outputs and prefixes.
 const SCANNER: u32 = 16;
-/// Registers of the producer beside what it knows of tensors.
+/// Registers of the producer beside those of tensors.
 const PRODUCER: u32 = 18;
-/// Half registers of the producer for a tensor: where it lies, in the ring and in global memory.
+/// Half registers of the producer for a tensor: its places in the ring and in global memory.
 const HALVES_OF_TENSOR: u32 = 15;
 /// Half registers of the producer for a halo.
 const HALVES_OF_HALO: u32 = 9;
@@ -72,12 +72,12 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Of a stage with a scan.
+    /// The facts of a stage with a scan.
     pub(super) fn of_stage(stage: &Stage) -> Pressure {
         Pressure::of(stage, words_per_element(stage), temporaries(stage))
     }
 
-    /// Of a stage with a scan whose elements have so many words and intermediate values.
+    /// The facts of a stage with a scan whose elements have so many words and intermediate values.
     fn of(stage: &Stage, element: u32, temporaries: u32) -> Pressure {
         let running = (0..).zip(&stage.program.outputs).filter(|(k, _)| !stage.is_final(*k));
         let outputs: Vec<Ty> = running.map(|(_, output)| output.elem.value()).collect();
@@ -105,7 +105,7 @@ impl Pressure {
         pressure
     }
 
-    /// Whether the operator is one of few fields over few tensors, whose schedules were chosen by measurements: they are kept.
+    /// Whether the operator has few fields over few tensors: the schedules of such operators were chosen by measurements.
     pub(super) fn is_small(&self) -> bool {
         self.element <= 6 && (self.state <= 2 || self.state <= 4 && self.temporaries < 32)
     }

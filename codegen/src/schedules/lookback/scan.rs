@@ -31,7 +31,7 @@ impl LookBackKernel<'_> {
         });
     }
 
-    /// Gives whether all states before the stretches of the warp's span are states.
+    /// Scans a tile; gives whether no state before a stretch of the warp's span is lost.
     fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: RingStage) -> Operand {
         let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
         b.arrive(self.block.empty, stage);
@@ -69,7 +69,7 @@ impl LookBackKernel<'_> {
         self.monoid.apply(b, &carry, &before)
     }
 
-    /// Whether what stands before each stretch is a state, in all lanes.
+    /// Whether no state before a stretch is lost, in any lane.
     fn all_states(&self, b: &mut Builder, states: &[Fields]) -> Operand {
         let mut all = Operand::bool(true);
         for state in states {
@@ -173,7 +173,7 @@ impl LookBackKernel<'_> {
         self.monoid.fold(b, &elements)
     }
 
-    /// For every stretch, what the span's earlier elements combine to, as this lane sees it.
+    /// The combination of the span's elements before the lane's own, for every stretch.
     fn local_prefixes(&self, b: &mut Builder, places: &[Vec<Place>]) -> Vec<Fields> {
         let lanes = self.lanes();
         let mut scanned = vec![];
@@ -197,7 +197,7 @@ impl LookBackKernel<'_> {
         WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.scan.reverse }
     }
 
-    /// Of the scanned totals of a stretch: what precedes the lane, and the whole.
+    /// The combination of the lanes before this one, and of all lanes, from the scanned totals of a stretch.
     pub(super) fn exclusive_and_total(&self, b: &mut Builder, inclusive: &[Operand]) -> (Fields, Fields) {
         let lanes = self.lanes();
         let exclusive = self.monoid.warp_shift(b, inclusive, &lanes);

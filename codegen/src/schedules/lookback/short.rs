@@ -1,7 +1,7 @@
 //! The short form: spans stretch by stretch in a loop, with the combinations of the fast form in their order.
 //!
-//! The fast form has all stretches of a span in flight at once, which takes an instruction for each; a driver takes
-//! more than twice as long to compile it. Nor are accesses of whole tiles written apart: all are guarded.
+//! The fast form has all stretches of a span in flight at once, each with its own instructions; a driver takes more than twice as long
+//! to compile it. The short form has no code of its own for whole tiles: all accesses are guarded.
 
 use super::span::Need;
 use super::{LookBackKernel, Tile};

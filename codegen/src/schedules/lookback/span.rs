@@ -13,7 +13,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Value};
 use std::collections::HashMap;
 
-/// Which parameters a role needs in registers.
+/// The parameters that a role needs in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     /// The parameters of the scan's elements.
@@ -96,7 +96,7 @@ impl<'k> LookBackKernel<'k> {
         self.load_stretches(b, tile, first, 1, stage, need)
     }
 
-    /// So many stretches from the tile's element `first` (`i32`) on.
+    /// Loads so many stretches from the tile's element `first` (`i32`) on.
     fn load_stretches(
         &'k self,
         b: &mut Builder,
@@ -129,8 +129,8 @@ impl<'k> LookBackKernel<'k> {
         span
     }
 
-    /// Leaves of what there is once per row: values that do not depend on the scan axis, and those at the row's last
-    /// element in the order of the scan, after which the states are `states`.
+    /// The leaves of values that a row has once: values that do not depend on the scan axis, and those at the row's last element in the
+    /// order of the scan, after which the states are `states`.
     pub(super) fn row_leaves(&'k self, b: &mut Builder, row: Operand, states: &'k [Operand]) -> RowLeaves<'k> {
         RowLeaves { kernel: self, row: self.row(b, row), states }
     }
@@ -151,8 +151,8 @@ impl<'k> LookBackKernel<'k> {
 }
 
 impl<'k> Span<'k> {
-    /// Reads a stream from the ring. Vectors that begin behind the end of the row are not in it; behind the others
-    /// there are zeros.
+    /// Reads a stream from the ring. It has no vectors that begin behind the end of the row; vectors that end there are filled with
+    /// zeros.
     fn read_ring(&mut self, b: &mut Builder, k: usize, offsets: Offsets, stage: Operand, place: Operand) {
         let kernel = self.kernel;
         let stream = &kernel.streams.list[k];

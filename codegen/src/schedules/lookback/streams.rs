@@ -10,11 +10,11 @@ const REACH: i64 = 8;
 
 /// The parameters that run along the scan axis, and the displacements at which points read them.
 pub(super) struct Streams {
-    /// All of them.
+    /// The streams.
     pub(super) list: Vec<Stream>,
 }
 
-/// One of them.
+/// A parameter that runs along the scan axis.
 pub(super) struct Stream {
     pub(super) param: u32,
     pub(super) name: String,

@@ -266,7 +266,7 @@ fn team_place(b: &mut Builder, schedule: &Rows) -> TeamPlace {
     }
 }
 
-/// The leaves of what is constant along a row.
+/// The leaves of values that are constant along a row.
 struct RowLeaves<'k, 's> {
     kernel: &'k RowsKernel<'s>,
     row: &'k Row<'s>,

@@ -101,7 +101,7 @@ impl<'k, 's> Global<'k, 's> {
             exists = b.and(exists, inside);
         }
         if kernel.values.row.is_none() {
-            // The block has one row; what would be its others must not write.
+            // The block has one row; the lanes of other rows must not write.
             exists = b.eq(self.row, 0);
         }
         if axes.contains(&kernel.values.state) {

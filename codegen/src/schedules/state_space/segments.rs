@@ -35,7 +35,7 @@ pub(crate) struct Segment {
     pub first: Operand,
     /// Its tiles, `i32`.
     pub tiles: Operand,
-    /// Whether it is walked last.
+    /// Whether it is the last one of the walk.
     pub is_last: Operand,
 }
 

@@ -61,7 +61,7 @@ impl StateSpaceBackwardKernel<'_> {
         });
     }
 
-    /// Stores what is computed from loaded pieces, and the tile's filling where they do not exist.
+    /// Stores the values computed from loaded pieces, and the tile's filling where they do not exist.
     fn store_pieces(
         &self,
         b: &mut Builder,

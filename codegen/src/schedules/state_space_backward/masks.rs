@@ -7,11 +7,11 @@ use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::kind::{BackwardScan, Sum};
 use oplus_dsl::ir::{Axis, Value};
 
-/// Which values need a comparison.
+/// The values that need a comparison.
 pub(super) struct Masks {
     /// Whether a step that does not exist would change states or cotangents.
     pub steps: bool,
-    /// Of each sum, whether a state, a row or a step that does not exist would count.
+    /// Whether a state, a row or a step that does not exist would count in each sum.
     pub sums: Vec<bool>,
     pub row_sums: Vec<bool>,
     pub state_totals: Vec<bool>,

@@ -240,7 +240,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         b.barrier();
     }
 
-    /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and says when it has been walked.
+    /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and reports when it has been walked.
     fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
         self.base.each_tile(b, |b, stage, number| {
             let tile = TileAt { stage, time: self.base.time(b, number) };

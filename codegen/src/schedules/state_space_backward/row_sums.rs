@@ -32,7 +32,7 @@ pub(super) struct RowSums {
     lanes: u32,
     heap: SharedId,
     ring: SharedId,
-    /// The mbarriers that say that a half has been filled by all warps, and that it has been taken.
+    /// The mbarriers of each half: one completes when all warps have filled it, the other when it has been taken.
     pub filled: SharedId,
     pub taken: SharedId,
 }
@@ -174,7 +174,7 @@ impl StateSpaceBackwardKernel<'_> {
         half.index
     }
 
-    /// Says that the half has been filled.
+    /// Reports that the half has been filled.
     pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
         b.arrive(sums.filled, half);
     }

@@ -28,7 +28,7 @@ pub fn before(schedule: &StateSpaceBackward, pass: Pass) -> StateSpaceBackward {
     StateSpaceBackward { pass, rows: 1, copy_warps, stages: 4, blocks: 2, registers: 0, ..*schedule }
 }
 
-/// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.
+/// The kernels of a stage under a schedule, in order: its walk, and the passes before and after it.
 pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBackward> {
     let alike = StateSpaceBackward { registers: 0, ..*schedule };
     let [ends, save, carry] = [Pass::Ends, Pass::Save, Pass::Carry].map(|pass| before(schedule, pass));
