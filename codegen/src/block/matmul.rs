@@ -110,7 +110,7 @@ pub(crate) fn multiply_in_time(
 }
 
 /// Starts a product of a warpgroup: adds left·right over the rows of the right factor, 16 for each left factor.
-pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (&[[Operand; 4]], Factor)) {
+pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], left: &[[Operand; 4]], right: Factor) {
     let step = |(sixteen, left): (usize, &[Operand; 4])| {
         let row = Operand::i32((sixteen as u32 * ROWS) as i32);
         (Left::Registers(*left), right.tile.panels(b, right.start, row, 0))

@@ -140,13 +140,14 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         state: &State,
         decays: &Decays,
-        factors: (&[[Operand; 4]], Factor),
+        left: &[[Operand; 4]],
+        keys: Factor,
     ) {
         for reg in state.blocks.iter().flatten() {
             let scaled = b.mul((*reg).into(), decays.whole);
             b.assign(*reg, scaled);
         }
-        start_in_time(b, &state.blocks, factors);
+        start_in_time(b, &state.blocks, left, keys);
     }
 
     /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy

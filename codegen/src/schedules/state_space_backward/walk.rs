@@ -2,6 +2,7 @@
 
 use super::chain::Chain;
 use super::lane::Lane;
+use super::row_sums::BatchPlace;
 use super::subtile::{Carry, Eight, LaneRows, TileAt};
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::state_step::{Evaluator, Source, StateStep};
@@ -196,7 +197,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             }
             self.put(b, lane, &sums, state, true);
             if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1) % rows.batch == 0) {
-                self.add_batch(b, rows, half, (j, state / rows.batch));
+                let batch = BatchPlace { half, subtile: j, batch: state / rows.batch };
+                self.add_batch(b, rows, batch);
             }
         }
         b.push(Stmt::SyncWarp);

@@ -260,8 +260,8 @@ impl Sums<'_> {
             {
                 self.add(value, DeltaSum::Keys, vec![], false);
             }
-            if let Some(initial) = self.initial(value) {
-                self.form.sums.push(initial);
+            if self.is_initial(value) {
+                self.add(value, DeltaSum::Initial, vec![], false);
             }
             let Op::Field(tuple, 0) = node.op else { continue };
             let Op::Reduce { axis, elements, .. } = &program.node(tuple).op else { continue };
@@ -408,13 +408,13 @@ impl Sums<'_> {
     }
 
     /// Whether a value is the cotangent of the state before the first step: Λ\[0\] times the matrix of the first step.
-    fn initial(&self, value: Value) -> Option<(Value, DeltaSum, Factored)> {
+    fn is_initial(&self, value: Value) -> bool {
         let program = self.program;
-        let Op::Binary(Binary::Add, x, y) = program.node(value).op else { return None };
+        let Op::Binary(Binary::Add, x, y) = program.node(value).op else { return false };
         let own = self.forward.scan;
-        let [Term::Pair { column, row }] = own.terms[..] else { return None };
+        let [Term::Pair { column, row }] = own.terms[..] else { return false };
         let first = |v: Value, of: Value| matches!(program.node(narrow(program, v)).op, Op::First { value, .. } if narrow(program, value) == narrow(program, of));
-        let dual = self.back.inclusive?;
+        let Some(dual) = self.back.inclusive else { return false };
         let product = |v: Value| match program.node(narrow(program, v)).op {
             Op::Binary(Binary::Mul, x, y) => Some([x, y]),
             _ => None,
@@ -431,8 +431,7 @@ impl Sums<'_> {
                 && product(elements[0]).is_some_and(|two| either(two, &|x, y| first(x, dual) && first(y, row)))
         };
         let is_moved = |v: Value| product(v).is_some_and(|two| either(two, &|x, y| is_read(x) && first(y, column)));
-        let is_initial = own.reset.is_none() && either([x, y], &|x, y| is_decayed(x) && is_moved(y));
-        is_initial.then(|| (value, DeltaSum::Initial, Factored { param: 0, factors: vec![], negative: false }))
+        own.reset.is_none() && either([x, y], &|x, y| is_decayed(x) && is_moved(y))
     }
 }
 
