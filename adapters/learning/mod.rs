@@ -1,5 +1,5 @@
-//! What the examples of the adapters share: a language model of bytes is trained twice on a book, once with the scan by oplus and once
-//! with the scan as a loop over time of the framework's own operations.
+//! The shared part of the adapters' examples: a language model of bytes is trained twice on a book, once with the scan by oplus
+//! and once with the scan as a loop over time of the framework's own operations.
 //!
 //! The book is Lewis Carroll's "Alice's Adventures in Wonderland" of 1865, which is in the public domain.
 
@@ -99,7 +99,7 @@ pub(crate) trait Learner {
     fn step(&mut self, bytes: &[u8], targets: &[u8], batch: usize) -> Result<f32, Box<dyn Error>>;
 }
 
-/// What a training gave.
+/// The results of a training.
 struct Training {
     name: String,
     losses: Vec<f32>,

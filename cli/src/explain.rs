@@ -110,7 +110,7 @@ fn on_cpu(program: &Program, args: &Args) -> Result<[Option<CpuPlan>; 2], Box<dy
 fn write_tile(args: &Args, program: &Program, plan: &Plan, isa: Isa) -> Outcome {
     let Some(folder) = &args.tile else { return Ok(()) };
     let sizes = contiguous_call(program, &args.shape)?.sizes;
-    for file in export::write(folder, program, (plan, &sizes), isa)? {
+    for file in export::write(folder, program, plan, &sizes, isa)? {
         say!("wrote {}", file.display());
     }
     Ok(())
@@ -265,6 +265,7 @@ fn instructions(ptx: &str) -> BTreeMap<String, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use oplus_codegen::explain::Candidate;
 
     #[test]
     fn instructions_are_counted_by_kind_and_space() {
@@ -291,7 +292,8 @@ mod tests {
         let mut explained = explained(&programs[0].instantiate(Elem::F32), &args, &Target::H200, &nothing).unwrap();
         for launch in &mut explained.explanation.launches {
             // What depends on numbers of schedules and of the cost model is not a matter of this text.
-            launch.candidates = vec![("schedule(number=1)".into(), 12.3, "its reason".into())];
+            launch.candidates =
+                vec![Candidate { schedule: "schedule(number=1)".into(), micros: 12.3, why: "its reason".into() }];
             launch.refused = vec![("other(number=1)".into(), "what it lacks".into())];
             (launch.division, launch.grid) = ("how the work is divided".into(), "blocks of threads".into());
             launch.symbol = "symbol".into();

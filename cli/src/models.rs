@@ -287,7 +287,7 @@ mod tests {
     ];
 
     /// The size of an axis of a model's call.
-    fn size(program: &Program, axis: &str, (width, time): (i64, i64)) -> i64 {
+    fn size(program: &Program, axis: &str, width: i64, time: i64) -> i64 {
         let is_attention = program.axes.iter().any(|axis| axis == "E");
         match axis {
             "B" | "R" => 3,
@@ -314,7 +314,7 @@ mod tests {
             for program in forms.into_iter().flatten().flat_map(|program| given_cotangents(&program, elem)) {
                 let planner = Planner::of_committed(&program, &Target::H200).expect("cuts");
                 for (width, time, aligned) in OTHERS {
-                    let call = call(&program, |axis| size(&program, axis, (width, time)), aligned);
+                    let call = call(&program, |axis| size(&program, axis, width, time), aligned);
                     let plan = planner.plan_among(&call, &|launch| keys.contains(&launch.key.to_string()));
                     assert!(plan.is_ok_and(|p| !p.steps.is_empty()), "{} {elem} {width} {time}", program.name);
                 }

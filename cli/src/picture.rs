@@ -57,7 +57,7 @@ fn height_of_words(launch: &Explained) -> i32 {
 
 /// The words about a launch, in lines that the picture has room for.
 fn words(launch: &Explained, number: usize) -> Vec<String> {
-    let (schedule, micros) = launch.candidates.first().map_or(("", 0.0), |(s, micros, _)| (s, *micros));
+    let (schedule, micros) = launch.candidates.first().map_or(("", 0.0), |taken| (&taken.schedule, taken.micros));
     let all = [
         format!("{number}  {}: {}", launch.name, launch.task),
         format!("→ {}", launch.reads.join(", ")),
@@ -108,7 +108,7 @@ fn draw_tiles(canvas: &Canvas<'_>, top: i32, cut: &Cut) -> Drawn {
             continue;
         };
         canvas.label((12, y + 10), &format!("{} {}", cut.across.name, row * cut.across.tile))?;
-        draw_row(canvas, y, cut, (row, &along))?;
+        draw_row(canvas, y, cut, row, &along)?;
     }
     Ok(())
 }
@@ -117,7 +117,7 @@ fn x_of(place: i32) -> i32 {
     LEFT + place * (CELL.0 + GAP.0)
 }
 
-fn draw_row(canvas: &Canvas<'_>, y: i32, cut: &Cut, (row, along): (u64, &[Option<u64>])) -> Drawn {
+fn draw_row(canvas: &Canvas<'_>, y: i32, cut: &Cut, row: u64, along: &[Option<u64>]) -> Drawn {
     for (place, tile) in (0..).zip(along) {
         let x = x_of(place);
         let Some(tile) = tile else {
@@ -133,13 +133,13 @@ fn draw_row(canvas: &Canvas<'_>, y: i32, cut: &Cut, (row, along): (u64, &[Option
     }
     match cut.carry {
         Carry::None => Ok(()),
-        Carry::Kept => draw_carries(canvas, y + CELL.1 / 2, (cut, along.len() as i32)),
-        Carry::LookBack => draw_look_back(canvas, y + CELL.1, (cut, along)),
+        Carry::Kept => draw_carries(canvas, y + CELL.1 / 2, cut, along.len() as i32),
+        Carry::LookBack => draw_look_back(canvas, y + CELL.1, cut, along),
     }
 }
 
 /// An arrow from every tile to the next one.
-fn draw_carries(canvas: &Canvas<'_>, y: i32, (cut, places): (&Cut, i32)) -> Drawn {
+fn draw_carries(canvas: &Canvas<'_>, y: i32, cut: &Cut, places: i32) -> Drawn {
     for place in 1..places {
         let (left, right) = ((x_of(place) - GAP.0 + 2, y), (x_of(place) - 2, y));
         canvas.arrow(&if cut.reverse { [right, left] } else { [left, right] })?;
@@ -148,7 +148,7 @@ fn draw_carries(canvas: &Canvas<'_>, y: i32, (cut, places): (&Cut, i32)) -> Draw
 }
 
 /// The aggregates that tiles publish, folded by the last of them.
-fn draw_look_back(canvas: &Canvas<'_>, y: i32, (cut, along): (&Cut, &[Option<u64>])) -> Drawn {
+fn draw_look_back(canvas: &Canvas<'_>, y: i32, cut: &Cut, along: &[Option<u64>]) -> Drawn {
     let places = along.len() as i32;
     let last = if cut.reverse { 0 } else { places - 1 };
     let (published, bus) = (y + 22, y + 34);

@@ -41,6 +41,17 @@ pub struct Explanation {
     pub instead_of: Option<String>,
 }
 
+/// A schedule that fits a launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its text.
+    pub schedule: String,
+    /// The estimate, microseconds.
+    pub micros: f64,
+    /// The estimate in words.
+    pub why: String,
+}
+
 /// One launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
@@ -60,8 +71,8 @@ pub struct Explained {
     pub grid: String,
     /// The kernel's symbol.
     pub symbol: String,
-    /// The schedules that fit, the one taken first, with microseconds and their reason.
-    pub candidates: Vec<(String, f64, String)>,
+    /// The schedules that fit, the one taken first.
+    pub candidates: Vec<Candidate>,
     /// The schedules that do not fit, and why.
     pub refused: Vec<(String, String)>,
     /// Bytes of the tensors read and written, each once.
@@ -96,7 +107,7 @@ impl Explanation {
 
     /// The sum of the launches' estimates, microseconds.
     pub fn micros(&self) -> f64 {
-        self.launches.iter().filter_map(|l| l.candidates.first()).map(|(_, micros, _)| micros).sum()
+        self.launches.iter().filter_map(|l| l.candidates.first()).map(|taken| taken.micros).sum()
     }
 }
 
@@ -132,12 +143,12 @@ fn other_cuts(plan: &Plan) -> Vec<(String, String)> {
 }
 
 /// Every schedule that fits, once, though it may fit in several ways: with the least estimate.
-fn candidates(choice: &Choice) -> Vec<(String, f64, String)> {
-    let mut candidates: Vec<(String, f64, String)> = vec![];
+fn candidates(choice: &Choice) -> Vec<Candidate> {
+    let mut candidates: Vec<Candidate> = vec![];
     for estimate in &choice.candidates {
         let schedule = estimate.schedule.to_string();
-        if candidates.iter().all(|(known, ..)| *known != schedule) {
-            candidates.push((schedule, estimate.micros, estimate.why.clone()));
+        if candidates.iter().all(|known| known.schedule != schedule) {
+            candidates.push(Candidate { schedule, micros: estimate.micros, why: estimate.why.clone() });
         }
     }
     candidates
@@ -206,13 +217,13 @@ fn pairwise(stage: &Stage) -> String {
         return format!("sums over {}", axes.into_iter().collect::<Vec<_>>().join(", "));
     };
     let grouped = form.grouped.map(|axis| format!(", added up over {}", name(axis)));
-    let parts = stage.part_axis.map(|_| ", in parts".to_owned());
+    let split = stage.part_axis.map(|_| ", as partial sums".to_owned());
     format!(
         "sums over pairs of {} and {}{}{}",
         name(form.row),
         name(form.column),
         grouped.unwrap_or_default(),
-        parts.unwrap_or_default()
+        split.unwrap_or_default()
     )
 }
 
@@ -287,7 +298,7 @@ impl Explained {
     fn reasons(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "  kernel {}", self.symbol)?;
         self.facts.iter().try_for_each(|(name, fact)| writeln!(f, "    {name}: {fact}"))?;
-        for (i, (schedule, micros, why)) in self.candidates.iter().enumerate() {
+        for (i, Candidate { schedule, micros, why }) in self.candidates.iter().enumerate() {
             let mark = if i == 0 { "✓" } else { " " };
             writeln!(f, "  {mark} {micros:8.1} µs  {schedule}: {why}")?;
         }

@@ -22,7 +22,7 @@ pub struct Key([u8; 32]);
 pub struct StageKey(blake3::Hasher);
 
 impl StageKey {
-    /// That of a stage.
+    /// The key of a stage.
     pub fn of(stage: &Stage) -> StageKey {
         let parts = stage.part_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
         StageKey::of_text(&format!("{}{:?}{parts}", stage.program, stage.views))

@@ -18,7 +18,7 @@ impl Operand {
     }
 
     /// An `i64` constant.
-    pub fn i64(x: i64) -> Operand {
+    pub const fn i64(x: i64) -> Operand {
         Operand::Const(Ty::I64, Literal::Int(x))
     }
 

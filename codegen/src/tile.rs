@@ -67,8 +67,8 @@
 //! memory that it reads. Products end in the order in which they started. Factors in shared memory
 //! ([`Panels`]) are of 16 bits and lie in panels: rows of 16, 32 or 64 elements, one after the other, whose 16-byte pieces are
 //! swizzled. Element (i, k) of A and element (k, i) of B lie in row i at place k from the panel's index on; of a transposed B
-//! element (k, i) lies in row k at place i, or, where i reaches beyond the row, in a later panel. Generic writes of what it
-//! reads must be followed by [`Stmt::FenceAsync`], by the writer before it says so or by the warps that read.
+//! element (k, i) lies in row k at place i, or, where i reaches beyond the row, in a later panel. Generic writes to shared memory that
+//! it reads must be followed by a [`Stmt::FenceAsync`]: of the writer before it signals, or of the warps that read.
 //!
 //! # Messages between blocks
 //!

@@ -14,7 +14,7 @@ const TEXT: &str = concat!(
     include_str!("../../dsl/front/standard/delta.rs"),
 );
 
-/// What else computes a model: the beginning of its name, and the function that it replaces. The first entry that fits counts.
+/// Other ways to compute a model: the beginning of its name, and the function that it replaces. The first entry that fits counts.
 const PEERS: &[(&str, &str)] = &[
     ("ema_constant", "a loop over time, or `scipy.signal.lfilter` where all rows share one weight"),
     ("ssm_constant", "a loop over time, or `scipy.signal.lfilter` where all rows share their coefficients"),

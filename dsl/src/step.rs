@@ -12,8 +12,8 @@
 //! The state comes in by the parameters that are the scans' initial states and goes out by the outputs that are their
 //! last ones ([`Step::states`]).
 //!
-//! What a shift keeps is state too. The last element of x, which `shift(T, x, 1, fill = x1)` keeps, comes in by the parameter x1 and
-//! goes out by the output `last(T, x)`. A shift by n whose `fill` is a constant needs neither: the step has the parameters
+//! Elements that a shift keeps are state too. The last element of x, which `shift(T, x, 1, fill = x1)` keeps, comes in by the
+//! parameter x1 and goes out by the output `last(T, x)`. A shift by n whose `fill` is a constant needs neither: the step has the parameters
 //! `x_before_1` to `x_before_n` for it, by default that constant, and the outputs `x_last_1` to `x_last_n`, the newest first. The
 //! whole program has none of these, so whoever goes on from it takes them from x.
 //!

@@ -14,7 +14,7 @@ struct Functions {
     free: Py<PyAny>,
 }
 
-/// Those in use.
+/// The functions that are in use.
 static FUNCTIONS: Mutex<Option<Arc<Functions>>> = Mutex::new(None);
 
 /// From now on `allocate(bytes, ordinal, stream)` gives memory on streams of other libraries and `free(address)` frees it, in

@@ -1,4 +1,4 @@
-//! What a kernel says of its tensors.
+//! A kernel's tensors, as Python sees them.
 
 use oplus_dsl::ir::{Axis, ENDS, Literal, Output, Param, Program};
 use pyo3::prelude::*;
@@ -11,9 +11,9 @@ pub(crate) struct TensorType {
     name: String,
     /// The names of its axes, last fastest.
     axes: Vec<String>,
-    /// What it stores: a type, or `call`, `wide` and `state`, which follow from the call's type.
+    /// The type that it stores, or `call`, `wide` and `state`, which follow from the call's type.
     elem: String,
-    /// What it may store instead.
+    /// The type that it may store instead.
     other: Option<String>,
     /// The value that it has when it is left out.
     default: Option<f64>,

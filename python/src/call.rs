@@ -14,7 +14,7 @@ use crate::errors::exception;
 use crate::import;
 use crate::torch::Torch;
 
-/// What a call has saved for its gradient, without the memory that holds it: which the caller keeps.
+/// The values that a call has saved for its gradient, without the memory that holds them, which the caller keeps.
 #[pyclass(frozen, module = "oplus._native")]
 pub(crate) struct Saved(Residual);
 
@@ -47,7 +47,7 @@ impl Form {
 }
 
 impl<'a, 'py> Allocate<'a, 'py> {
-    /// What `allocate` is: a function, or PyTorch, which makes arrays beside the first of the objects.
+    /// Finds the meaning of `allocate`: a function, or PyTorch, which makes arrays beside the first of the objects.
     pub(crate) fn of(
         allocate: &'a Bound<'py, PyAny>,
         objects: &Bound<'py, PyTuple>,
@@ -198,7 +198,7 @@ fn borrowed(residual: &Residual) -> Result<Residual, Error> {
     residual.with_states(&alias)
 }
 
-/// What a gradient is taken of.
+/// The call that a gradient is taken of.
 pub(crate) struct Backward<'a> {
     pub(crate) inputs: Vec<Option<Tensor>>,
     /// `None` for those that the gradient does not read.

@@ -1,4 +1,4 @@
-//! What a call does and why, for people and for notebooks.
+//! Explanations of a call, for people and for notebooks.
 
 use oplus::explain::{Explained, GpuPlan, Planned};
 use oplus::{Device, Elem, Shapes, Target};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::exception;
 
-/// What a call does and why: prints as text.
+/// The work of a call and the reasons for its plan: prints as text.
 #[pyclass(frozen, module = "oplus._native")]
 pub(crate) struct Explanation {
     /// The kernel's name.
@@ -99,8 +99,8 @@ fn html(explanation: &oplus::Explanation, sizes: &[(String, usize)]) -> String {
 
 fn launches(planned: &Planned) -> Vec<(String, String, String, String, String, f64)> {
     let launch = |launch: &oplus_codegen::explain::Explained| {
-        let (schedule, micros) =
-            launch.candidates.first().map_or((String::new(), 0.0), |(s, micros, _)| (s.clone(), *micros));
+        let taken = launch.candidates.first();
+        let (schedule, micros) = taken.map_or((String::new(), 0.0), |taken| (taken.schedule.clone(), taken.micros));
         let (name, task, division) = (launch.name.clone(), launch.task.clone(), launch.division.clone());
         (name, task, division, launch.grid.clone(), schedule, micros)
     };

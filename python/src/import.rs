@@ -138,7 +138,7 @@ fn refused(name: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     told
 }
 
-/// What an exported tensor shows, as a tensor of ours that keeps it alive. `stored` is what its bits stand for where DLPack
+/// A view of an exported tensor, as a tensor of ours that keeps it alive. `stored` says how to read its bits where DLPack
 /// cannot tell.
 fn view(
     py: Python<'_>,
@@ -154,7 +154,7 @@ fn view(
     described.tensor(py, name, &seen, imported.into_deleter())
 }
 
-/// What a described tensor shows, as a tensor of ours.
+/// A view of a described tensor, as a tensor of ours.
 fn seen(
     py: Python<'_>,
     name: &str,
@@ -175,11 +175,11 @@ fn elem_in(name: &str, tensor: &TensorRef<'_>, stored: Option<Elem>) -> PyResult
     elem.map_err(|reason| PyTypeError::new_err(format!("`{name}` {reason}")))
 }
 
-/// What DLPack's description of a tensor leaves open.
+/// The facts that DLPack's description of a tensor leaves open.
 struct Seen {
     /// The producer's current stream.
     current: *mut c_void,
-    /// What its bits stand for where DLPack cannot tell.
+    /// The type of its bits where DLPack cannot tell.
     stored: Option<Elem>,
     is_read_only: bool,
 }

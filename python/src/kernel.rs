@@ -191,7 +191,7 @@ impl Kernel {
         Ok((Kernel::derived(step.program, String::new()), step.axis, states))
     }
 
-    /// What a call of these sizes does and why.
+    /// Explains a call of these sizes: its work, and the reasons for its plan.
     #[pyo3(signature = (sizes, elem = "f32", device = None, without = vec![]))]
     fn explain(
         &self,

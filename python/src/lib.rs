@@ -1,6 +1,6 @@
 //! The native half of the Python package `oplus`: kernels from text, called on tensors of other libraries through DLPack.
 //!
-//! What Python sees of it is `_native.pyi`; the Python layer beside it knows NumPy, PyTorch and JAX.
+//! Python sees of it `_native.pyi`; the Python layer beside it knows NumPy, PyTorch and JAX.
 
 mod allocator;
 mod arguments;

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-/// What calls need of PyTorch.
+/// The functions of PyTorch that calls need.
 #[pyclass(frozen, module = "oplus._native")]
 pub(crate) struct Torch {
     /// `torch.Tensor` and `torch.nn.Parameter`: the types of tensors that have memory and nothing else.

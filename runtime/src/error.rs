@@ -235,7 +235,7 @@ pub enum Error {
         rank: usize,
         /// How many ranks there are.
         size: usize,
-        /// What has not ended.
+        /// The work that has not ended.
         reason: String,
     },
     /// There is no usable NCCL.
@@ -247,9 +247,9 @@ pub enum Error {
     /// NCCL has refused something.
     #[error("NCCL: {call} failed: {reason}")]
     Nccl {
-        /// What was attempted.
+        /// The call of NCCL that failed.
         call: &'static str,
-        /// What NCCL says.
+        /// The message of NCCL.
         reason: String,
     },
     /// The number by which ranks find each other could not be written or read.
@@ -257,7 +257,7 @@ pub enum Error {
     UniqueId {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The fault, in words.
         reason: String,
     },
     /// A group does not have the rank.

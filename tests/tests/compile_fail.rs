@@ -1,4 +1,4 @@
-//! What rustc shows for every entry of the catalogue of mistakes.
+//! The messages of rustc for every entry of the catalogue of mistakes.
 //!
 //! The messages are those of one toolchain (`rust-version` in the workspace). To write them again after a change of words:
 //! `TRYBUILD=overwrite cargo test -p oplus-tests --test compile_fail`, and read the difference.

@@ -5,7 +5,7 @@ use oplus::Elem;
 
 use crate::Error;
 
-/// What oplus calls the elements of a tensor.
+/// The element type of oplus for a tensor of burn.
 pub(crate) fn elem(dtype: DType, name: &str) -> Result<Elem, Error> {
     match dtype {
         DType::F64 => Ok(Elem::F64),
@@ -21,7 +21,7 @@ pub(crate) fn elem(dtype: DType, name: &str) -> Result<Elem, Error> {
     }
 }
 
-/// What burn calls the elements of an output.
+/// The element type of burn for an output.
 pub(crate) fn dtype(elem: Elem) -> DType {
     match elem {
         Elem::F64 => DType::F64,

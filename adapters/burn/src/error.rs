@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Reasons to refuse a call.
 
 /// Why a call was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum Error {
     Stored {
         /// Name of the parameter.
         tensor: String,
-        /// What the tensor stores.
+        /// The elements of the tensor.
         found: String,
     },
     /// A tensor is on a backend that kernels do not run on, or on another one than the tensors beside it.

@@ -1,4 +1,4 @@
-//! What the expansion of [`scan!`](crate::scan) calls.
+//! Functions that the expansion of [`scan!`](crate::scan) calls.
 #![doc(hidden)]
 
 pub use crate::call;
@@ -13,7 +13,7 @@ pub fn input<const AXES: usize, K: Basic>(tensor: &Tensor<AXES, K>) -> DispatchT
     tensor.clone().into_dispatch()
 }
 
-/// What [`call`] gives as a field of a kernel's outputs.
+/// A tensor of [`call`], as a field of a kernel's outputs.
 pub fn output<const AXES: usize, K: Basic>(tensor: DispatchTensor) -> Tensor<AXES, K> {
     Tensor::from_dispatch(tensor)
 }

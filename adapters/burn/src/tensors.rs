@@ -22,9 +22,9 @@ pub(crate) fn inner(tensor: &DispatchTensor) -> &DispatchTensorKind {
 /// The inputs of a call.
 pub(crate) struct Inputs<B: Memory> {
     primitives: Vec<Option<B::Tensor>>,
-    /// Those that require gradients, by their index.
+    /// The inputs that require gradients, by their index.
     pub(crate) tracked: Vec<(usize, AutodiffTensor<B>)>,
-    /// What the inputs have in common, which the outputs have, too.
+    /// The context of the inputs, which the outputs have, too.
     context: DispatchAutodiffContext,
 }
 

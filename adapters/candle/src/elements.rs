@@ -3,7 +3,7 @@
 use candle_core::{DType, Error, Result};
 use oplus::Elem;
 
-/// What oplus calls the elements of a tensor that is given for a parameter of type `declared`.
+/// The element type of oplus for a tensor of candle that is given for a parameter of type `declared`.
 ///
 /// candle has no truth values: where the parameter takes some, they are `u8`.
 pub(crate) fn elem(dtype: DType, declared: Elem, name: &str) -> Result<Elem> {
@@ -20,7 +20,7 @@ pub(crate) fn elem(dtype: DType, declared: Elem, name: &str) -> Result<Elem> {
     }
 }
 
-/// What candle calls the elements of an output.
+/// The element type of candle for an output.
 pub(crate) fn dtype(elem: Elem, name: &str) -> Result<DType> {
     match elem {
         Elem::F64 => Ok(DType::F64),
@@ -37,7 +37,7 @@ pub(crate) fn dtype(elem: Elem, name: &str) -> Result<DType> {
     }
 }
 
-/// What oplus calls the elements of an output that candle stores.
+/// The element type of oplus for an output that candle stores.
 pub(crate) fn stored(dtype: DType) -> Elem {
     match dtype {
         DType::F64 => Elem::F64,

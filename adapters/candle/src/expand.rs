@@ -1,4 +1,4 @@
-//! What the expansion of [`scan!`](crate::scan) calls.
+//! Functions that the expansion of [`scan!`](crate::scan) calls.
 #![doc(hidden)]
 
 pub use crate::call;
@@ -12,7 +12,7 @@ pub fn input(tensor: &Tensor) -> &Tensor {
     tensor
 }
 
-/// What [`call`] gives as a field of a kernel's outputs.
+/// A tensor of [`call`], as a field of a kernel's outputs.
 pub fn output(tensor: Tensor) -> Tensor {
     tensor
 }

@@ -131,7 +131,7 @@ impl Recorded {
 struct Output {
     call: Arc<Recorded>,
     index: usize,
-    /// What the kernel has written, taken when the tensor is made.
+    /// The output of the kernel, taken when the tensor is made.
     made: Mutex<Option<(Storage, Shape)>>,
 }
 
@@ -186,7 +186,7 @@ fn tokens(call: &Arc<Recorded>, tracked: &[(usize, &Tensor)]) -> Result<Tensor> 
     Ok(token)
 }
 
-/// What a token is made from.
+/// The argument that a token is made from.
 #[derive(Clone, Copy)]
 enum Argument {
     /// The token before it.

@@ -35,7 +35,7 @@ use oplus::Kernel;
 /// ```
 ///
 /// # Errors
-/// Those of [`Kernel::call`], in its words; tensors whose type no kernel has, or that are on a device without kernels.
+/// The errors of [`Kernel::call`], in its words; tensors whose type no kernel has, or that are on a device without kernels.
 pub fn call<K>(kernel: K, inputs: &[Option<&Tensor>]) -> Result<Vec<Tensor>>
 where
     K: Deref<Target = Kernel> + Send + Sync + 'static,

@@ -21,7 +21,7 @@ use locks::Locks;
 
 pub(crate) use cuda::token;
 
-/// What a call has made.
+/// The results of a call.
 pub(crate) struct Made {
     pub(crate) outputs: Vec<(Storage, Shape)>,
     /// States that the call has saved, on a GPU.
@@ -69,17 +69,17 @@ pub(crate) fn forward(kernel: &Kernel, inputs: &[Option<&Tensor>], is_recorded: 
     Ok(Made { outputs, residual: call.residual().cloned() })
 }
 
-/// What the gradient of a call needs. It holds candle's tensors, and looks up where they are when the gradient runs.
+/// The tensors that the gradient of a call needs. It holds candle's tensors, and looks up where they are when the gradient runs.
 pub(crate) struct Saved {
     inputs: Vec<Option<Tensor>>,
-    /// Those that the gradient reads.
+    /// The outputs that the gradient reads.
     outputs: Mutex<Vec<Option<Tensor>>>,
     reads: Vec<bool>,
     residual: Option<Residual>,
 }
 
 impl Saved {
-    /// What a call leaves behind, with its outputs yet to come.
+    /// Keeps the tensors of a call, with its outputs yet to come.
     pub(crate) fn new(kernel: &Kernel, inputs: &[Option<&Tensor>], made: &Made) -> Result<Saved> {
         let outputs = &kernel.program().map_err(Error::wrap)?.outputs;
         // A kernel without gradient says so when it is asked for it.

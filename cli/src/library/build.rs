@@ -188,7 +188,7 @@ impl Variant {
             receipt: None,
         };
         let spills = if can_lose_states(&self.stage) { STEPS_SPILL } else { 0 };
-        let cubin = checks.assemble(&mut entry, &code, (self.isa, spills))?;
+        let cubin = checks.assemble(&mut entry, &code, self.isa, spills)?;
         Ok(Built { entry, text, cubin })
     }
 
@@ -201,12 +201,7 @@ impl Variant {
 
 impl Checks<'_> {
     /// Assembles a kernel that has not passed before, or must again; completes its entry, gives the machine code.
-    fn assemble(
-        &self,
-        entry: &mut Entry,
-        code: &str,
-        (isa, spills): (Isa, u32),
-    ) -> Result<Option<Vec<u8>>, PtxasError> {
+    fn assemble(&self, entry: &mut Entry, code: &str, isa: Isa, spills: u32) -> Result<Option<Vec<u8>>, PtxasError> {
         let known = self.older.and_then(|older| older.manifest.same_text(entry));
         let kept = known.and_then(|known| self.older?.cubin(known));
         entry.registers = known.and_then(|known| known.registers);

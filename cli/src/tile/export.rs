@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn write(
     folder: &Path,
     program: &Program,
-    (plan, sizes): (&Plan, &[i64]),
+    plan: &Plan,
+    sizes: &[i64],
     isa: Isa,
 ) -> Result<BTreeSet<PathBuf>, Box<dyn Error>> {
     std::fs::create_dir_all(folder).map_err(|e| format!("cannot make the folder {}: {e}", folder.display()))?;
@@ -52,9 +53,9 @@ impl Called<'_> {
     /// An argument as the command line takes it; none for what need not be given.
     fn argument(&self, param: &Param, arg: Arg) -> Option<String> {
         let value = match arg {
-            Arg::Param(i) => self.elements((param, arg), self.count(&self.program.params[i as usize].axes)),
-            Arg::Output(i) => self.elements((param, arg), self.count(&self.program.outputs[i as usize].axes)),
-            Arg::Buffer(i) => self.elements((param, arg), self.plan.buffers[i as usize].len),
+            Arg::Param(i) => self.elements(param, arg, self.count(&self.program.params[i as usize].axes)),
+            Arg::Output(i) => self.elements(param, arg, self.count(&self.program.outputs[i as usize].axes)),
+            Arg::Buffer(i) => self.elements(param, arg, self.plan.buffers[i as usize].len),
             Arg::Residual | Arg::Control => return None,
             Arg::Messages => format!("words:{}", self.plan.message_words),
             Arg::I32(n) => n.to_string(),
@@ -68,7 +69,7 @@ impl Called<'_> {
     }
 
     /// Elements for a parameter: random ones to be read, none to be written, unless a launch before has written some.
-    fn elements(&self, (param, arg): (&Param, Arg), count: u64) -> String {
+    fn elements(&self, param: &Param, arg: Arg, count: u64) -> String {
         let is_known = self.before.iter().any(|launch| launch.args.contains(&arg));
         let is_written = matches!(param.kind, ParamKind::Write(_));
         format!("{}:{count}", if is_written && !is_known { "empty" } else { "random" })

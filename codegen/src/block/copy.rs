@@ -33,7 +33,7 @@ pub(crate) struct Source<'s> {
 pub(crate) struct Origin {
     /// The offset of the first row, `i64`.
     pub offset: Operand,
-    /// The place in the rows at which the block's part of them begins, `i64`, if they have several parts.
+    /// The place in the rows at which the block's slice begins, `i64`, if rows have several slices.
     pub place: Option<Operand>,
 }
 
@@ -43,8 +43,8 @@ impl From<Operand> for Origin {
     }
 }
 
-/// The rows that are copied, and where to.
-struct Into {
+/// The rows that are copied, and the stage that they are copied to.
+struct Copied {
     /// The parameter's first row.
     origin: Origin,
     /// The first row, `i32`.
@@ -60,9 +60,9 @@ struct CopiedPiece {
     to: Operand,
     /// Its offset.
     from: Operand,
-    /// Rows from that of the thread's first piece on, `i32`.
+    /// Rows that are left from the thread's first piece on, `i32`.
     left: Operand,
-    /// By how many rows this piece is further.
+    /// Rows from the thread's first piece to this one.
     rows: i32,
     /// Its number in the row.
     piece: Operand,
@@ -81,7 +81,7 @@ impl Tile {
         &self,
         b: &mut Builder,
         source: &Source,
-        origin: impl std::convert::Into<Origin>,
+        origin: impl Into<Origin>,
         first: Operand,
         stage: Operand,
     ) {
@@ -100,7 +100,7 @@ impl Tile {
     ) {
         let pieces = self.depth / self.piece();
         let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
-        let into = Into { origin, first, start: b.mul(stage, self.len()) };
+        let into = Copied { origin, first, start: b.mul(stage, self.len()) };
         if source.rolled {
             let step = Operand::i32(source.threads as i32);
             b.for_(source.thread, total, step, |b, number| {
@@ -141,7 +141,7 @@ impl Tile {
     }
 
     /// The source and the destination of the piece of a number.
-    fn copied_piece(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> CopiedPiece {
+    fn copied_piece(&self, b: &mut Builder, source: &Source, into: &Copied, number: Operand) -> CopiedPiece {
         let tensor = Tensor::Param(self.param);
         let [row, piece] = b.div_rem(number, self.depth / self.piece());
         let place = self.piece_index(b, row, piece);

@@ -32,20 +32,20 @@ impl Lanes {
     /// The first of those steps, `i32`.
     pub(crate) fn first_step(self, b: &mut Builder) -> Operand {
         let spare = self.count.trailing_zeros() - self.halvings();
-        let part = b.binary(Binary::Shr, self.position, spare);
-        let part = b.binary(Binary::And, part, (1 << self.halvings()) - 1);
-        b.mul(part, self.steps())
+        let number = b.binary(Binary::Shr, self.position, spare);
+        let number = b.binary(Binary::And, number, (1 << self.halvings()) - 1);
+        b.mul(number, self.steps())
     }
 
-    /// Whether the lane is the one that keeps its steps: others have the same.
+    /// Whether the lane keeps its steps: where several lanes end with the same steps, one of them does.
     pub(crate) fn keeps(self, b: &mut Builder) -> Operand {
         let spare = self.count >> self.halvings();
         let rest = b.binary(Binary::And, self.position, spare as i32 - 1);
         b.eq(rest, 0)
     }
 
-    /// Each lane's steps of the sum over the lanes. At every level a lane gives half of its steps to another lane and
-    /// takes that lane's part of the other half; with one step left, both have the sum.
+    /// Each lane's steps of the sum over the lanes. At every level a lane gives one half of its steps to another lane, and adds
+    /// that lane's numbers to the other half; with one step left, both have the sum.
     pub(crate) fn sum(self, b: &mut Builder, steps: &[Operand]) -> Vec<Operand> {
         let (mut steps, mut distance) = (steps.to_vec(), self.count / 2);
         while distance > 0 {
@@ -66,7 +66,7 @@ impl Lanes {
     }
 }
 
-/// Combines what the lanes that are apart by these numbers have, one number after the other.
+/// Combines the numbers of lanes that are so far apart, one distance after the other.
 pub(crate) fn over_lanes(b: &mut Builder, op: Binary, own: Operand, apart: &[u32]) -> Operand {
     apart.iter().fold(own, |all, by| {
         let other = b.shuffle(Shuffle::Xor, all, Operand::i32(*by as i32));

@@ -22,7 +22,7 @@ pub(crate) fn map_left(
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
     // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
-    map_pairs(b, packed, (row, column, sixteen), |register| (register % 2, register / 2), map)
+    map_pairs(b, packed, row, column, sixteen, |register| (register % 2, register / 2), map)
 }
 
 /// Maps the packed pairs of a right factor over 16 of its columns, number `sixteen`, each with the row and the column of its first
@@ -36,14 +36,16 @@ pub(crate) fn map_right(
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
     // Registers 0 and 1 have the first eight rows, 1 and 3 the columns from the eighth on.
-    map_pairs(b, packed, (row, column, sixteen), |register| (register / 2, register % 2), map)
+    map_pairs(b, packed, row, column, sixteen, |register| (register / 2, register % 2), map)
 }
 
 /// Maps packed pairs over the sixteen columns of a number; `eights` gives the eight rows and the eight columns of each register.
 fn map_pairs(
     b: &mut Builder,
     packed: [Operand; 4],
-    (row, column, sixteen): (Operand, Operand, u32),
+    row: Operand,
+    column: Operand,
+    sixteen: u32,
     eights: impl Fn(u32) -> (u32, u32),
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
@@ -108,7 +110,7 @@ pub(crate) fn multiply_in_time(
 }
 
 /// Starts a product of a warpgroup: adds left·right over the rows of the right factor, 16 for each left factor.
-pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (&[[Operand; 4]], Factor)) {
+pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], left: &[[Operand; 4]], right: Factor) {
     let step = |(sixteen, left): (usize, &[Operand; 4])| {
         let row = Operand::i32((sixteen as u32 * ROWS) as i32);
         (Left::Registers(*left), right.tile.panels(b, right.start, row, 0))

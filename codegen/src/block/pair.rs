@@ -189,7 +189,7 @@ impl<'s> Values<'s> {
         }
     }
 
-    /// exp(value) as a power of two; of a difference both sides are scaled apart, so that what varies least is scaled once.
+    /// exp(value) as a power of two; in a difference both operands are scaled, so that the one that varies least is scaled once.
     fn exp(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Operand {
         let log2_e = Operand::Const(Ty::F32, Literal::Float(LOG2_E));
         let value = self.taken(b, value, coordinates);

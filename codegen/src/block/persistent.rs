@@ -1,13 +1,13 @@
 //! The common parts of persistent blocks: tickets, a ring of stages, and warps that meet at mbarriers.
 //!
-//! Every tile passes through a stage of the ring (`full`, `empty`) and through a slot of the small arrays: it is `drawn`,
-//! then on one side `reduced` and `published`, on the other `carried`, for what precedes a tile is looked up while the
-//! tile itself is still on its way. Tile number i of a block uses stage i mod stages and slot i mod [`SLOTS`]; the tile
+//! Every tile passes through a stage of the ring (`full`, `empty`) and through a slot of the small arrays. It is `drawn`, then
+//! `reduced` and `published`; meanwhile it becomes `carried`, as the state before a tile is found while the tile itself is still
+//! being loaded. Tile number i of a block uses stage i mod stages and slot i mod [`SLOTS`]; the tile
 //! number −1 ends the stream. A slot is never used too early: the tile that uses it next is drawn into a stage that the
 //! scanners have emptied, and they get to that stage only after the tile that used the slot before.
 //!
-//! Where a warp has read, every lane arrives for its own accesses: that a warp barrier and one arrival for all would do as well is
-//! beyond what compute-sanitizer's racecheck follows.
+//! Every lane of a warp that has read arrives for its own accesses. One arrival behind a warp barrier would do as well, but
+//! compute-sanitizer's racecheck does not follow that.
 
 mod roles;
 
@@ -149,7 +149,7 @@ impl Persistent {
         tag
     }
 
-    /// Passes the number of the block's tile number `count` to those who look back.
+    /// Passes the number of the block's tile number `count` to the warps that look back.
     pub fn announce(&self, b: &mut Builder, count: Operand, tile: Operand) {
         let slot = self.slot(b, count).index;
         b.store(Memory::Shared(self.drawn_tile), slot, &[tile], None);

@@ -43,7 +43,7 @@ impl Position {
         b.add(end, self.offset)
     }
 
-    /// The position as it is at the point that a scan visits last.
+    /// The position, seen from the last point of a scan.
     pub fn at_last(self, reverse: bool) -> Position {
         let last = if reverse { Anchor::First } else { Anchor::Last };
         Position { anchor: if self.anchor == Anchor::Here { last } else { self.anchor }, ..self }
@@ -80,8 +80,8 @@ impl<'p> Point<'p> {
         Point { program, axis, emitted: Emitted::new() }
     }
 
-    /// Emits the value of a node at the point. Of a node that takes the final state it is the value *if* the point is
-    /// the one that the scan visits last.
+    /// Emits the value of a node at the point. A node that takes the final state has its value only at the last point of the
+    /// scan.
     pub fn here(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value) -> Operand {
         self.value(b, leaves, value, Position::HERE)
     }
@@ -90,7 +90,7 @@ impl<'p> Point<'p> {
         evaluate(&mut At { point: self, leaves }, b, value, at)
     }
 
-    /// The kind of a value that is no map of values at one position; `None` for a map.
+    /// The value of a node that is no map of values at one position; `None` for a map.
     fn leaf(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Option<Operand> {
         Some(match &self.program.node(value).op {
             Op::Param(p) => leaves.param(b, *p, at),
@@ -99,13 +99,13 @@ impl<'p> Point<'p> {
             Op::Index(axis) => leaves.index(b, *axis),
             Op::Size(axis) => leaves.size(b, *axis),
             Op::Shift { axis, by, value: inner, fill } if Some(*axis) == self.axis => {
-                self.shifted(b, leaves, (*inner, *fill), at, -by)
+                self.shifted(b, leaves, *inner, *fill, at, -by)
             }
             Op::First { value: inner, .. } | Op::Last { value: inner, .. } if self.has_state(*inner) => {
                 self.value(b, leaves, *inner, Position::HERE)
             }
-            Op::First { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::First),
-            Op::Last { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::Last),
+            Op::First { axis, value: inner, empty } => self.taken(b, leaves, *axis, *inner, *empty, Anchor::First),
+            Op::Last { axis, value: inner, empty } => self.taken(b, leaves, *axis, *inner, *empty, Anchor::Last),
             _ => return None,
         })
     }
@@ -134,7 +134,8 @@ impl<'p> Point<'p> {
         &mut self,
         b: &mut Builder,
         leaves: &mut dyn Leaves,
-        (value, fill): (Value, Value),
+        value: Value,
+        fill: Value,
         at: Position,
         by: i64,
     ) -> Operand {
@@ -158,7 +159,8 @@ impl<'p> Point<'p> {
         b: &mut Builder,
         leaves: &mut dyn Leaves,
         axis: Axis,
-        (value, empty): (Value, Value),
+        value: Value,
+        empty: Value,
         end: Anchor,
     ) -> Operand {
         let size = leaves.size(b, axis);

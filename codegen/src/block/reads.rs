@@ -4,8 +4,32 @@ use crate::stage::{Scan, Stage};
 use oplus_dsl::ir::{Axis, Op, Program, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The least and the greatest displacement at which each parameter with the scan axis is read at the point.
-pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>) -> BTreeMap<u32, (i64, i64)> {
+/// The least and the greatest displacement along the scan axis at which a parameter is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offsets {
+    /// The least.
+    pub least: i64,
+    /// The greatest.
+    pub greatest: i64,
+}
+
+impl Offsets {
+    /// The point alone.
+    pub const HERE: Offsets = Offsets::at(0);
+
+    /// One displacement.
+    const fn at(by: i64) -> Offsets {
+        Offsets { least: by, greatest: by }
+    }
+
+    /// These and one more.
+    fn with(self, by: i64) -> Offsets {
+        Offsets { least: self.least.min(by), greatest: self.greatest.max(by) }
+    }
+}
+
+/// The displacements at which each parameter with the scan axis is read at the point.
+pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>) -> BTreeMap<u32, Offsets> {
     let (mut ranges, mut seen) = (BTreeMap::new(), BTreeSet::new());
     let mut stack: Vec<(Value, i64)> = roots.map(|v| (v, 0)).collect();
     while let Some((value, at)) = stack.pop() {
@@ -15,8 +39,8 @@ pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Valu
         }
         match &node.op {
             Op::Param(p) => {
-                let range = ranges.entry(*p).or_insert((at, at));
-                *range = (range.0.min(at), range.1.max(at));
+                let range = ranges.entry(*p).or_insert(Offsets::at(at));
+                *range = range.with(at);
             }
             Op::Shift { axis: along, by, value, .. } if *along == axis => stack.push((*value, at - by)),
             Op::Scan { .. } => {}
@@ -28,7 +52,7 @@ pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Valu
 
 /// The ranges in which parameters are read around a tile that holds the point and `reach` elements on both sides of it: the
 /// point is in every range, and what is farther away in none.
-pub fn near(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>, reach: i64) -> BTreeMap<u32, (i64, i64)> {
+pub fn near(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>, reach: i64) -> BTreeMap<u32, Offsets> {
     let has_axis = |param: u32| stage.program.params[param as usize].axes.contains(&axis);
     let (mut ranges, mut seen) = (BTreeMap::new(), BTreeSet::new());
     let mut stack: Vec<(Value, i64)> = roots.map(|v| (v, 0)).collect();
@@ -38,8 +62,8 @@ pub fn near(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>, reach
         }
         match &stage.program.node(value).op {
             Op::Param(p) if at.abs() <= reach && has_axis(*p) => {
-                let range = ranges.entry(*p).or_insert((0, 0));
-                *range = (range.0.min(at), range.1.max(at));
+                let range = ranges.entry(*p).or_insert(Offsets::HERE);
+                *range = range.with(at);
             }
             Op::Shift { axis: along, by, value, fill } if *along == axis => {
                 stack.extend([(*value, at - by), (*fill, at)]);

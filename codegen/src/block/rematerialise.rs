@@ -1,7 +1,7 @@
 //! Rematerialisation: numbers that are computed again rather than kept in registers.
 //!
 //! The compiler computes equal numbers once: indices that are needed before a walk and after it would stay in registers all
-//! the while. Read from shared memory, or with a 0 from there added, they are others to it.
+//! the while. A number that is read from shared memory, or to which a 0 from shared memory is added, is a new one to the compiler.
 
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, SharedId};
@@ -13,12 +13,12 @@ use oplus_dsl::ir::Axis;
 pub(crate) struct Rematerialiser(SharedId);
 
 impl Rematerialiser {
-    /// With room for so many numbers.
+    /// Declares room for so many numbers.
     pub(crate) fn declare(b: &mut Builder, numbers: usize) -> Rematerialiser {
         Rematerialiser(b.shared_values("anew", Ty::I64, 1 + numbers as u32))
     }
 
-    /// Writes them: by one thread, with a barrier after that.
+    /// Writes the numbers, by one thread; a barrier follows.
     pub(crate) fn store(self, b: &mut Builder, numbers: &[Operand]) {
         for (k, number) in (0..).zip([Operand::i64(0)].iter().chain(numbers)) {
             b.store(Memory::Shared(self.0), Operand::i32(k), &[*number], None);
@@ -35,7 +35,7 @@ impl Rematerialiser {
         outer.iter().enumerate().map(|(k, (axis, _))| (*axis, self.read(b, k))).collect()
     }
 
-    /// A number, `i32`, that is not kept for the place where it was needed before.
+    /// Rematerialises a number, `i32`.
     pub(crate) fn of(self, b: &mut Builder, number: Operand) -> Operand {
         let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
         let nothing = b.convert(Ty::I32, nothing);

@@ -1,7 +1,7 @@
 //! Rings of stages in shared memory, which some threads fill and others read, and the mbarriers that they meet at.
 //!
-//! Tile number n of a block goes through stage n mod `stages`, in round n / `stages`. An mbarrier has a phase for every round, and
-//! waits are for the parity of a phase. Where numbers are known, stage and parity [follow](Ring::at) from them; a role that
+//! Tile number n of a block goes through stage n mod `stages`, in phase n / `stages` of that stage's mbarriers. Waits are for the
+//! parity of a phase. Where numbers are known, stage and parity [follow](Ring::at) from them; a role that
 //! goes from tile to tile keeps them in registers, as a [`Cursor`].
 
 use crate::build::Builder;
@@ -12,16 +12,16 @@ use oplus_dsl::ir::Binary;
 #[derive(Clone, Copy)]
 pub(crate) struct Ring {
     stages: u32,
-    /// Whether stage and round are read from the bits of a number.
+    /// Whether stage and phase are read from the bits of a number.
     by_bits: bool,
 }
 
-/// A stage of a ring in one round.
+/// A stage of a ring in one phase.
 #[derive(Clone, Copy)]
 pub(crate) struct RingStage {
     /// Its number, `i32`.
     pub index: Operand,
-    /// The parity of the round, `i32`.
+    /// The parity of the phase, `i32`.
     pub parity: Operand,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct RingStage {
 pub(crate) struct Cursor {
     /// The stage, `i32`.
     pub(crate) stage: Reg,
-    /// The parity of the round, `i32`.
+    /// The parity of the phase, `i32`.
     pub(crate) parity: Reg,
 }
 
@@ -52,18 +52,18 @@ impl Ring {
         }
     }
 
-    /// The stage of tile number `number` (`i32`), with the parity of its round.
+    /// The stage of tile number `number` (`i32`), with the parity of its phase.
     pub(crate) fn at(self, b: &mut Builder, number: Operand) -> RingStage {
         let index = self.stage(b, number);
-        let round = match self.by_bits {
+        let phase = match self.by_bits {
             true => b.binary(Binary::Shr, number, self.stages.trailing_zeros()),
             false => b.binary(Binary::Div, number, self.stages),
         };
-        RingStage { index, parity: b.binary(Binary::And, round, 1) }
+        RingStage { index, parity: b.binary(Binary::And, phase, 1) }
     }
 
-    /// A cursor at a stage, in a round of parity `parity`. Who waits for stages to be emptied begins with 1: the phase before the
-    /// first counts as complete.
+    /// A cursor at a stage, in a phase of parity `parity`. A role that waits for stages to be emptied begins with 1: the phase before
+    /// the first counts as complete.
     pub(crate) fn cursor(b: &mut Builder, stage: Operand, parity: i32) -> Cursor {
         Cursor { stage: b.var(stage), parity: b.var(Operand::i32(parity)) }
     }
@@ -73,7 +73,7 @@ impl Ring {
         self.wrap(b, at, 1, Binary::Eq);
     }
 
-    /// Moves a cursor some stages on, of which the ring has a multiple.
+    /// Moves a cursor some stages on; their number divides that of the ring.
     pub(crate) fn advance_by(self, b: &mut Builder, at: &Cursor, by: u32) {
         self.wrap(b, at, by, Binary::Ge);
     }
@@ -100,15 +100,15 @@ impl Cursor {
 }
 
 impl RingStage {
-    /// The first stage in the first round.
+    /// The first stage in the first phase.
     pub(crate) const FIRST: RingStage = RingStage { index: Operand::i32(0), parity: Operand::i32(0) };
 
-    /// The only stage of a ring of one, in a round (`i32`).
-    pub(crate) fn only(b: &mut Builder, round: Operand) -> RingStage {
-        RingStage { index: Operand::i32(0), parity: b.binary(Binary::And, round, 1) }
+    /// The only stage of a ring of one, in a phase (`i32`).
+    pub(crate) fn only(b: &mut Builder, phase: Operand) -> RingStage {
+        RingStage { index: Operand::i32(0), parity: b.binary(Binary::And, phase, 1) }
     }
 
-    /// The stage in the round before.
+    /// The stage in the phase before.
     pub(crate) fn before(self, b: &mut Builder) -> RingStage {
         RingStage { parity: b.binary(Binary::Xor, self.parity, 1), ..self }
     }
@@ -122,7 +122,7 @@ impl Builder {
         }
     }
 
-    /// Waits until the phase of a stage's round is complete.
+    /// Waits until a phase of a stage is complete.
     pub(crate) fn wait(&mut self, array: SharedId, at: RingStage) {
         self.push(Stmt::MbarrierWait(Mbarrier { array, index: at.index }, at.parity));
     }

@@ -3,8 +3,8 @@
 use crate::build::Builder;
 use crate::tile::{Operand, Stmt};
 
-/// Divides a block in warps that multiply and warps that copy. `registers` are those that a thread of each may have, where the
-/// second give registers up to the first.
+/// Divides a block into warps that multiply and warps that copy. `registers` are the most that a thread of each may have, where
+/// copying warps give some up.
 pub(crate) fn divide(
     b: &mut Builder,
     multiplies: Operand,

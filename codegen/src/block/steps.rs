@@ -15,6 +15,7 @@ use crate::stage::{Scan, Stage};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, Unary, Value};
 use std::collections::HashMap;
+use std::ops::Range;
 
 impl Monoid<'_> {
     /// The fields of a state that combined elements can lose, as positions in the state: floats that are a product of an
@@ -73,7 +74,8 @@ impl Monoid<'_> {
     pub fn field_at(
         &self,
         scan: &Scan,
-        (tuple, field): (Value, u32),
+        tuple: Value,
+        field: u32,
         at: Position,
         states: Option<(&[Operand], &[Operand])>,
     ) -> Operand {
@@ -94,26 +96,39 @@ pub fn can_lose_states(stage: &Stage) -> bool {
     })
 }
 
+/// The elements that a node of an operator depends on.
+#[derive(Clone, Copy, Default)]
+struct Depends {
+    left: bool,
+    right: bool,
+    /// Whether it depends on a product of an operand of each.
+    product: bool,
+}
+
+impl Depends {
+    fn or(self, other: Depends) -> Depends {
+        Depends { left: self.left | other.left, right: self.right | other.right, product: self.product | other.product }
+    }
+}
+
 /// For every field of an operator whether it depends on a product of an operand of the left and one of the right element.
 fn products(operator: &Operator) -> Vec<bool> {
     let fields = operator.fields.len() as u32;
-    // What each node depends on: the left element, the right one, and whether it has such a product in it.
-    let mut known: Vec<(bool, bool, bool)> = vec![];
+    let mut known: Vec<Depends> = vec![];
     for node in &operator.body {
         let of = |v: &Value| known[v.0 as usize];
-        let inner =
-            node.op.operands().iter().map(of).fold((false, false, false), |x, y| (x.0 | y.0, x.1 | y.1, x.2 | y.2));
+        let inner = node.op.operands().iter().map(of).fold(Depends::default(), Depends::or);
         known.push(match &node.op {
-            Op::Input(k) => (*k < fields, *k >= fields, false),
+            Op::Input(k) => Depends { left: *k < fields, right: *k >= fields, product: false },
             Op::Binary(Binary::Mul, x, y) => {
-                let sides = [of(x), of(y)].map(|(left, right, _)| (left, right));
-                let mixed = matches!(sides, [(true, false), (false, true)] | [(false, true), (true, false)]);
-                (inner.0, inner.1, inner.2 || mixed)
+                let operands = [of(x), of(y)].map(|own| (own.left, own.right));
+                let mixed = matches!(operands, [(true, false), (false, true)] | [(false, true), (true, false)]);
+                Depends { product: inner.product || mixed, ..inner }
             }
             _ => inner,
         });
     }
-    operator.combine.iter().map(|value| known[value.0 as usize].2).collect()
+    operator.combine.iter().map(|value| known[value.0 as usize].product).collect()
 }
 
 /// A row whose elements are read from memory one by one.
@@ -135,13 +150,13 @@ pub struct Steps<'k> {
 }
 
 impl Steps<'_> {
-    /// Takes `state` through the indices from `first` up to `end` (`i64`), in the order of the scan; those outside the axis do
-    /// not count. Stores the outputs at each index where `stores` gives a condition that holds.
+    /// Takes `state` through a range of indices (`i64`), in the order of the scan; those outside the axis do not count. Stores the
+    /// outputs at each index where `stores` gives a condition that holds.
     pub fn walk(
         &self,
         b: &mut Builder,
         state: &[Reg],
-        (first, end): (Operand, Operand),
+        Range { start: first, end }: Range<Operand>,
         stores: impl Fn(&mut Builder, Operand) -> Operand,
     ) {
         let size = self.args.size(self.scan.axis);
@@ -225,7 +240,7 @@ impl Leaves for StepLeaves<'_, '_> {
     }
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
-        self.steps.monoid.field_at(self.steps.scan, (scan, field), at, self.states)
+        self.steps.monoid.field_at(self.steps.scan, scan, field, at, self.states)
     }
 
     fn index(&mut self, _: &mut Builder, axis: Axis) -> Operand {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::cut::{Carry, Cut, SHOWN, Side};
-use super::{Explained, Explanation};
+use super::{Candidate, Explained, Explanation};
 use crate::words::Bytes;
 
 const STYLE: &str = include_str!("page.css");
@@ -177,7 +177,7 @@ fn candidates(launch: &Explained) -> String {
     let mut html = String::new();
     if !launch.candidates.is_empty() {
         html += "<div class=\"scroll\"><table>\n<tr><th></th><th>estimate</th><th>schedule</th><th>reason</th></tr>\n";
-        for (place, (schedule, micros, why)) in launch.candidates.iter().enumerate() {
+        for (place, Candidate { schedule, micros, why }) in launch.candidates.iter().enumerate() {
             let (class, mark) = if place == 0 { ("taken", "✓ taken") } else { ("fits", "fits") };
             let (schedule, why) = (escaped(schedule), escaped(why));
             let cells = format!("<td>{mark}</td><td>{micros:.1} µs</td><td><code>{schedule}</code></td><td>{why}</td>");
@@ -232,7 +232,7 @@ fn figure(cut: &Cut) -> String {
         let start = format!("{} {}", cut.across.name, row * cut.across.tile);
         let _ = writeln!(svg, "<text x=\"4\" y=\"{}\">{}</text>", y + 24, escaped(&start));
         for (place, tile) in along.iter().enumerate() {
-            svg += &cell((MARGIN.0 + place * STEP.0, y), cut, (*row, *tile), &mut words);
+            svg += &cell(MARGIN.0 + place * STEP.0, y, cut, *row, *tile, &mut words);
             if place > 0 {
                 svg += &hand_over(MARGIN.0 + place * STEP.0, y + CELL.1 / 2, cut);
             }
@@ -245,7 +245,7 @@ fn figure(cut: &Cut) -> String {
 }
 
 /// A tile; what it holds is added to the words.
-fn cell((x, y): (usize, usize), cut: &Cut, (row, tile): (u64, Option<u64>), words: &mut Vec<String>) -> String {
+fn cell(x: usize, y: usize, cut: &Cut, row: u64, tile: Option<u64>, words: &mut Vec<String>) -> String {
     let Some(tile) = tile else { return format!("<text x=\"{}\" y=\"{}\">…</text>\n", x + CELL.0 / 2, y + 24) };
     let (number, block) = cut.tile_and_block(row, tile);
     let what = format!("tile {number}: {}", escaped(&holds(cut, row, tile, block)));

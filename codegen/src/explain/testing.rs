@@ -1,6 +1,6 @@
 //! A launch to try pictures and pages on.
 
-use super::{Carry, Cut, Explained, Side};
+use super::{Candidate, Carry, Cut, Explained, Side};
 
 /// A scan of two rows, of two tiles each, whose block keeps the carry.
 pub fn launch() -> Explained {
@@ -15,7 +15,7 @@ pub fn launch() -> Explained {
         division: "2 rows of 8192".into(),
         grid: "2 blocks of 128 threads".into(),
         symbol: "cumsum".into(),
-        candidates: vec![("rows".into(), 2.5, String::new())],
+        candidates: vec![Candidate { schedule: "rows".into(), micros: 2.5, why: String::new() }],
         refused: vec![],
         bytes: 131_072,
         facts: vec![],

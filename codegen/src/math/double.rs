@@ -4,7 +4,9 @@
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 
+use super::logarithm::Logarithm;
 use super::polynomial;
+use super::tanh::Tanh;
 use crate::build::Builder;
 use crate::tile::Operand;
 
@@ -146,62 +148,29 @@ fn ln_sum(b: &mut Builder, exponent: Operand, shift: Operand, m: Operand) -> Ope
     b.fma(e, number(LN_2[0]), ln)
 }
 
-/// `value` where low < x < ∞; −∞ at low, NaN below, x where it is +∞ or NaN.
-fn with_log_limits(b: &mut Builder, x: Operand, low: f64, value: Operand) -> Operand {
-    let above = b.binary(Binary::Gt, x, number(low));
-    let finite = b.lt(x, number(f64::INFINITY));
-    let inside = b.and(above, finite);
-    let below = b.lt(x, number(low));
-    let limit = b.select(below, number(f64::NAN), x);
-    let pole = b.eq(x, number(low));
-    let limit = b.select(pole, number(f64::NEG_INFINITY), limit);
-    b.select(inside, value, limit)
-}
+/// Denormals are scaled by 2⁵⁴ first.
+const LOGARITHM: Logarithm = Logarithm {
+    ty: Ty::F64,
+    least_normal: f64::MIN_POSITIVE,
+    scale: 18_014_398_509_481_984.0,
+    shift: -54.0,
+    four: Operand::i64(4.0_f64.to_bits() as i64),
+    exponent_bits,
+    scale_down,
+    sum: ln_sum,
+};
 
-/// ln x: x = 2^e·(1 + m) with 1 + m in 2/3 … 4/3. Denormals are scaled by 2⁵⁴ first.
 pub(super) fn ln(b: &mut Builder, x: Operand) -> Operand {
-    let tiny = b.lt(x, number(f64::MIN_POSITIVE));
-    let scaled = b.mul(x, number(18_014_398_509_481_984.0));
-    let normal = b.select(tiny, scaled, x);
-    let shift = b.select(tiny, number(-54.0), number(0.0));
-    let exponent = exponent_bits(b, normal);
-    let m = scale_down(b, normal, exponent);
-    let m = b.sub(m, number(1.0));
-    let value = ln_sum(b, exponent, shift, m);
-    with_log_limits(b, x, 0.0, value)
+    LOGARITHM.ln(b, x)
 }
 
-/// ln(1 + x): 1 + x = 2^e·(1 + m), m = x·2^−e + (2^−e − 1), so that x is not rounded where e = 0.
 pub(super) fn log1p(b: &mut Builder, x: Operand) -> Operand {
-    let sum = b.add(x, number(1.0));
-    let exponent = exponent_bits(b, sum);
-    // 4·2^−e, because 2^−e itself is not normal for the largest x.
-    let four = b.sub(Operand::i64(4.0f64.to_bits() as i64), exponent);
-    let four = b.bits(Ty::F64, four);
-    let offset = b.fma(four, number(0.25), number(-1.0));
-    let m = scale_down(b, x, exponent);
-    let m = b.add(m, offset);
-    let value = ln_sum(b, exponent, number(0.0), m);
-    with_log_limits(b, x, -1.0, value)
+    LOGARITHM.log1p(b, x)
 }
 
-/// tanh x: an odd polynomial for |x| < 0.6, else ±(1 − 2/(e^2|x| + 1)).
 pub(super) fn tanh(b: &mut Builder, x: Operand) -> Operand {
-    let size = b.unary(Unary::Abs, x);
-    let z = b.mul(x, x);
-    let p = polynomial(b, z, &TANH);
-    let p = b.mul(p, z);
-    let near = b.fma(p, x, x);
-    let twice = b.add(size, size);
-    let e = exp(b, twice);
-    let e = b.add(e, number(1.0));
-    let e = b.unary(Unary::Recip, e);
-    let far = b.fma(e, number(-2.0), number(1.0));
-    let minus = b.unary(Unary::Neg, far);
-    let negative = b.lt(x, number(0.0));
-    let far = b.select(negative, minus, far);
-    let is_near = b.lt(size, number(0.6));
-    b.select(is_near, near, far)
+    let recip = |b: &mut Builder, x: Operand| b.unary(Unary::Recip, x);
+    Tanh { coefficients: &TANH, border: 0.6, exp, recip }.of(b, x)
 }
 
 /// 1/(1 + e⁻ˣ) for x ≥ 0, eˣ/(1 + eˣ) below.

@@ -24,8 +24,10 @@
 
 mod angle;
 mod double;
+mod logarithm;
 mod remainder;
 mod single;
+mod tanh;
 #[cfg(test)]
 mod tests;
 

@@ -2,10 +2,10 @@
 
 use super::Launch;
 
-/// Whether the kernel of a launch is there, in whatever place the asker takes kernels from.
+/// Whether the caller has the kernel of a launch.
 pub type IsThere<'a> = dyn Fn(&Launch) -> bool + 'a;
 
-/// Which of the schedules that fit a stage a plan takes.
+/// The choice of a schedule among those that fit a stage.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Choosing<'a> {
     /// The number of faster ones that it leaves out.

@@ -1,9 +1,9 @@
 //! The cost model: microseconds that a schedule takes for a stage of these sizes and strides.
 //!
-//! Everything is bound by memory at least, so an estimate is never less than bytes over bandwidth, worsened by what keeps a
-//! schedule from it: accesses that use part of a 32-byte sector, scalar accesses. What else limits a schedule, as
-//! multiprocessors that have too little in flight or the fixed price of passing carries between blocks, it says itself. The
-//! constants are in one table ([`Constants`]); only their ratios matter to the choice.
+//! Memory bounds everything, so an estimate is never less than bytes over bandwidth. Bytes count for more where accesses use part of
+//! a 32-byte sector, and the bandwidth is lower for scalar accesses. Each schedule adds its own limits, such as multiprocessors with
+//! too little in flight, or the fixed price of passing carries between blocks. The constants are in one table ([`Constants`]); only
+//! their ratios matter to the choice.
 
 use super::Estimate;
 use crate::abi::{Tensor, elem, tensors};

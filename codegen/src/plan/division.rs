@@ -100,8 +100,22 @@ impl std::ops::Deref for Given {
     }
 }
 
-/// The schedules that may be taken, the fastest first, and why not the others.
-type Offers = (Vec<Estimate>, Vec<(Schedule, Misfit)>);
+/// The schedules of a stage for a call.
+struct Offers {
+    /// Those that may be taken, the fastest first.
+    candidates: Vec<Estimate>,
+    /// The others, and why they cannot.
+    refused: Vec<(Schedule, Misfit)>,
+}
+
+/// A launch of a stage.
+struct Launched {
+    /// Its piece of the rows.
+    piece: Piece,
+    /// The sizes and layouts of the piece.
+    bound: Bound,
+    launch: Launch,
+}
 
 impl Division {
     /// Lists the schedules of every stage on a target. Facts of stages that other divisions have, too, are shared with them.
@@ -163,13 +177,13 @@ impl Division {
 
     /// The plan of a call.
     pub(super) fn plan(&self, call: &Call, choosing: Choosing<'_>) -> Result<Plan, PlanError> {
-        let mut call = self.with_parts(call, 1);
+        let mut call = self.with_partial_sums(call, 1);
         self.check(&call)?;
         let buffers = self.buffers(&call)?;
         let mut plan = self.empty(buffers);
         for index in 0..self.stages.len() {
-            if let Some(parts) = self.step(&call, choosing, index, &mut plan)? {
-                call = self.with_parts(&call, parts);
+            if let Some(count) = self.step(&call, choosing, index, &mut plan)? {
+                call = self.with_partial_sums(&call, count);
                 self.check(&call)?;
                 plan.buffers.splice(..self.cut.buffers.len(), self.buffers(&call)?);
             }
@@ -182,12 +196,12 @@ impl Division {
         Plan { cut: self.how, steps: vec![], buffers, message_words: 0, choices: vec![], other_cuts: vec![] }
     }
 
-    /// The call with a size for the part axis, if there is one.
-    fn with_parts(&self, call: &Call, parts: u64) -> Given {
+    /// The call with so many partial sums of each sum that is stored so, if there is one.
+    fn with_partial_sums(&self, call: &Call, count: u64) -> Given {
         let mut call = call.clone();
         if let Some(axis) = self.cut.part_axis {
             call.sizes.resize(axis.0 as usize + 1, 1);
-            call.sizes[axis.0 as usize] = parts as i64;
+            call.sizes[axis.0 as usize] = count as i64;
         }
         Given { call, kept: vec![] }
     }
@@ -195,7 +209,7 @@ impl Division {
     /// The launch of one stage, its axes as they are, under any schedule.
     pub(super) fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, PlanError> {
         let form = &self.stages[stage].plain;
-        let call = self.with_parts(call, 1);
+        let call = self.with_partial_sums(call, 1);
         self.check(&call)?;
         let bound = self.bind(&call, &form.stage);
         let problem = self.problem(&form.stage, &bound);
@@ -240,7 +254,7 @@ impl Division {
         }
     }
 
-    /// Adds the launch of a stage to the plan. Gives how many parts it stores sums in, if it does.
+    /// Adds the launch of a stage to the plan. Gives the number of partial sums, if it stores some.
     fn step(
         &self,
         call: &Given,
@@ -255,16 +269,16 @@ impl Division {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(None);
         }
-        let (Bindings { form, bound }, (candidates, refused)) = self.fitting(call, index, choosing);
+        let (Bindings { form, bound }, Offers { candidates, refused }) = self.fitting(call, index, choosing);
         let Some(best) = candidates.first() else {
             let stage = form.stage.program.name.clone();
             return Err(PlanError::NoSchedule { stage, reasons: Reasons(refused) });
         };
         let schedule = best.schedule;
-        let (bound, parts) = self.bound_under(call, form, bound, &schedule);
+        let (bound, partial_sums) = self.bound_under(call, form, bound, &schedule);
         plan.message_words = plan.message_words.max(schedule.message_words(&self.problem(&form.stage, &bound)));
         self.launches(form, schedule, &bound, Choice { step: None, candidates, refused }, plan);
-        Ok(parts)
+        Ok(partial_sums)
     }
 
     /// The form in which a stage runs, and its schedules, the one that is taken first.
@@ -272,13 +286,13 @@ impl Division {
         let of = |merges| {
             let bindings = self.bindings(call, index, merges);
             let fitting = self.candidates(call, &bindings, choosing);
-            let some_fit = !fitting.0.is_empty();
+            let some_fit = !fitting.candidates.is_empty();
             let offers = self.take(bindings.form, fitting, choosing);
             (bindings, offers, some_fit)
         };
         let (simplest, offers, some_fit) = of(true);
         // Every schedule of merged axes may lack its kernel, or have one that cannot run; those of the stage as it is remain.
-        let lacks_kernels = offers.0.is_empty() && (some_fit || choosing.is_there.is_some());
+        let lacks_kernels = offers.candidates.is_empty() && (some_fit || choosing.is_there.is_some());
         if lacks_kernels && simplest.form.id.is_merged {
             let (plain, offers, _) = of(false);
             return (plain, offers);
@@ -298,12 +312,12 @@ impl Division {
         }
     }
 
-    /// A stage's sizes and layouts under a schedule, and how many parts it stores sums in, if it does.
+    /// A stage's sizes and layouts under a schedule, and the number of partial sums, if it stores some.
     fn bound_under(&self, call: &Given, form: &Form, bound: Bound, schedule: &Schedule) -> (Bound, Option<u64>) {
-        let parts = form.stage.part_axis.and_then(|_| schedule.parts(&self.problem(&form.stage, &bound)));
-        let Some(parts) = parts else { return (bound, None) };
+        let count = form.stage.part_axis.and_then(|_| schedule.parts(&self.problem(&form.stage, &bound)));
+        let Some(count) = count else { return (bound, None) };
         let FormId { index, is_merged } = form.id;
-        (self.bindings(&self.with_parts(call, parts), index, is_merged).bound, Some(parts))
+        (self.bindings(&self.with_partial_sums(call, count), index, is_merged).bound, Some(count))
     }
 
     /// Adds the launches of a stage to a plan: one, or several with their scratch memory.
@@ -314,7 +328,7 @@ impl Division {
         let elems = schedule.scratch(&form.stage).into_iter().map(|(_, elem)| elem);
         plan.buffers.extend(elems.zip(lens).map(|(elem, len)| Buffer { elem, len }));
         let mut choice = Some(choice);
-        for (piece, bound, mut launch) in self.launched(form, schedule, bound) {
+        for Launched { piece, bound, mut launch } in self.launched(form, schedule, bound) {
             place(&mut launch, first, piece, &bound);
             let none = || Choice { step: None, candidates: vec![], refused: vec![] };
             let taken = if launch.schedule == schedule { choice.take() } else { None }.unwrap_or_else(none);
@@ -323,8 +337,8 @@ impl Division {
         }
     }
 
-    /// The launches of a stage, each with its piece of the rows.
-    fn launched(&self, form: &Form, schedule: Schedule, bound: &Bound) -> Vec<(Piece, Bound, Launch)> {
+    /// The launches of a stage: for each piece of the rows those of all its kernels.
+    fn launched(&self, form: &Form, schedule: Schedule, bound: &Bound) -> Vec<Launched> {
         let of = |(piece, own): (Piece, Schedule)| {
             let bound = piece.bound(&form.stage, bound);
             let problem = self.problem(&form.stage, &bound);
@@ -332,7 +346,7 @@ impl Division {
             let is_empty = own.blocks_of_recurrence(&problem) == Some(0) || own.blocks_along_time(segments) == 0;
             (!is_empty).then(|| {
                 let launch = self.launch_of(form, own, &problem, segments, piece.bits);
-                (piece, bound.clone(), launch)
+                Launched { piece, bound: bound.clone(), launch }
             })
         };
         let pieces = schedule.pieces(&self.problem(&form.stage, bound)).into_iter();
@@ -381,13 +395,13 @@ impl Division {
             }
         }
         candidates.sort_by(|a, b| a.micros.total_cmp(&b.micros));
-        (candidates, refused)
+        Offers { candidates, refused }
     }
 
     fn is_there(&self, form: &Form, schedule: Schedule, bound: &Bound, choosing: Choosing<'_>) -> Result<(), Misfit> {
         let Some(is_there) = choosing.is_there else { return Ok(()) };
         let launched = self.launched(form, schedule, bound);
-        let all = launched.iter().all(|(.., launch)| is_there(launch));
+        let all = launched.iter().all(|own| is_there(&own.launch));
         if all { Ok(()) } else { Err(Misfit::NotThere) }
     }
 

@@ -1,4 +1,4 @@
-//! Whether a schedule can run a stage of these sizes and strides: what holds for all schedules.
+//! Whether a schedule can run a stage of these sizes and strides: the conditions that all schedules share.
 
 use oplus_dsl::ir::Axis;
 
@@ -26,7 +26,7 @@ pub(super) fn fits(schedule: &dyn Strategy, problem: &Problem<'_>) -> Result<(),
         Some(tiles) => (tiles, MAX_COUNT.saturating_sub(past_the_last(problem.target))),
         None => (schedule.blocks(problem), MAX_COUNT),
     };
-    if count <= most || schedule.goes_round() { Ok(()) } else { Err(Misfit::TooMany { count, what: "tiles" }) }
+    if count <= most || schedule.has_grid_stride() { Ok(()) } else { Err(Misfit::TooMany { count, what: "tiles" }) }
 }
 
 /// Numbers of tiles behind the last one that a persistent kernel counts: every block draws a ticket that names no tile, and a

@@ -17,7 +17,7 @@ use crate::schedules::{Constants, Schedule};
 use crate::stage::{Cut, CutKind, CutRefusal, cut_ordered, cuts};
 use crate::target::Target;
 
-/// At most so many schedules of a two-way stage fit a call.
+/// The most schedules of a backward-scan stage that fit a call.
 const SCHEDULES: usize = 12;
 
 /// Bytes that the buffers of a plan may always take: for less it is not divided into pieces.
@@ -57,7 +57,7 @@ pub struct Planner {
     refused: Vec<(CutKind, CutRefusal)>,
     /// Bytes that buffers may always take.
     spare: u64,
-    /// Planners of the program with an axis in two, as calls have asked for them; none where it cannot be.
+    /// Planners of the program with a split axis, as calls have asked for them; none where it cannot be.
     split: Option<Mutex<HashMap<Axis, Option<Arc<Planner>>>>>,
 }
 
@@ -75,8 +75,8 @@ impl Planner {
         Ok(Planner { program: program.clone(), target: *target, divisions, refused, spare: SPARE, split })
     }
 
-    /// A planner of the kernels that are committed: its plans cut the program only in ways of which there are some, take only such schedules,
-    /// and are whole, as pieces take of the kernels that there are.
+    /// A planner of committed kernels alone: its plans use only cuts and schedules that have such kernels. Its plans are not divided into
+    /// pieces, which need no kernels of their own.
     ///
     /// # Errors
     /// As [`Planner::new`].
@@ -189,8 +189,8 @@ impl Planner {
     fn save(&self, call: &Call, choosing: Choosing<'_>) -> Result<Option<(Plan, Residual)>, PlanError> {
         self.check(call)?;
         let plan = self.division(CutKind::Contracted).and_then(|division| division.plan(call, choosing).ok());
-        // Recurrences with an axis in two take chunks in both directions, which need no saved states.
-        let plan = plan.filter(|plan| self.with_axis_in_two(call, choosing, plan).is_none());
+        // Recurrences with a split axis take chunks in both directions, which need no saved states.
+        let plan = plan.filter(|plan| self.with_split_axis(call, choosing, plan).is_none());
         Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
     }
 
@@ -215,7 +215,7 @@ impl Planner {
         self.check(call)?;
         let plans: Vec<(CutKind, Result<Plan, PlanError>)> =
             self.divisions.iter().map(|division| (division.how, division.plan(call, choosing))).collect();
-        // Stages that hand on all states may be fast, but where states are many they take memory without bound.
+        // Stages that store all states may be fast, but many states take memory without bound.
         let room = self.leanest(call, &plans, choosing).map(|least| least.max(self.room(call)));
         let excess = |how: CutKind, plan: &Plan| {
             let (bytes, room) = (plan.buffer_bytes(), room?);
@@ -226,7 +226,7 @@ impl Planner {
             excess(*how, plan).is_none().then_some((*how, plan.micros()))
         };
         let fastest = plans.iter().filter_map(of_kept).min_by(|(_, a), (_, b)| a.total_cmp(b));
-        // Where every plan takes too much memory the one that takes least is taken, of equal ones the plain one.
+        // Where every plan takes too much memory, the one with the least is taken; of equal ones the plain one.
         let bytes = |(how, plan): &(CutKind, Result<Plan, PlanError>)| Some((*how, plan.as_ref().ok()?.buffer_bytes()));
         let leanest = || plans.iter().filter_map(bytes).min_by_key(|(_, bytes)| *bytes).map(|(how, _)| how);
         let taken = fastest.map(|(how, _)| how).or_else(leanest).unwrap_or(CutKind::Plain);
@@ -244,7 +244,7 @@ impl Planner {
         }
         let refused = self.refused.iter().map(|(how, why)| OtherCut { how: *how, why: NotTaken::Cut(why.clone()) });
         let best = best.unwrap_or(Err(PlanError::NoStage))?;
-        if let Some(plan) = self.with_axis_in_two(call, choosing, &best) {
+        if let Some(plan) = self.with_split_axis(call, choosing, &best) {
             return Ok(plan);
         }
         let bytes = best.buffer_bytes();
@@ -257,8 +257,8 @@ impl Planner {
         Ok(Plan { other_cuts: others.into_iter().chain(refused).collect(), ..best })
     }
 
-    /// A faster plan with an axis in two, where the axis is longer than what a block sums.
-    fn with_axis_in_two(&self, call: &Call, choosing: Choosing<'_>, plan: &Plan) -> Option<Plan> {
+    /// A faster plan with a split axis, where the axis is longer than a block can sum.
+    fn with_split_axis(&self, call: &Call, choosing: Choosing<'_>, plan: &Plan) -> Option<Plan> {
         let planners = self.split.as_ref()?;
         let longest = self.divisions.iter().flat_map(Division::longest_sums);
         let splits: BTreeMap<Axis, Split> = longest
@@ -276,27 +276,22 @@ impl Planner {
         plans.filter(|own| own.micros() < plan.micros()).min_by(|a, b| a.micros().total_cmp(&b.micros()))
     }
 
-    /// The plan of a call with an axis in so many equal parts, and the program of both axes cut in one way, whether or not that is
-    /// fastest; `None` where it cannot be.
+    /// The plan of a call with an axis split into an outer one of a size and an inner one, and the program of both axes cut in one way,
+    /// whether or not that is fastest; `None` where it cannot be.
     ///
     /// For tests and measurements, as [`Planner::launch`].
     ///
     /// # Errors
     /// As [`Planner::plan`].
-    pub fn plan_in_parts(
-        &self,
-        how: CutKind,
-        call: &Call,
-        (axis, parts): (Axis, i64),
-    ) -> Result<Option<Plan>, PlanError> {
+    pub fn plan_split(&self, how: CutKind, call: &Call, axis: Axis, outer: i64) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
-        let is_equal = parts > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % parts == 0);
+        let is_equal = outer > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % outer == 0);
         let planner = if is_equal { self.planner_of(axis) } else { None };
         let Some(planner) = planner else { return Ok(None) };
-        planner.plan_of(how, &Split { axis, parts }.call(&self.program, call), 0)
+        planner.plan_of(how, &Split { axis, outer }.call(&self.program, call), 0)
     }
 
-    /// The planner of the program with an axis in two.
+    /// The planner of the program with a split axis.
     fn planner_of(&self, axis: Axis) -> Option<Arc<Planner>> {
         let planner = Planner::new(&split(&self.program, axis)?, &self.target).ok()?;
         let constants = self.divisions.first().map(|division| division.constants);
@@ -369,7 +364,7 @@ impl Planner {
 
     /// The way to cut the program whose stages a schedule takes.
     fn division_for(&self, schedule: &Schedule) -> Result<&Division, PlanError> {
-        // Sums over repeated pairs are all that there is to sums over pairs, where there are such.
+        // Grouped-query cuts come before other cuts with sums over pairs, whose stages have the same schedules.
         let mut kinds = CutKind::ALL.to_vec();
         let is_of_pairs = |how: &CutKind| {
             use CutKind::{Pairwise, PairwiseArranged, PairwiseSeparate, SplitK};
@@ -405,13 +400,13 @@ impl Planner {
         }
         for (i, (param, layout)) in program.params.iter().zip(&call.params).enumerate() {
             match layout {
-                Some(layout) => self.check_layout(call, (&param.name, param.elem), &param.axes, layout)?,
+                Some(layout) => self.check_layout(call, &param.name, param.elem, &param.axes, layout)?,
                 None if self.is_read(i as u32) => return Err(PlanError::Missing(param.name.clone())),
                 None => {}
             }
         }
         for (output, layout) in program.outputs.iter().zip(&call.outputs) {
-            self.check_layout(call, (&output.name, output.elem), &output.axes, layout)?;
+            self.check_layout(call, &output.name, output.elem, &output.axes, layout)?;
             let repeats = |(axis, stride): (&Axis, &i64)| *stride == 0 && call.sizes[axis.0 as usize] > 1;
             let is_empty = output.axes.iter().any(|axis| call.sizes[axis.0 as usize] == 0);
             if !is_empty && output.axes.iter().zip(&layout.strides).any(repeats) {
@@ -424,7 +419,8 @@ impl Planner {
     fn check_layout(
         &self,
         call: &Call,
-        (name, elem): (&str, Elem),
+        name: &str,
+        elem: Elem,
         axes: &[Axis],
         layout: &Layout,
     ) -> Result<(), PlanError> {

@@ -1,7 +1,7 @@
 //! Residuals: states that a call saves for the call of its gradient.
 //!
-//! The two-way schedule starts from saved states. A call whose gradient is to be computed can save them on its way, for
-//! little; the gradient then needs no pass of its own for them.
+//! The schedule state_space_backward starts from saved states. A call whose gradient will be computed can save them at little cost;
+//! the gradient then needs no pass that finds them.
 
 use super::sizes::merged;
 use super::{Arg, Call, Choice, Launch, Plan};
@@ -21,7 +21,7 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// That of a stage of a program, for a call.
+    /// The residual of a stage of a program, for a call.
     fn of(program: &Program, launch: &Launch, call: &Call) -> Option<Residual> {
         let stage = &launch.stage;
         let size = |axis: Axis| merged(call, &stage.axes[axis.0 as usize]);
@@ -32,7 +32,7 @@ impl Residual {
     }
 }
 
-/// A plan whose states are saved, if it runs one stage under the states schedule.
+/// A plan whose states are saved, if it runs one stage under the schedule state_space.
 pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -> Option<(Plan, Residual)> {
     let saving = plan.steps.iter().map(|launch| with_saved(launch, isa));
     let mut found = saving.enumerate().filter_map(|(step, launch)| Some((step, launch?)));
@@ -43,7 +43,7 @@ pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -
     Some((plan, residual))
 }
 
-/// A launch that walks under the states schedule with its states saved; `None` for others.
+/// A launch under the schedule state_space that also saves its states; `None` for other launches.
 pub(super) fn with_saved(launch: &Launch, isa: Isa) -> Option<Launch> {
     let schedule = launch.schedule.saving(&launch.stage)?;
     let key = Key::of(&launch.stage, &*schedule, isa);
@@ -54,12 +54,12 @@ pub(super) fn with_saved(launch: &Launch, isa: Isa) -> Option<Launch> {
     Some(Launch { schedule, key, symbol, args, ..launch.clone() })
 }
 
-/// Whether a launch finds what a call could have saved.
+/// Whether a launch finds states that a call could have saved.
 pub(super) fn is_save(launch: &Launch) -> bool {
     matches!(launch.schedule.saved_states(), Some(Saving::States | Saving::Ends))
 }
 
-/// A plan whose two-way stage starts from states saved by an earlier call; `None` where those have another form.
+/// A plan whose backward-scan stage starts from states saved by an earlier call; `None` where those have another form.
 pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &Residual) -> Option<Plan> {
     let saving = |launch: &Launch| launch.schedule.saved_states();
     let walk = plan.steps.iter_mut().find(|launch| saving(launch) == Some(Saving::Reader))?;

@@ -1,4 +1,4 @@
-//! Products of sizes, none of which may overflow: what a call's tensors and stages count.
+//! The numbers of elements and points of a call's tensors and stages, as products of sizes that may not overflow.
 
 use super::{Call, Layout};
 use oplus_dsl::Elem;

@@ -1,8 +1,8 @@
-//! An axis in two: parts of equal size, and the places inside each part.
+//! An axis split into an outer and an inner one.
 //!
 //! A program with the axis N has the same values as one with the axes N.outer and N, where index i of the old axis is
-//! i = i.outer·n + i.inner and n is the size of a part. A reduction over the old axis becomes one over the places, and one over the
-//! parts of what that gives, which is the same by associativity. Recurrences of matrices that are too deep for one kernel become
+//! i = outer·n + inner and n is the size of the inner axis. A reduction over the old axis becomes one over the inner axis, and one of
+//! its results over the outer axis: they agree by associativity. Recurrences of matrices that are too deep for one kernel become
 //! independent ones of a depth that it takes, and a small sum.
 
 use oplus_dsl::Ty;
@@ -13,38 +13,38 @@ use oplus_dsl::verify::verify;
 
 use super::{Call, Layout};
 
-/// The axis of the parts. It comes before all others.
+/// The outer axis. It comes before all others.
 const OUTER: Axis = Axis(0);
 
-/// The most parts of an axis that are tried, so that the search ends soon whatever the size.
-const MOST_PARTS: i64 = 64;
+/// The largest outer axis that is tried, so that the search ends soon whatever the size.
+const MOST_OUTER: i64 = 64;
 
-/// An axis of a program, and in how many parts a call takes it.
+/// A split of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Split {
     /// The axis.
     pub axis: Axis,
-    /// The number of parts.
-    pub parts: i64,
+    /// The size of the outer axis.
+    pub outer: i64,
 }
 
 impl Split {
-    /// The fewest equal parts of an axis, each of at most `most` places. `None` where the axis has no more places than that, or no such
-    /// parts of at least two places; more than [`MOST_PARTS`] are not tried.
+    /// The split with the smallest outer axis whose inner one has 2 to `most` indices. `None` where the axis has at most `most` indices,
+    /// or no such divisor; outer axes above [`MOST_OUTER`] are not tried.
     pub(super) fn of(axis: Axis, size: i64, most: i64) -> Option<Split> {
-        let is_equal = |parts: &i64| size % parts == 0 && (2..=most).contains(&(size / parts));
-        (2..=MOST_PARTS).find(is_equal).filter(|_| size > most).map(|parts| Split { axis, parts })
+        let divides = |outer: &i64| size % outer == 0 && (2..=most).contains(&(size / outer));
+        (2..=MOST_OUTER).find(divides).filter(|_| size > most).map(|outer| Split { axis, outer })
     }
 
-    /// The call as one of the program whose axis is in two.
+    /// The call as one of the program whose axis is split.
     pub(super) fn call(self, program: &Program, call: &Call) -> Call {
         let mut sizes = call.sizes.clone();
-        let places = sizes[self.axis.0 as usize] / self.parts;
-        sizes[self.axis.0 as usize] = places;
-        sizes.insert(0, self.parts);
+        let inner = sizes[self.axis.0 as usize] / self.outer;
+        sizes[self.axis.0 as usize] = inner;
+        sizes.insert(0, self.outer);
         let in_two = |axes: &[Axis], layout: &Layout| {
             let own = axes.iter().position(|axis| *axis == self.axis);
-            let outer = own.map(|own| layout.strides[own].wrapping_mul(places));
+            let outer = own.map(|own| layout.strides[own].wrapping_mul(inner));
             Layout { strides: outer.into_iter().chain(layout.strides.iter().copied()).collect(), align: layout.align }
         };
         let params = program.params.iter().zip(&call.params);
@@ -55,7 +55,7 @@ impl Split {
     }
 }
 
-/// The program with an axis in two, of the same parameters and outputs; `None` where something goes along the axis in order.
+/// The program with an axis split, of the same parameters and outputs; `None` where something goes along the axis in order.
 pub(super) fn split(program: &Program, axis: Axis) -> Option<Program> {
     let mut splitter = Splitter { changed: outline(program, axis), inner: moved(axis) };
     let mut place: Vec<Value> = Vec::with_capacity(program.nodes.len());
@@ -73,7 +73,7 @@ fn moved(axis: Axis) -> Axis {
     Axis(axis.0 + 1)
 }
 
-/// The program without nodes. Tensors that had the axis have both, that of the parts before all others: strides say where elements are.
+/// The program without nodes. Tensors that had the axis have both, the outer one before all others: strides say where elements are.
 fn outline(program: &Program, axis: Axis) -> Program {
     let mut changed = program.without_nodes();
     changed.axes.insert(0, outer_name(program, axis));
@@ -97,7 +97,7 @@ fn outer_name(program: &Program, axis: Axis) -> String {
 
 struct Splitter {
     changed: Program,
-    /// The axis of the places inside a part.
+    /// The inner axis.
     inner: Axis,
 }
 
@@ -115,8 +115,8 @@ impl Splitter {
                 self.typed(Op::Binary(Binary::Add, first, inner))
             }
             Op::Size(axis) if axis == self.inner => {
-                let (parts, places) = (self.typed(Op::Size(OUTER))?, self.typed(Op::Size(axis))?);
-                self.typed(Op::Binary(Binary::Mul, parts, places))
+                let (outer, inner) = (self.typed(Op::Size(OUTER))?, self.typed(Op::Size(axis))?);
+                self.typed(Op::Binary(Binary::Mul, outer, inner))
             }
             Op::Reduce { axis, operator, elements } if axis == self.inner => {
                 let inner = self.typed(Op::Reduce { axis, operator, elements })?;
@@ -139,7 +139,7 @@ impl Splitter {
         found.get()
     }
 
-    /// A set of axes in the changed program: one that had the axis has that of the parts, too.
+    /// A set of axes in the changed program: one that had the axis has the outer one, too.
     fn axes(&self, axes: AxisSet) -> AxisSet {
         let moved = AxisSet(axes.0 << 1);
         if moved.contains(self.inner) { moved.with(OUTER) } else { moved }
@@ -161,18 +161,18 @@ mod tests {
 
     use super::*;
 
-    /// A tensor with an axis in two, the parts before all other axes.
-    fn in_two(array: &Array, place: usize, parts: usize) -> Array {
-        let places = array.sizes[place] / parts;
+    /// A tensor with an axis split, the outer one before all other axes.
+    fn in_two(array: &Array, place: usize, outer: usize) -> Array {
+        let inner = array.sizes[place] / outer;
         let mut sizes = array.sizes.clone();
-        sizes[place] = places;
-        sizes.insert(0, parts);
+        sizes[place] = inner;
+        sizes.insert(0, outer);
         let inside: usize = array.sizes[place + 1..].iter().product();
-        let len = array.data.len() / parts;
+        let len = array.data.len() / outer;
         let from = |i: usize| {
-            let (part, rest) = (i / len, i % len);
-            let (before, within) = (rest / (places * inside), rest % (places * inside));
-            before * array.sizes[place] * inside + part * places * inside + within
+            let (outer, rest) = (i / len, i % len);
+            let (before, within) = (rest / (inner * inside), rest % (inner * inside));
+            before * array.sizes[place] * inside + outer * inner * inside + within
         };
         let all = 0..array.data.len();
         let data = match &array.data {
@@ -191,23 +191,23 @@ mod tests {
         a.sizes == b.sizes && (0..a.data.len()).all(near)
     }
 
-    /// Compares a program with itself after an axis is in two; gives whether it can be.
-    fn check(program: &Program, axis: Axis, parts: usize, seed: u64) -> bool {
+    /// Compares a program with itself after an axis is split; gives whether it can be.
+    fn check(program: &Program, axis: Axis, outer: usize, seed: u64) -> bool {
         let Some(changed) = split(program, axis) else { return false };
-        let size = |own: u32| if Axis(own) == axis { 2 * parts } else { 3 };
+        let size = |own: u32| if Axis(own) == axis { 2 * outer } else { 3 };
         let sizes: Vec<usize> = (0..program.axes.len() as u32).map(size).collect();
         let given = inputs(program, &sizes, seed);
         let named = |sizes: &[usize]| (0..).map(Axis).zip(sizes.iter().copied()).collect::<Vec<_>>();
         let wanted = interpret_sized(program, &given, &named(&sizes), Mode::default()).expect("runs");
         let place = |axes: &[Axis]| axes.iter().position(|own| *own == axis);
         let both = |array: &Array, axes: &[Axis]| {
-            place(axes).map_or_else(|| array.clone(), |place| in_two(array, place, parts))
+            place(axes).map_or_else(|| array.clone(), |place| in_two(array, place, outer))
         };
         let params = program.params.iter().zip(&given);
         let given: Vec<_> = params.map(|(param, array)| array.as_ref().map(|array| both(array, &param.axes))).collect();
         let mut sizes_in_two = sizes.clone();
         sizes_in_two[axis.0 as usize] = 2;
-        sizes_in_two.insert(0, parts);
+        sizes_in_two.insert(0, outer);
         let found = interpret_sized(&changed, &given, &named(&sizes_in_two), Mode::default()).expect("runs");
         for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
             assert!(is_near(&both(wanted, &output.axes), found), "`{}`, {axis:?}\n{program}\n{changed}", output.name);
@@ -228,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_few_and_equal() {
-        let split = |size, most| Split::of(Axis(0), size, most).map(|split| split.parts);
+    fn outer_axes_are_the_smallest_that_divide() {
+        let split = |size, most| Split::of(Axis(0), size, most).map(|split| split.outer);
         assert_eq!(split(256, 128), Some(2));
         assert_eq!(split(192, 128), Some(2));
         assert_eq!(split(384, 128), Some(3));

@@ -30,7 +30,7 @@ pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 }
 
 /// A stage and schedule that any call may take, whatever its sizes, strides and addresses, on every device; `None` where
-/// there is none, as for sums that are kept with what they sum.
+/// there is none, as for fused sums.
 pub fn general_variant(stage: &Stage) -> Option<(Stage, Schedule)> {
     Schedule::general(stage).map(|schedule| (stage.clone(), schedule))
 }

@@ -37,7 +37,7 @@ constants! {
     scalar_share,
     /// Bytes per microsecond of one multiprocessor's share of the bandwidth of memory.
     bandwidth_sm_80,
-    /// That of Hopper.
+    /// Bytes per microsecond of one multiprocessor's share of the bandwidth of memory on Hopper.
     bandwidth_sm_90a,
     /// Cycles per microsecond, under the load of a walk.
     clock,
@@ -46,10 +46,10 @@ constants! {
     /// Least time where the carry begins at every row, and so fewer aggregates are folded.
     row_tile,
     /// Rows: one load, scan and store with nothing else in flight.
-    rows_round,
-    /// Rows: the time that an element of a thread takes in a round, whether there is one in its place or not.
+    rows_iteration,
+    /// Rows: the time that an element of a thread takes in an iteration, whether it exists or not.
     rows_element,
-    /// Rows: the price of a round against equal time otherwise: fewer, larger rounds are steadier.
+    /// Rows: the price of an iteration beside its time: fewer, larger iterations vary less.
     rows_unsteady,
     /// Look-back: filling the pipeline, and the first look-back.
     lookback_start,
@@ -59,7 +59,7 @@ constants! {
     lookback_bulk,
     /// Look-back: the share without bulk copies. Blocks read their input twice then, once from the L2 cache.
     lookback_registers,
-    /// Columns: a chunk beyond what its bytes take, with one block on a multiprocessor.
+    /// Columns: the time of a chunk beside that of its bytes, with one block on a multiprocessor.
     columns_ahead,
     /// Columns: filling the pipeline, and the first look-back over two levels.
     columns_start,
@@ -69,9 +69,9 @@ constants! {
     columns_ring,
     /// State space: time against a scheduler that never waits, with two or more walking warps.
     state_space_latency,
-    /// State space: that with one walking warp.
+    /// State space: time against a scheduler that never waits, with one walking warp.
     state_space_latency_of_one,
-    /// State space: the kernel that finds the carries of segments, by the one that walks them.
+    /// State space: the time of the kernel that finds the carries of segments, as a share of that of the walk.
     state_space_carries,
     /// State space: from a block's start to its first tile, and from its last one to its end.
     state_space_block,
@@ -97,19 +97,19 @@ constants! {
     backward_join,
     /// Backward: time against a scheduler that never waits, with two or more walking warps.
     backward_latency,
-    /// Backward: that with one walking warp.
+    /// Backward: time against a scheduler that never waits, with one walking warp.
     backward_latency_of_one,
-    /// Flash: multiply-adds per microsecond, of what tensor cores reach in such kernels.
+    /// Flash: multiply-adds per microsecond that tensor cores reach in such kernels.
     flash_products,
     /// Flash: bytes per microsecond that are copied to shared memory.
     flash_copies,
-    /// Flash: until a block has its first tiles and after its last one, in which others compute.
+    /// Flash: from a block's start to its first tiles and from its last one to its end, while other blocks compute.
     flash_start,
     /// Flash: between a tile and the next one.
     flash_iteration,
     /// Flash: multiply-adds per microsecond where warps overlap products with weights.
     flash_overlapped,
-    /// Flash: until such a block has its first tiles and after its last one, in which no other computes.
+    /// Flash: from such a block's start to its first tiles and from its last one to its end, while no other block computes.
     flash_overlapped_start,
     /// Chunkwise: multiply-adds per microsecond by warps.
     chunkwise_warps,
@@ -121,17 +121,17 @@ constants! {
     chunkwise_split,
     /// Chunkwise: multiply-adds per microsecond where packed pairs are unpacked.
     chunkwise_unpacked,
-    /// Chunkwise: what an iteration takes beside these.
+    /// Chunkwise: the time of an iteration beside its products and powers.
     chunkwise_iteration,
-    /// Chunkwise: how much longer fewer warps take than those that hide one another's waits.
+    /// Chunkwise: the factor by which time grows where too few warps hide one another's waits.
     chunkwise_alone,
     /// Chunkwise: powers of two per microsecond.
     chunkwise_powers,
     /// Chunkwise: powers of two for each time and channel where decays are those of channels: of pairs, and to scale queries and keys.
     chunkwise_powers_each,
-    /// Chunkwise: a block's start, by an iteration.
+    /// Chunkwise: a block's start, in iterations.
     chunkwise_start,
-    /// Chunkwise: taking up a segment, by an iteration.
+    /// Chunkwise: taking up a segment, in iterations.
     chunkwise_join,
     /// Chunkwise backward: multiply-adds per microsecond of packed pairs.
     chunkwise_backward_products,
@@ -155,7 +155,7 @@ constants! {
     chunk_delta_tile,
     /// Delta rules in chunks: the waits of a tile of times, which blocks of a multiprocessor share.
     chunk_delta_wait,
-    /// Delta rules in chunks: how much longer these are where decays differ along the depth, at a depth of 64.
+    /// Delta rules in chunks: the factor of both where decays differ along the depth, at a depth of 64.
     chunk_delta_channels,
 }
 

@@ -1,4 +1,4 @@
-//! The parts that the estimates of all schedules are made of.
+//! Estimates of time, and the terms that all schedules share.
 
 use super::constants::Constants;
 use crate::words::counted;
@@ -36,9 +36,9 @@ impl Memory {
     }
 }
 
-/// Rounds or steps of the blocks that a multiprocessor has at once, in words.
-pub(crate) fn of_blocks(rounds: f64, noun: &str, resident: f64) -> String {
-    format!("{} of {} per multiprocessor", counted(rounds, noun), counted(format!("{resident:.0}"), "block"))
+/// Iterations or steps of the blocks that a multiprocessor has at once, in words.
+pub(crate) fn of_blocks(iterations: f64, noun: &str, resident: f64) -> String {
+    format!("{} of {} per multiprocessor", counted(iterations, noun), counted(format!("{resident:.0}"), "block"))
 }
 
 /// The tiles of a persistent kernel.
@@ -47,17 +47,17 @@ pub(crate) struct Tiles {
     pub count: u64,
     /// Elements of each.
     pub elements: u64,
-    /// Points of the stage, in how many rows.
+    /// Points of the stage, and its rows.
     pub points: u64,
     pub rows: u64,
     /// Microseconds that filling the pipeline and the first look-back take.
     pub start: f64,
-    /// Microseconds more of every tile, and what takes them.
+    /// Microseconds that every tile takes besides, and the reason in words.
     pub more: (f64, String),
 }
 
 impl Tiles {
-    /// Persistent blocks take tiles in turn; a tile that is not full costs as much as a full one.
+    /// The estimate of persistent blocks, which take one tile after another; a tile that is not full costs as much as a full one.
     pub(crate) fn cost(&self, memory: &Memory, constants: &Constants) -> Cost {
         let least = (if self.rows > 1 { constants.row_tile } else { constants.tile }) + self.more.0;
         let points = self.points.max(1) as f64;

@@ -29,11 +29,11 @@ pub fn lower_sound(stage: &Stage, schedule: &Schedule, target: &Target) -> Resul
     }
 }
 
-/// A kernel that may stand in for that one until it is compiled: it computes the same bits with the same arguments,
+/// The kernel of the fast-compile tier, which may run until the other one is compiled: it computes the same bits with the same arguments,
 /// launches and messages, is slower, but compiled in less than half the time. `None` where none is needed.
 ///
 /// # Errors
 /// As [`lower`].
-pub fn stand_in(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Option<Kernel>, LowerError> {
-    schedule.lower_short(stage, &Key::of(stage, &**schedule, isa).symbol(stage, &**schedule))
+pub fn lower_fast_tier(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Option<Kernel>, LowerError> {
+    schedule.lower_fast_tier(stage, &Key::of(stage, &**schedule, isa).symbol(stage, &**schedule))
 }

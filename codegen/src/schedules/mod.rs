@@ -52,7 +52,7 @@ pub use chunkwise_backward::Sweep;
 pub use columns::Form;
 pub use constants::{Constants, ConstantsError};
 pub use cost::{Cost, Memory};
-pub use emit::{lower, lower_sound, stand_in};
+pub use emit::{lower, lower_fast_tier, lower_sound};
 pub use error::{LowerError, Unsound};
 pub use lookback::{Fold, Loader};
 pub use misfit::{Misfit, Wanted};

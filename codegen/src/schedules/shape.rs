@@ -34,7 +34,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// That of a stage.
+    /// The shape of a stage.
     pub(crate) fn of(stage: &Stage) -> Shape {
         Shape {
             words: words_per_element(stage),

@@ -18,7 +18,7 @@ use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
 use crate::tile::Kernel;
 
-/// Which accesses a schedule is asked for.
+/// The accesses that a schedule is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Vectors, for contiguous, aligned tensors of a stage in its simplest form.
@@ -32,18 +32,18 @@ pub enum Access {
 /// The part of a launch in saving the states of a call for the call of its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saving {
-    /// It finds what they begin from in each segment of time.
+    /// It finds the states at the start of each segment of time.
     Ends,
-    /// It finds and stores them.
+    /// It finds and stores the states.
     States,
-    /// It starts from them.
+    /// It starts from the saved states.
     Reader,
 }
 
-/// Everything that is known of a schedule: which stages it takes, its kernels, where they fit, what they cost, and how it is
-/// told. Nothing outside of a schedule's folder knows more of it than this.
+/// All that the compiler knows of a schedule: the stages that it takes, its kernels, the calls that they fit, their cost, and the
+/// schedule in words and as a picture. Nothing outside of a schedule's folder knows more of it.
 ///
-/// The first methods are of a schedule as such, and give its parameters. All others are of one choice of parameters.
+/// The first methods belong to the schedule, and give parameters. All others belong to one choice of parameters.
 pub trait Strategy: Debug + Display + Send + Sync {
     // ---- which stages, and with which parameters
 
@@ -100,8 +100,8 @@ pub trait Strategy: Debug + Display + Send + Sync {
     /// Consecutive elements per access.
     fn vector(&self) -> u32;
 
-    /// The instruction set that the kernel is compiled for on devices of `isa`. One for all devices where accesses are single
-    /// elements, or where blocks and warps do not wait for one another: newer devices wait better, and have copy engines.
+    /// The instruction set that the kernel is compiled for on devices of `isa`. Kernels with accesses of single elements are compiled
+    /// once for all devices; others may use the copy engines and mbarriers of newer devices.
     fn isa(&self, isa: Isa) -> Isa {
         if self.vector() > 1 { isa } else { Isa::Sm80 }
     }
@@ -164,7 +164,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
     ///
     /// # Errors
     /// As [`Strategy::lower`].
-    fn lower_short(&self, _stage: &Stage, _symbol: &str) -> Result<Option<Kernel>, LowerError> {
+    fn lower_fast_tier(&self, _stage: &Stage, _symbol: &str) -> Result<Option<Kernel>, LowerError> {
         Ok(None)
     }
 
@@ -176,7 +176,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
 
     // ---- sizes and strides
 
-    /// The least multiple of bytes that addresses and strides of a tensor with elements of so many bytes must be.
+    /// The bytes of which addresses and strides of a tensor must be a multiple, for elements of so many bytes.
     fn alignment(&self, bytes: i64) -> i64 {
         (i64::from(self.vector()) * bytes).min(16)
     }
@@ -191,8 +191,8 @@ pub trait Strategy: Debug + Display + Send + Sync {
         false
     }
 
-    /// Whether blocks go round when there is more work than blocks.
-    fn goes_round(&self) -> bool {
+    /// Whether blocks go on with a stride of the grid where there is more work than blocks.
+    fn has_grid_stride(&self) -> bool {
         false
     }
 
@@ -209,7 +209,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         Ok(())
     }
 
-    /// Blocks of a kernel that is not persistent, one for each piece of work: of recurrences, one for all their segments.
+    /// Blocks of a kernel that is not persistent, without those of further segments of time.
     fn blocks(&self, problem: &Problem<'_>) -> u64;
 
     /// Tiles of a persistent kernel; `None` for others.
@@ -227,7 +227,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         0
     }
 
-    /// The number of parts that sums over columns are stored in, if they are.
+    /// The number of partial sums of each sum that the stage stores so, if it does.
     fn parts(&self, _problem: &Problem<'_>) -> Option<u64> {
         None
     }
@@ -237,7 +237,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         Segments::one(1)
     }
 
-    /// The segments of this one of the kernels of a stage, whose walk has `all`.
+    /// The segments of this kernel, one of those of a stage; `all` are the segments of the walk.
     fn own_segments(&self, all: Segments) -> Segments {
         all
     }
@@ -252,7 +252,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         vec![Piece::whole(problem)]
     }
 
-    /// The lengths of what the kernels of all pieces hand to one another, kind by kind; `None` when 63 bits cannot count them.
+    /// The lengths of the scratch arrays of all pieces, kind by kind; `None` when 63 bits cannot count them.
     fn scratch_lens(&self, _problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         Some(vec![])
     }
@@ -285,7 +285,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         None
     }
 
-    /// Microseconds beside what a launch takes, and why.
+    /// The estimate of a launch.
     fn cost(&self, problem: &Problem<'_>, memory: &Memory) -> Cost;
 
     // ---- words and pictures
@@ -304,7 +304,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
 }
 
 impl dyn Strategy {
-    /// The grid of a launch. Maps and rows go round when there is more work than blocks.
+    /// The grid of a launch. Blocks of maps and rows go on with a stride of the grid where there is more work than blocks.
     pub(crate) fn grid(&self, problem: &Problem<'_>) -> u32 {
         let count = match self.tiles(problem) {
             Some(tiles) => tiles.min(u64::from(problem.target.multiprocessors)),

@@ -26,9 +26,9 @@ struct Ends {
     count: i64,
     /// The number that both addresses must be multiples of.
     alignment: usize,
-    /// From shared to global memory.
+    /// Whether it goes from shared to global memory.
     is_store: bool,
-    /// By the copy engine, so that generic writes must have been fenced.
+    /// Whether the copy engine makes it, so that generic writes must have been fenced.
     is_bulk: bool,
     zeros: bool,
 }

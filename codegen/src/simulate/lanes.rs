@@ -316,7 +316,7 @@ mod tests {
         [literal(ty, x); LANES]
     }
 
-    /// Equal bits, except that one NaN is as good as another.
+    /// Whether bits are equal; all NaN count as equal.
     fn same(ty: Ty, got: u64, want: Literal) -> bool {
         let is_nan = match ty {
             Ty::F32 => f32::from_lane(got).is_nan(),

@@ -61,7 +61,9 @@ impl Run<'_, '_> {
         &mut self,
         elem: Elem,
         dst: &[Reg; 4],
-        (a, b, c): (&[Operand; 4], &[Operand; 2], &[Operand; 4]),
+        a: &[Operand; 4],
+        b: &[Operand; 2],
+        c: &[Operand; 4],
     ) -> Result<Flow, Hit> {
         self.converged()?;
         let (a, b, c) = (a.map(|x| *self.value(x)), b.map(|x| *self.value(x)), c.map(|x| *self.value(x)));

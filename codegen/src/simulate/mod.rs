@@ -18,8 +18,8 @@
 //!   threads between which no barrier, warp barrier or mbarrier orders them. Lanes of one warp are threads like any
 //!   others, and so race within one statement and until the next `SyncWarp`. Threads of different blocks are never
 //!   ordered: messages carry values, not order;
-//! * accesses of what an asynchronous copy reads or writes before it was waited for, by a thread that knows of the
-//!   wait; bulk copies of what was written without `FenceAsync` since; a block's end before its copies';
+//! * accesses of elements that an asynchronous copy still reads or writes, unless the thread knows that the copy was waited for;
+//!   bulk copies of elements that were written without a later `FenceAsync`; the end of a block before the end of its copies;
 //! * warp-collective statements and barriers in divergent branches, barriers with different counts;
 //! * mbarriers used before their initialisation is known, initialised twice or not fenced, with more arrivals or more
 //!   bytes than a phase has;
@@ -87,7 +87,7 @@ pub enum Arg {
 /// Options of a simulated launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// In which order things happen that have no order.
+    /// The order of events that nothing else orders.
     pub order: Order,
     /// The blocks that run at once. A kernel must work with one, unless it says otherwise.
     pub resident: usize,
@@ -95,14 +95,14 @@ pub struct Options {
     pub limit: u64,
 }
 
-/// In which order blocks start, warps run and copies land.
+/// The order in which blocks start, warps run and copies land.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The first first, copies and messages as late as possible.
+    /// From the first to the last; copies and messages as late as possible.
     Ascending,
-    /// The last first, copies and messages as late as possible.
+    /// From the last to the first; copies and messages as late as possible.
     Descending,
-    /// Any, reproducibly, by a seed.
+    /// A random order that a seed determines.
     Random(u64),
 }
 

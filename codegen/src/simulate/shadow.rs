@@ -8,17 +8,17 @@ use super::lanes::LANES;
 pub(super) struct Access {
     /// The block's number.
     pub block: u32,
-    /// Who.
+    /// The one that accessed the element.
     pub by: By,
-    /// Which lanes.
+    /// The lanes of the warp that did.
     pub lanes: u32,
-    /// When, by the clock of whoever it was; the number of the copy while in flight.
+    /// The time of that warp or mbarrier; while a copy is in flight, the number of the copy.
     pub time: u32,
     /// The statement.
     pub at: u32,
 }
 
-/// Who accessed an element.
+/// The one that accessed an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// Nobody: the element was never written.

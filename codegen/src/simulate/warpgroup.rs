@@ -1,5 +1,5 @@
-//! Products of warpgroups: every warp computes its own 16 rows from what it reads. It does so when it waits for a
-//! product, with what shared memory holds then; until then the sums are not numbers.
+//! Products of warpgroups. Every warp computes its own 16 rows when it waits for the product, from the elements that shared memory
+//! holds then; until then the sums are not numbers.
 
 use oplus_dsl::Elem;
 

@@ -1,4 +1,4 @@
-//! Values that stages of their own write before those of the program that reads them.
+//! Values that are written by stages of their own, before the stages of the program that reads them.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use super::cutter::memory_order;
 use super::error::CutError;
 use super::{Cut, Sink, Source, Stage, Temporary};
 
-/// A program that writes values, and outputs that come from nothing else, before the rest of the whole program.
+/// A program that runs before the rest of the whole one: it writes values for the rest, and the outputs that need nothing else.
 #[derive(Clone)]
 pub(super) struct Ahead {
-    /// It writes the values, and then those outputs.
+    /// The program. Its outputs are the values, and then those outputs of the whole program.
     written: Program,
     held: Vec<Temporary>,
     /// The number of parameters of the whole program.
     params: u32,
-    /// The outputs that it writes, by their numbers in the whole program.
+    /// The outputs of the whole program that it writes, by their numbers there.
     given: Vec<u32>,
-    /// The outputs that the rest has, by their numbers in the whole program.
+    /// The outputs of the whole program that the rest writes, by their numbers there.
     left: Vec<u32>,
 }
 
 impl Ahead {
-    /// The program that has these values as further parameters, stored as these types, and lacks these outputs; and what
-    /// writes both. The program is prepared.
+    /// Divides a prepared program: the rest, which has these values as further parameters, stored as these types, and lacks these
+    /// outputs; and the program that writes both.
     pub(super) fn of(program: &Program, values: &[(Value, Elem)], outputs: &BTreeSet<usize>) -> (Program, Ahead) {
         let (mut rest, mut held, params) = (program.clone(), vec![], program.params.len() as u32);
         for (value, elem) in values {
@@ -64,7 +64,7 @@ impl Ahead {
         Ok(cut)
     }
 
-    /// Its own stages, as [`Ahead::cut`] gives them, before those of the rest.
+    /// The whole cut: its own stages, as [`Ahead::cut`] gives them, and then those of the rest.
     pub(super) fn before(&self, own: Cut, rest: Cut) -> Cut {
         let Ahead { held, params, left, .. } = self;
         let first = (held.len() + own.buffers.len()) as u32;
@@ -85,7 +85,7 @@ impl Ahead {
     }
 }
 
-/// Where an output of a part of the program is in the whole.
+/// The place in the whole program of an output of one of the two.
 #[derive(Clone, Copy)]
 enum Place {
     Held(u32),

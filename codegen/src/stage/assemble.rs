@@ -14,11 +14,11 @@ use super::leaves::{Leaves, stage_axes};
 use super::product::product;
 use super::{Sink, Source, Stage};
 
-/// The stage of a group; `of` is its number and how many there are.
-pub(super) fn assemble(cutter: &Cutter<'_>, group: &Group, of: (usize, usize)) -> Result<Stage, TypeError> {
-    let name = match of {
-        (_, 1) => cutter.program.name.clone(),
-        (i, _) => format!("{}_{}", cutter.program.name, i + 1),
+/// The stage of a group, number `number` of `count`.
+pub(super) fn assemble(cutter: &Cutter<'_>, group: &Group, number: usize, count: usize) -> Result<Stage, TypeError> {
+    let name = match count {
+        1 => cutter.program.name.clone(),
+        _ => format!("{}_{}", cutter.program.name, number + 1),
     };
     let stage = assemble_without(cutter, group, &name, &BTreeSet::new())?;
     match unread(&stage) {

@@ -19,29 +19,29 @@ use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::follow;
 
 use super::ahead::Ahead;
-use super::contraction::is_sum;
 use super::copy::Copier;
 use super::cut::{cut, prepare};
 use super::error::CutError;
 use super::factors::Matrices;
 use super::flags::flagged;
 use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted_decay, sum_over, total};
+use super::reduction::is_sum;
 use super::time_invariant::{inward, varying};
 use super::{Cut, Sink, Source, Stage, Temporary};
 
-/// A program with a backward-scan stage and those that finish its sums; `None` if it has no two scans of that kind.
+/// A program as a backward-scan stage and the stages that finish its sums; `None` if it has no two such scans.
 pub fn cut_backward_scan(program: &Program) -> Result<Option<Cut>, CutError> {
     Ways::of(&prepare(program)?, Sums::OfStates)?.cuts().next().transpose()
 }
 
-/// A backward-scan stage with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
-/// decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state axis.
+/// The cuts with a backward-scan stage that takes all sums over rows and over outer axes: one for each axis that may be the state axis.
+/// In place of Σ λ\[t\]·h\[t−1\] over all of a state the stage gives decay\[t\] times that sum, the cotangent of the decay's logarithm.
 pub fn cut_matrix_backward(program: &Program) -> Result<Vec<Cut>, CutError> {
     Ways::of(&prepare(program)?, Sums::All)?.cuts().collect()
 }
 
-/// The first cut of a prepared program with a backward-scan stage that is refused for none of its stages, or why the first cut is;
-/// `None` if there is no such cut. Stages are made only up to the first that is refused.
+/// The first cut of a prepared program with a backward-scan stage of which no stage is refused; where there is none, the reason why the
+/// first cut is refused; `None` if there is no such cut. Stages are made only up to the first that is refused.
 pub(super) fn first_taken<R>(
     program: &Program,
     sums: Sums,
@@ -65,7 +65,7 @@ struct Ways {
     all: Vec<Way>,
 }
 
-/// A pair of scans as a backward-scan stage takes them.
+/// A pair of opposite scans for a backward-scan stage.
 struct Way {
     program: Program,
     pair: Pair,
@@ -96,7 +96,7 @@ impl Ways {
         Ok(Ways { sums, flags, all })
     }
 
-    /// Those that can be, with what the backward-scan stage has; those first that need the fewest outputs computed before.
+    /// The outlines that can be a backward scan, by how many outputs must be computed before; the fewest first.
     fn outlines(&self) -> Vec<Outline<'_>> {
         let mut outlines: Vec<Outline<'_>> = self.all.iter().filter_map(|way| Outline::of(way, self.sums)).collect();
         outlines.sort_by_key(|outline| outline.way.ahead.as_ref().map_or(0, Ahead::outputs));
@@ -142,8 +142,8 @@ fn has_opposite_scans(program: &Program) -> bool {
     along(true).iter().any(|axis| along(false).contains(axis))
 }
 
-/// The program as a stage of matrices over these two axes takes it, and what is computed before; `number` says which pair of
-/// scans that has, along which time.
+/// The program for a stage of matrices over these two axes, and the values that are computed before it. `number` is that of the pair
+/// of scans, along `time`.
 fn whole(program: &Program, number: usize, time: Axis, axes: [Axis; 2]) -> (Program, Option<Ahead>) {
     let program = inward(program, axes, time);
     let pairs = pairs(&program);
@@ -151,7 +151,7 @@ fn whole(program: &Program, number: usize, time: Axis, axes: [Axis; 2]) -> (Prog
     Matrices { forward, back: *back, time: *time, axes }.divided(&program)
 }
 
-/// Which sums a backward-scan stage takes beside those over the state axis.
+/// The sums that a backward-scan stage takes beside those over the state axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sums {
     /// Over rows of maps of states, and over time.
@@ -175,13 +175,13 @@ enum Level {
     Other,
 }
 
-/// A backward-scan stage, and the tensors that it writes for those behind it.
+/// A backward-scan stage, and the tensors that it writes for later stages.
 struct FirstStage {
     stage: Stage,
     buffers: Vec<Temporary>,
 }
 
-/// A program divided into a backward-scan stage and what is computed from its outputs.
+/// A program divided into a backward-scan stage and the stages that read its outputs.
 struct Outline<'p> {
     way: &'p Way,
     program: &'p Program,
@@ -196,7 +196,7 @@ struct Outline<'p> {
 }
 
 impl<'p> Outline<'p> {
-    /// With states along an axis; `None` where some output needs the states themselves.
+    /// The outline of a way; `None` where some output needs the states themselves.
     fn of(way: &'p Way, sums: Sums) -> Option<Outline<'p>> {
         let Way { program, pair, state, .. } = way;
         let (levels, direct, exports) = (vec![], BTreeMap::new(), BTreeSet::new());
@@ -260,8 +260,8 @@ impl<'p> Outline<'p> {
         }
     }
 
-    /// A sum where all of them are taken: of states over the state axis or rows, of contractions over rows, of sums of states
-    /// over outer axes.
+    /// The role of a sum in a stage that takes all sums: of states over the state axis or rows, of contractions over rows, of sums of
+    /// states over outer axes.
     fn any_sum(&self, axis: Axis, element: Value) -> Level {
         let axes = self.program.node(element).axes;
         let is_outer = ![Some(self.state), Some(self.pair.time), self.row()].contains(&Some(axis));
@@ -272,7 +272,7 @@ impl<'p> Outline<'p> {
             Level::Kept if axis == self.state && Some(axes) == self.row().map(|row| self.pair.axes.without(row)) => {
                 Level::Kept
             }
-            // Where decays are those of channels no block has the sums of several recurrences.
+            // With decays of channels no block has the sums of several recurrences.
             Level::Kept if self.has_channels() => Level::Other,
             Level::Kept if is_outer && axes.contains(self.state) && axes.contains(self.pair.time) => Level::Kept,
             _ => Level::Other,
@@ -285,7 +285,7 @@ impl<'p> Outline<'p> {
         self.program.node(elements[0]).axes.contains(self.state)
     }
 
-    /// Whether a product is that of the decay and a sum over what the decay lacks: rows and states, or rows alone.
+    /// Whether a product is the decay times a sum over the axes that the decay lacks: rows and states, or rows alone.
     fn is_of_decay(&self, x: Value, y: Value) -> bool {
         let decay = shifted_decay(self.program, self.pair.back);
         let is_decay = |v: Value| decay.is_some_and(|d| bare_decays(self.program, d).contains(&v));
@@ -367,8 +367,8 @@ impl<'p> Outline<'p> {
         let given = self.direct.values().chain(&self.exports).copied();
         let needed = super::copy::beneath(self.program, given);
         let over = |v: &&Value| matches!(self.program.node(**v).op, Op::Reduce { axis, .. } if axis == self.state);
-        // Of states rather than of their sums, where a stage takes both: it says which axis is that of states. A walk both
-        // ways takes sums of states alone.
+        // Where a stage takes both kinds, a sum of states comes before a sum of their sums: its axis is the state axis. Scans in both
+        // directions take sums of states alone.
         let sums_of_states =
             |v: &&Value| self.sums != Sums::OfStates && over(v) && self.levels[v.0 as usize] == Level::Row;
         needed.iter().find(sums_of_states).or(needed.iter().find(over)).copied()
@@ -429,7 +429,7 @@ impl<'p> Outline<'p> {
         Ok(copier.finish(given.iter().map(|(_, _, sink)| *sink).collect()))
     }
 
-    /// The program that reads what the stage has written.
+    /// The program of all that reads the outputs of the stage.
     fn rest(&self, buffers: &[Temporary]) -> Program {
         let mut rest = self.program.clone();
         rest.name = format!("{}_sums", rest.name);
@@ -443,7 +443,7 @@ impl<'p> Outline<'p> {
         rest
     }
 
-    /// A stage of the rest with its tensors in their places of the whole program.
+    /// A stage of the rest as one of the whole program: with the tensors of that.
     fn moved(&self, mut stage: Stage, buffers: u32) -> Stage {
         let params = self.program.params.len() as u32;
         let outputs: Vec<u32> =

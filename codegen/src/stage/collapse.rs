@@ -28,7 +28,8 @@ pub fn collapse(stage: &Stage) -> Option<Collapsed> {
     merged.then(|| Collapsed { stage: merge(stage, &groups), groups })
 }
 
-/// The stage with the columns of its part outputs merged, a sum of sums made one; `None` if it has none or they cannot be.
+/// The stage with the columns of its partial sums merged, and a sum of sums made one sum; `None` where there are no partial sums, or
+/// columns that cannot be merged.
 fn joined(stage: &Stage) -> Option<Collapsed> {
     stage.part_axis.filter(|_| !stage.is_pairwise())?;
     let (stage, columns) = one_sum(stage);
@@ -37,12 +38,12 @@ fn joined(stage: &Stage) -> Option<Collapsed> {
     groups.iter().any(whole).then(|| Collapsed { stage: merge(&stage, &groups), groups })
 }
 
-/// The stage with sums of sums as one sum over the outermost axis, for its axes are about to become one; and those axes.
+/// The stage with every sum of sums as one sum over the outermost axis, and the axes of all of them, which are about to be merged.
 fn one_sum(stage: &Stage) -> (Stage, AxisSet) {
     let mut program = stage.program.clone();
     let (mut columns, mut inner) = (AxisSet::EMPTY, vec![]);
     let is_reduce = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
-    for top in stage.part_sums() {
+    for top in stage.summed_tuples() {
         let mut sum = top;
         while let Op::Reduce { axis, elements, .. } = &stage.program.node(sum).op {
             columns = columns.with(*axis);
@@ -91,7 +92,7 @@ fn groups(stage: &Stage, fixed: &AxisSet) -> Vec<Vec<Axis>> {
     groups
 }
 
-/// The axes that more than addresses depend on.
+/// The axes that something else than addresses depends on.
 fn fixed_axes(stage: &Stage) -> AxisSet {
     let used = |op: &Op| match op {
         Op::Index(a) | Op::Size(a) => vec![*a],

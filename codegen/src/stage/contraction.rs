@@ -5,26 +5,16 @@
 
 use std::collections::BTreeSet;
 
-use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, OperatorId, Program, Value};
+use oplus_dsl::ir::{Axis, Op, Program, Value};
 
 use super::course::{Course, course, depends};
-
-/// A sum that stays with its scan.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Contraction {
-    /// The state axis.
-    pub axis: Axis,
-    /// A sum.
-    pub operator: OperatorId,
-    /// The value that is summed.
-    pub element: Value,
-}
+use super::reduction::Sum;
 
 /// The tuples of all contractions of a program, over one state axis.
 pub(super) fn contractions(program: &Program) -> BTreeSet<Value> {
     let all: Vec<(Value, Axis)> = (0..program.nodes.len() as u32)
         .map(Value)
-        .filter_map(|tuple| Some((tuple, reduction(program, tuple).filter(|c| is_contraction(program, c))?.axis)))
+        .filter_map(|tuple| Some((tuple, Sum::of(program, tuple).filter(|c| is_contraction(program, c))?.axis)))
         .collect();
     let Some((_, axis)) = all.first().copied() else { return BTreeSet::new() };
     all.into_iter().filter(|(_, own)| *own == axis).map(|(tuple, _)| tuple).collect()
@@ -36,36 +26,13 @@ pub(super) fn contraction(
     sums: &BTreeSet<Value>,
     tuple: Value,
     read: &BTreeSet<Value>,
-) -> Option<Contraction> {
-    let found = reduction(program, tuple).filter(|_| sums.contains(&tuple))?;
+) -> Option<Sum> {
+    let found = Sum::of(program, tuple).filter(|_| sums.contains(&tuple))?;
     depends(program, found.element, read).then_some(found)
 }
 
-/// Whether an operator is the sum of floats.
-pub(super) fn is_sum(operator: &Operator) -> bool {
-    let input = |v: Value| matches!(operator.body[v.0 as usize].op, Op::Input(_));
-    let zero = matches!(operator.identity[..], [Literal::Float(x)] if x == 0.0);
-    let sum = match operator.combine[..] {
-        [v] => {
-            matches!(operator.body[v.0 as usize].op, Op::Binary(Binary::Add, l, r) if l != r && input(l) && input(r))
-        }
-        _ => false,
-    };
-    zero && sum && operator.fields[0].ty.is_float()
-}
-
-/// The sum of floats that a tuple is.
-pub(super) fn reduction(program: &Program, tuple: Value) -> Option<Contraction> {
-    match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => {
-            Some(Contraction { axis: *axis, operator: *operator, element: elements[0] })
-        }
-        _ => None,
-    }
-}
-
 /// Whether a sum is over states of one course that all have its axis.
-fn is_contraction(program: &Program, sum: &Contraction) -> bool {
+fn is_contraction(program: &Program, sum: &Sum) -> bool {
     let Some((fields, course)) = courses(program, sum.element) else { return false };
     let along = course.axis != sum.axis && program.node(sum.element).axes.contains(course.axis);
     along && fields.iter().all(|v| program.node(*v).axes.contains(sum.axis))

@@ -8,7 +8,7 @@ use oplus_dsl::typing::TypeError;
 
 use super::{NormalForm, Sink, Source, Stage};
 
-/// Everything that some values are computed from, and they themselves.
+/// Some values, and all values that they are computed from.
 pub(super) fn beneath(program: &Program, values: impl IntoIterator<Item = Value>) -> BTreeSet<Value> {
     let (mut found, mut stack) = (BTreeSet::new(), values.into_iter().collect::<Vec<_>>());
     while let Some(value) = stack.pop() {
@@ -28,7 +28,7 @@ pub(super) struct Copier<'p> {
 }
 
 impl<'p> Copier<'p> {
-    /// Nothing is copied yet.
+    /// A stage to which nothing is copied yet.
     pub(super) fn new(program: &'p Program, name: &str) -> Result<Copier<'p>, TypeError> {
         let mut builder = Builder::new(name);
         for axis in &program.axes {
@@ -70,7 +70,7 @@ impl<'p> Copier<'p> {
         self.builder.output(&output.name, &output.axes, output.elem, value)
     }
 
-    /// The stage with its outputs written there.
+    /// The stage, whose outputs are written to these tensors.
     pub(super) fn finish(self, sinks: Vec<Sink>) -> Stage {
         let program = self.builder.finish();
         let axes = (0..program.axes.len() as u32).map(|a| vec![Axis(a)]).collect();

@@ -9,7 +9,7 @@ use oplus_dsl::ir::{Axis, Op, Program, Value};
 pub(super) struct Course {
     /// The axis scanned.
     pub axis: Axis,
-    /// From the last index to the first.
+    /// Whether it goes from the last index to the first.
     pub reverse: bool,
 }
 

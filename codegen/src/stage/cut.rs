@@ -12,7 +12,7 @@ use super::cutter::{Cutter, Storing};
 use super::error::CutError;
 use super::group::group;
 use super::limits;
-use super::partial_sums::{ProgramInParts, in_parts};
+use super::partial_sums::{WithPartialSums, with_partial_sums};
 use super::recurrences::{Decays, cut_opposite, cut_recurrences, stores_decays};
 use crate::passes;
 
@@ -44,7 +44,7 @@ pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, BTreeSet::new(), None)
 }
 
-/// [`cut_plain`] with recurrences of matrices that compute the exponentials of their decays; `None` if they do so in any case.
+/// [`cut_plain`] with recurrences of matrices that compute the exponentials of their decays; `None` if [`cut_plain`] has these already.
 pub(super) fn cut_decayed(program: &Program) -> Result<Option<Cut>, CutError> {
     if !stores_decays(program) {
         return Ok(None);
@@ -60,7 +60,7 @@ pub(super) fn cut_narrow(program: &Program) -> Result<Option<Cut>, CutError> {
     if cutter.storing == (Storing::Narrow { is_narrower: false }) { Ok(None) } else { assembled(cutter).map(Some) }
 }
 
-/// A cut of the gradient of a recurrence of matrices with one stage for states and cotangents; `None` if the program is none.
+/// A cut of the gradient of a recurrence of matrices with one stage for states and cotangents; `None` if the program is no such gradient.
 pub(super) fn matrices_back(program: &Program) -> Result<Option<Cut>, CutError> {
     cut_opposite(program, |part| cut_with(part, BTreeSet::new(), None))
 }
@@ -81,15 +81,17 @@ pub(super) fn contracted(program: &Program) -> Result<Option<Cut>, CutError> {
     if sums.is_empty() { Ok(None) } else { cut_with(program, sums, None).map(Some) }
 }
 
-/// [`cut`] with sums over columns taken in parts by the kernel of the states; `None` if the program has none.
+/// [`cut`] with partial sums over columns, taken by the kernel of the states; `None` if the program has none.
 pub fn cut_partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
     partial_sums(&prepare(program)?)
 }
 
 /// [`cut_partial_sums`] of a program that is prepared.
 pub(super) fn partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(ProgramInParts { program, axis, parts, sums }) = in_parts(program) else { return Ok(None) };
-    cut_with(&program, sums, Some((axis, parts))).map(Some)
+    let Some(WithPartialSums { program, axis, partial_sums, sums }) = with_partial_sums(program) else {
+        return Ok(None);
+    };
+    cut_with(&program, sums, Some((axis, partial_sums))).map(Some)
 }
 
 /// A program after all [passes](crate::passes), if it is not too large.
@@ -101,19 +103,23 @@ pub(super) fn prepare(program: &Program) -> Result<Program, CutError> {
     Ok(passes::run(&passes::PASSES, program)?)
 }
 
-/// `parts` are the part axis and the values stored along it.
-fn cut_with(program: &Program, sums: BTreeSet<Value>, parts: Option<(Axis, Vec<Value>)>) -> Result<Cut, CutError> {
-    let (part_axis, parts) = parts.map_or((None, vec![]), |(axis, parts)| (Some(axis), parts));
+/// `partial_sums` are their axis and the values stored along it.
+fn cut_with(
+    program: &Program,
+    sums: BTreeSet<Value>,
+    partial_sums: Option<(Axis, Vec<Value>)>,
+) -> Result<Cut, CutError> {
+    let (part_axis, stored) = partial_sums.map_or((None, vec![]), |(axis, stored)| (Some(axis), stored));
     let mut cutter = Cutter::new(program, sums, part_axis, Storing::Whole);
-    parts.into_iter().for_each(|part| _ = cutter.add_buffer(part));
+    stored.into_iter().for_each(|value| _ = cutter.add_buffer(value));
     cutter.resolve_all();
     assembled(cutter)
 }
 
-/// The stages of a cut that is settled.
+/// The stages of a cut whose groups are known.
 fn assembled(cutter: Cutter<'_>) -> Result<Cut, CutError> {
     let groups = group(&cutter);
-    let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, (i, groups.len())));
+    let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, i, groups.len()));
     let stages = stages.collect::<Result<_, _>>()?;
     Ok(Cut { stages, part_axis: cutter.part_axis, buffers: cutter.buffers })
 }

@@ -14,7 +14,7 @@ use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
 /// A way to cut a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CutKind {
-    /// Without sums that are kept with what they sum.
+    /// Every sum has a stage of its own.
     Plain,
     /// Into plain stages that store values over as few axes as possible.
     Narrow,
@@ -24,20 +24,20 @@ pub enum CutKind {
     Contracted,
     /// With a backward-scan stage that takes the sums of states.
     BackwardScan,
-    /// With sums over pairs kept with what they sum.
+    /// With sums over pairs in the stage that computes the pairs.
     Pairwise,
-    /// With a stage for each of these sums.
+    /// With such a stage for each sum over pairs.
     PairwiseSeparate,
     /// With sums over pairs, after sums are divided and reordered, and computed rows and columns are stored. Sums that no kernel takes
     /// have plain stages.
     PairwiseArranged,
     /// With sums over pairs that are added up over an axis which repeats them.
     GroupedQuery,
-    /// With the columns of pairs in parts.
+    /// With partial sums over the columns of pairs.
     SplitK,
     /// With a backward-scan stage that takes all sums.
     MatrixBackward,
-    /// With sums over columns in parts.
+    /// With partial sums over columns.
     PartialSums,
     /// With final states of which a lane holds several.
     FinalStates,
@@ -46,7 +46,7 @@ pub enum CutKind {
 /// Why a program is not cut in some way.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum CutRefusal {
-    /// The program has nothing that the way to cut is for.
+    /// The program has nothing that this way to cut is for.
     #[error("{}", of.lacks())]
     Absent {
         /// The way to cut.
@@ -86,7 +86,7 @@ impl Cuts {
         self.0.into_iter().filter_map(|(_, cut)| cut.ok())
     }
 
-    /// One of them.
+    /// The cut of a kind, if there is one.
     pub fn get(&self, how: CutKind) -> Option<&Cut> {
         self.0.iter().find(|(own, _)| *own == how).and_then(|(_, cut)| cut.as_ref().ok())
     }
@@ -130,7 +130,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 }
 
 impl CutKind {
-    /// All of them, in the order in which plans are compared: of equal ones the first is taken.
+    /// All kinds, in the order in which plans are compared: of equally fast plans the first is taken.
     pub const ALL: [CutKind; 13] = [
         CutKind::Plain,
         CutKind::Narrow,
@@ -236,9 +236,9 @@ impl Display for CutKind {
             CutKind::PairwiseSeparate => "with sums over pairs apart",
             CutKind::PairwiseArranged => "with sums over pairs taken apart",
             CutKind::GroupedQuery => "with sums over repeated pairs",
-            CutKind::SplitK => "with sums over pairs in parts",
+            CutKind::SplitK => "with partial sums over pairs",
             CutKind::MatrixBackward => "with scans both ways and all their sums",
-            CutKind::PartialSums => "with sums over columns in parts",
+            CutKind::PartialSums => "with partial sums over columns",
             CutKind::FinalStates => "with several final states in a lane",
         })
     }

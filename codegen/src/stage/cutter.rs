@@ -1,7 +1,7 @@
 //! The tensors that are stored between stages, and when they are computed.
 //!
-//! The values that must be stored are found from their uses: an element of a scan that depends on another scan, a position in states
-//! that a kernel does not pass, states along another axis or direction than the rest of a value. Each output and each
+//! A value must be stored for its uses: in an element of a scan where it depends on another scan, at a position that the kernel does not
+//! reach, or beside states along another axis or in another direction. Each output and each
 //! stored value is a *root*, with the set of values that it reads from memory. Roots of one level do not wait for each
 //! other; a root runs its scans itself unless some tensor holds their states anyway.
 
@@ -10,10 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 
-use super::contraction::{Contraction, contraction};
+use super::contraction::contraction;
 use super::course::{Course, course};
 use super::narrow::narrowest;
 use super::needs::{Context, Needs, atoms, needs, position_axis};
+use super::reduction::Sum;
 use super::{Sink, Temporary};
 
 /// A value that a stage writes.
@@ -23,7 +24,7 @@ pub(super) struct Root {
     pub value: Value,
     /// The axes of the tensor, in memory order.
     pub axes: Vec<Axis>,
-    /// The value that the tensor stores.
+    /// The type that the tensor stores.
     pub elem: Elem,
     /// The tensor.
     pub sink: Sink,
@@ -39,7 +40,7 @@ pub(super) struct Root {
     pub level: u32,
 }
 
-/// A scan at work.
+/// A scan that runs in some stage.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     /// The values that its elements and its initial state read from memory.
@@ -48,7 +49,7 @@ pub(super) struct Running {
     pub level: u32,
 }
 
-/// Where and when a state is at hand.
+/// The course and the level at which a state can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     level: u32,
@@ -62,7 +63,7 @@ pub(super) enum Storing {
     Whole,
     /// As the values over the fewest axes that it is a map of.
     Narrow {
-        /// Whether that made a difference so far.
+        /// Whether some value was stored so.
         is_narrower: bool,
     },
 }
@@ -73,7 +74,7 @@ pub(super) struct Cutter<'p> {
     pub program: &'p Program,
     /// The tuples of contractions.
     sums: BTreeSet<Value>,
-    /// The axis along which sums are stored in parts.
+    /// The axis of partial sums.
     pub part_axis: Option<Axis>,
     /// How values that depend on several states are stored.
     pub storing: Storing,
@@ -129,7 +130,7 @@ impl<'p> Cutter<'p> {
         }
     }
 
-    /// Settles what a root reads from memory, where it is computed, and its level.
+    /// Settles a root: the values that it reads from memory, the course that it is computed in, and its level.
     pub(super) fn resolve(&mut self, root: usize) {
         while self.roots[root].level == 0 {
             for value in self.step(root) {
@@ -192,7 +193,7 @@ impl<'p> Cutter<'p> {
         elsewhere
     }
 
-    /// The `first` and `last` that are not along `axis`, and each `starts` and `gather`, but those allowed anyway.
+    /// The `first` and `last` along other axes than `axis`, and each `starts` and `gather`; without those that are allowed anyway.
     fn foreign(
         &self,
         positions: &BTreeSet<Value>,
@@ -207,8 +208,8 @@ impl<'p> Cutter<'p> {
         positions.iter().copied().filter(|p| foreign(*p) && !allowed(*p)).collect()
     }
 
-    /// The values to store so that others become point values: those beneath them, or, when that is less, themselves or the
-    /// values over fewer axes that they are maps of, where such are wanted.
+    /// The values to store so that others become point values: the states beneath these values, or the values themselves where that is
+    /// less to store, or values over fewer axes that they are maps of, where such are wanted.
     fn frontiers(&mut self, values: &BTreeSet<Value>, read: &BTreeSet<Value>) -> BTreeSet<Value> {
         let mut frontiers = BTreeSet::new();
         for value in values {
@@ -222,7 +223,7 @@ impl<'p> Cutter<'p> {
         frontiers
     }
 
-    /// A value that depends on several states as it is stored: by itself, or by what it is a map of.
+    /// The values that are stored for one that depends on several states: itself, or the values that it is a map of.
     fn wholly(&mut self, value: Value, read: &BTreeSet<Value>) -> BTreeSet<Value> {
         let itself = BTreeSet::from([value]);
         let Storing::Narrow { is_narrower } = &mut self.storing else { return itself };
@@ -247,7 +248,7 @@ impl<'p> Cutter<'p> {
         self.roots.len() - 1
     }
 
-    /// [`memory_order`]; the part axis is the last but one: neighbouring lanes hold neighbouring steps of a part.
+    /// [`memory_order`]; the axis of partial sums is the last but one: neighbouring lanes hold neighbouring steps of one of them.
     fn memory_order(&self, axes: AxisSet) -> Vec<Axis> {
         if let Some(part) = self.part_axis.filter(|part| axes.contains(*part)) {
             let mut order = self.memory_order(axes.without(part));
@@ -262,7 +263,7 @@ impl<'p> Cutter<'p> {
         read.iter().map(|v| self.roots[self.stored[v]].level).max().unwrap_or(0)
     }
 
-    /// Where and when each of these states and final states is at hand.
+    /// The course and the level of each of these states and final states.
     fn runs<'v>(&mut self, takes: impl IntoIterator<Item = &'v Value>, read: &BTreeSet<Value>) -> Vec<(Value, Run)> {
         let takes = takes.into_iter().filter_map(|v| Some((*v, course(self.program, *v)?)));
         let takes: Vec<_> = takes.collect();
@@ -312,7 +313,7 @@ impl<'p> Cutter<'p> {
             || self.scans.values().any(|s| s.read.contains(&value)))
     }
 
-    /// The part axis of a root that is stored in parts.
+    /// The axis of partial sums of a root that has some.
     pub(super) fn own_part_axis(&self, root: &Root) -> Option<Axis> {
         self.part_axis.filter(|part| !root.contracted.is_empty() && root.axes.contains(part))
     }
@@ -323,7 +324,7 @@ impl<'p> Cutter<'p> {
     }
 
     /// The contraction of a tuple that runs with its reader.
-    pub(super) fn contraction(&self, tuple: Value, read: &BTreeSet<Value>) -> Option<Contraction> {
+    pub(super) fn contraction(&self, tuple: Value, read: &BTreeSet<Value>) -> Option<Sum> {
         contraction(self.program, &self.sums, tuple, read)
     }
 }

@@ -1,8 +1,9 @@
-//! The values that are stored before the gradient of a recurrence of matrices: factors that are maps, and what needs its states alone.
+//! The values that are stored before the gradient of a recurrence of matrices: factors that are maps, and outputs that need its states
+//! alone.
 //!
-//! Products of matrices take their factors from memory. Where one of those that are added is a map of parameters – the
-//! cotangent of what stands behind a gate – it is stored, rounded as all factors are. The cotangent of that gate is a map of
-//! what queries read of the states: such an output is computed by the recurrence without its gradient.
+//! Products of matrices take their factors from memory. A factor that is a map of parameters, such as a cotangent behind a gate, is
+//! stored first, rounded as all factors are. The cotangent of the gate itself is a map of the numbers that queries read of the states:
+//! the recurrence computes it without its gradient.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ pub(super) struct Matrices<'a> {
 }
 
 impl Matrices<'_> {
-    /// The program that finds factors and such outputs in memory, and what writes them, if there are any.
+    /// The program that finds factors and such outputs in memory, and the one that writes them, if there are any.
     pub(super) fn divided(&self, program: &Program) -> (Program, Option<Ahead>) {
         let (factors, outputs) = (self.factors(program), self.outputs(program));
         if factors.is_empty() && outputs.is_empty() {

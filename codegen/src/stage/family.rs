@@ -8,7 +8,7 @@ use super::cutter::Cutter;
 use super::needs::Context;
 use super::product::closure;
 
-/// A scan or reduction of the whole program, whatever of its states is used.
+/// A scan or reduction of the whole program: all tuples that go through the same states.
 #[derive(Clone, Debug)]
 pub(super) struct Family {
     /// Its operator.
@@ -46,7 +46,7 @@ pub(super) fn families(cutter: &Cutter<'_>, roots: &[usize]) -> Vec<Family> {
 }
 
 impl Family {
-    /// That of a tuple.
+    /// The family of a tuple.
     pub(super) fn of(cutter: &Cutter<'_>, tuple: Value) -> Family {
         let read = cutter.scans.get(&tuple).map(|s| s.read.clone()).unwrap_or_default();
         let (operator, elements, init) = match &cutter.program.node(tuple).op {
@@ -57,7 +57,7 @@ impl Family {
         Family { operator, elements, init, read, fields: vec![] }
     }
 
-    /// Whether another one goes through the same states.
+    /// Whether another family goes through the same states.
     pub(super) fn is(&self, other: &Family) -> bool {
         (self.operator, &self.elements, &self.init) == (other.operator, &other.elements, &other.init)
     }

@@ -1,4 +1,4 @@
-//! Final states by lanes that hold several: of a scan that is kept for nothing else, as the total of a shard or a segment.
+//! Final states by lanes that hold several of them, where a scan is used for nothing else: the total of a shard or a segment.
 //!
 //! Rows of a scan that differ only along one axis often share elements: those of a selective scan are made of values that lack the
 //! state axis. A lane that holds several states of a row reads and computes these once.
@@ -11,7 +11,7 @@ use super::kind::product::is;
 use super::opposite::{is_affine, narrow, shifted_decay};
 use super::{Cut, Kind, Stage};
 
-/// The plain cut of a program that keeps final states alone, with lanes that hold several of them; `None` where no stage has such.
+/// The plain cut of a program that keeps final states alone, with lanes that hold several of them; `None` where no stage can.
 pub(super) fn final_states(program: &Program) -> Result<Option<Cut>, CutError> {
     if !keeps_no_time(program) {
         return Ok(None);
@@ -51,9 +51,9 @@ fn shared(stage: &Stage) -> Option<Axis> {
     first.axes.iter().rev().filter(in_all).find(is_lacked).copied()
 }
 
-/// A program whose affine scan has at every step the decay of the step before, and whose final states are multiplied with the last
-/// decay, as that of a gradient: the same final states by a scan whose steps have their own decays, a\[t\]·S\[t\] = a\[t\]·(a\[t+1\]·S\[t+1\]) + a\[t\]·b\[t\].
-/// `None` for another program.
+/// Rewrites a scan of a gradient as one whose steps have their own decays. The affine scan of a gradient has at every step the decay of
+/// the step before, and its final states are multiplied by the last decay; the final states are equal, since
+/// a\[t\]·S\[t\] = a\[t\]·(a\[t+1\]·S\[t+1\]) + a\[t\]·b\[t\]. `None` for another program.
 fn with_own_decays(program: &Program) -> Option<Program> {
     let is_scan = |v: &Value| matches!(program.node(*v).op, Op::Scan { .. });
     let scan = (0..program.nodes.len() as u32).map(Value).find(is_scan)?;

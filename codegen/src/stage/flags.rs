@@ -1,4 +1,4 @@
-//! Flags of packed sequences, written by stages of their own before what reads them.
+//! Flags of packed sequences, written by stages of their own before the stages that read them.
 //!
 //! Where segments begin is found in a list of offsets ([`Op::Starts`]); a stage of scans takes the flags as a parameter.
 
@@ -9,7 +9,7 @@ use oplus_dsl::ir::{Op, Program, Value};
 
 use super::ahead::Ahead;
 
-/// A program with its flags as further parameters, and what writes them; the program itself where it has none.
+/// A program with its flags as further parameters, and the program that writes these; the program itself where it has none.
 pub(super) fn flagged(program: Program) -> (Program, Option<Ahead>) {
     let starts = |i: &u32| matches!(program.nodes[*i as usize].op, Op::Starts { .. });
     let flags: Vec<(Value, Elem)> =

@@ -6,7 +6,7 @@ use super::course::Course;
 use super::cutter::{Cutter, Root};
 use super::family::families;
 
-/// More fields than this are not carried by one kernel if it can be avoided.
+/// The most fields that one kernel carries if that can be avoided.
 const MAX_FIELDS: usize = 12;
 
 /// Roots that share a kernel.

@@ -10,9 +10,9 @@ use oplus_dsl::walk::WorkList;
 use rustc_hash::FxHashMap;
 
 use super::assembly::{Assembly, Built, Running};
-use super::contraction::Contraction;
 use super::family::Family;
 use super::needs::{dependent, is_reduction};
+use super::reduction::Sum;
 use super::{Source, View};
 
 /// Brings values of the whole program into a stage.
@@ -23,17 +23,17 @@ pub(super) struct Import<'r> {
     depends: OnceCell<Vec<bool>>,
 }
 
-/// From where a value is seen.
+/// The point from which a value is seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    /// One step earlier in the course of the stage's scan.
+    /// Whether it is one step earlier in the course of the stage's scan.
     before: bool,
-    /// Displaced along other axes.
+    /// The displacements along other axes.
     views: Vec<View>,
 }
 
 impl<'r> Import<'r> {
-    /// Nothing is known yet; these values are read from memory.
+    /// An import that knows nothing yet; these values are read from memory.
     pub(super) fn new(read: &'r BTreeSet<Value>) -> Import<'r> {
         Import { read, known: FxHashMap::default(), depends: OnceCell::new() }
     }
@@ -132,7 +132,7 @@ impl Assembly<'_> {
     }
 
     /// The sum of a map of states over the state axis.
-    fn contracted(&mut self, import: &mut Import<'_>, sum: &Contraction, place: &Place) -> Built {
+    fn contracted(&mut self, import: &mut Import<'_>, sum: &Sum, place: &Place) -> Built {
         let (axis, elements) = (self.axis(sum.axis)?, vec![self.import(import, sum.element, place)?]);
         let operator = self.builder.operator(self.cutter.program.operator(sum.operator).clone());
         let tuple = self.builder.append(Op::Reduce { axis, operator, elements }, Ty::Tuple, AxisSet::EMPTY)?;

@@ -1,7 +1,7 @@
 //! Limits of the size of programs.
 //!
-//! A kernel holds its values in registers and is compiled by LLVM: programs of very many operations are no good kernels, and
-//! planning them would take too long to wait for. Any program within these limits is planned in seconds, on a small stack.
+//! A kernel holds its values in registers and is compiled by LLVM: programs of very many operations make bad kernels, and would take
+//! too long to plan. Any program within these limits is planned in seconds, on a small stack.
 
 use oplus_dsl::ir::{Op, Program, Unary};
 

@@ -28,9 +28,9 @@
 //!   the place of scans. Its operands are point values, but a whole matrix may also have its other axis; its state axis is the one that the
 //!   matrices act on. Outputs are maps of states, of contractions and of point values, with or without the state axis, and the last state.
 //!   Only cuts of programs with such operations make them;
-//! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
-//!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
-//!   of the columns. Only [`cut_partial_sums`] makes such outputs. Of a sum over pairs ([`cut_split_k`]) every output has the part axis,
+//! * an output of *partial sums* has the stage's axis of partial sums, the scan axis and the outer axes but the last ones. It is a sum
+//!   over those last ones of a map of states and point values, broadcast over the axis of partial sums; each of these is the sum over
+//!   some of the columns. Only [`cut_partial_sums`] makes such outputs. Of a sum over pairs ([`cut_split_k`]) every output has the part axis,
 //!   and is the sum over some of the columns of pairs;
 //! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
@@ -70,6 +70,7 @@ mod partial_sums;
 mod product;
 mod recurrence;
 mod recurrences;
+mod reduction;
 mod refusal;
 pub mod tensor;
 mod time_invariant;
@@ -105,7 +106,7 @@ pub struct Stage {
     pub views: Vec<Vec<View>>,
     /// Where each output goes.
     pub sinks: Vec<Sink>,
-    /// The axis along which sums over columns are stored in parts; no parameter has it.
+    /// The axis of partial sums over columns; no parameter has it.
     pub part_axis: Option<Axis>,
     /// The axis of the states that a lane holds, of a stage that keeps final states alone and sums none of them away.
     final_states: Option<Axis>,
@@ -163,7 +164,7 @@ pub struct Cut {
     pub stages: Vec<Stage>,
     /// The temporary tensors between them.
     pub buffers: Vec<Temporary>,
-    /// The axis of parts, one more than the program has. Its size is 1 for an interpreter of the stages, and the plan's choice
+    /// The axis of partial sums, one more than the program has. Its size is 1 for an interpreter of the stages, and the plan's choice
     /// for kernels.
     pub part_axis: Option<Axis>,
 }
@@ -173,7 +174,7 @@ pub struct Cut {
 pub struct Scan<'a> {
     /// The axis scanned.
     pub axis: Axis,
-    /// From the last index to the first.
+    /// Whether it goes from the last index to the first.
     pub reverse: bool,
     /// The operator.
     pub operator: OperatorId,
@@ -202,13 +203,13 @@ pub struct OppositeScans<'a> {
     pub forward: Scan<'a>,
     /// Their cotangents, in the opposite direction.
     pub back: Scan<'a>,
-    /// The decay of the second scan, where it belongs: its elements have it one step later.
+    /// The decay of the second scan at its own step; the elements of the scan have it one step later.
     pub decay: Value,
     /// The state axis.
     pub state: Axis,
 }
 
-/// The program of a stage with its places in the whole program; what [`Stage::new`] makes a stage of.
+/// The program of a stage, and its axes and tensors in the whole program: [`Stage::new`] makes a stage of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalForm {
     /// [`Stage::program`].
@@ -226,7 +227,7 @@ pub struct NormalForm {
 }
 
 impl Stage {
-    /// A stage of a program in normal form; finds what it is.
+    /// A stage of a program in normal form; finds its kind.
     pub fn new(placed: NormalForm) -> Stage {
         let NormalForm { program, axes, sources, views, sinks, part_axis } = placed;
         let (kind, back) = (Arc::new(Kind::Map), opposite::second_scan(&program));
@@ -235,27 +236,26 @@ impl Stage {
         stage
     }
 
-    /// The stage, which keeps final states alone, with one of their axes as its state axis; finds what it is then.
+    /// The stage, which keeps final states alone, with one of their axes as its state axis; finds its new kind.
     pub(crate) fn with_final_states(mut self, axis: Axis) -> Stage {
         self.final_states = Some(axis);
         self.kind = Arc::new(Kind::of(&self));
         self
     }
 
-    /// The stage with another program in normal form over the same axes and tensors; finds what it is then.
+    /// The stage with another program in normal form over the same axes and tensors; finds its new kind.
     pub fn with_program(&self, program: Program) -> Stage {
         let mut stage = self.rewritten(program);
         stage.kind = Arc::new(Kind::of(&stage));
         stage
     }
 
-    /// The stage with a program that gives the same values, written for one schedule: what the stage is remains what was found of
-    /// the program before.
+    /// The stage with a program that gives the same values, written for one schedule. Its kind remains that of the program before.
     pub(crate) fn rewritten(&self, program: Program) -> Stage {
         Stage { back: opposite::second_scan(&program), program, ..self.clone() }
     }
 
-    /// The scan, if there is one; of a backward-scan stage the one whose decay is not shifted.
+    /// The scan, if there is one; in a backward-scan stage the one whose decay is not shifted.
     pub fn scan(&self) -> Option<Scan<'_>> {
         let back = self.back.map(|(value, _)| value);
         self.scan_of(|value| Some(value) != back)
@@ -330,23 +330,23 @@ impl Stage {
         self.program.nodes.iter().find_map(|node| if let Op::Reduce { axis, .. } = node.op { Some(axis) } else { None })
     }
 
-    /// Whether an output is a sum over columns that is stored in parts.
+    /// Whether an output has partial sums over columns.
     pub fn has_partial_sums(&self, output: usize) -> bool {
         self.part_axis.is_some_and(|part| self.program.outputs[output].axes.contains(&part))
     }
 
-    /// The tuples of the sums that are stored in parts, output by output.
-    pub fn part_sums(&self) -> impl Iterator<Item = Value> {
-        (0..self.program.outputs.len()).filter(|k| self.has_partial_sums(*k)).filter_map(|k| self.part_sum(k))
+    /// The tuples of the sums that have partial sums, output by output.
+    pub fn summed_tuples(&self) -> impl Iterator<Item = Value> {
+        (0..self.program.outputs.len()).filter(|k| self.has_partial_sums(*k)).filter_map(|k| self.summed_tuple(k))
     }
 
-    /// The tuple of the sum that an output stores in parts.
-    pub fn part_sum(&self, output: usize) -> Option<Value> {
+    /// The tuple of the sum whose partial sums an output has.
+    pub fn summed_tuple(&self, output: usize) -> Option<Value> {
         let Op::Broadcast(sum) = self.program.node(self.program.outputs[output].value).op else { return None };
         if let Op::Field(tuple, _) = self.program.node(sum).op { Some(tuple) } else { None }
     }
 
-    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis, the state axis and the part axis.
+    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis, the state axis and the axis of partial sums.
     pub fn outer_axes(&self) -> AxisSet {
         let all: AxisSet = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied()).collect();
         self.axis().into_iter().chain(self.state_axis()).chain(self.part_axis).fold(all, AxisSet::without)

@@ -6,8 +6,8 @@ use oplus_dsl::ir::{Program, Value};
 
 use super::needs::dependent;
 
-/// Of a map of several states: the value itself, or instead the values that it is a map of, where each of them has fewer axes and
-/// nothing else beneath it depends on a scan.
+/// The values to store for a map of several states: the map itself, or the values that it is a map of, where each of them has fewer axes
+/// and nothing else beneath the map depends on a scan.
 ///
 /// A product w·k of a weight for each pair and a key takes a number for each pair and each place of a key. The weights alone take
 /// one for each pair, and the product is computed from them wherever it is read.
@@ -25,7 +25,7 @@ pub(super) fn narrowest(program: &Program, value: Value, read: &BTreeSet<Value>)
     known.remove(&value).unwrap_or_else(|| BTreeSet::from([value]))
 }
 
-/// The maps that a value is made of which depend on a scan, operands before what they are operands of.
+/// The maps beneath a value that depend on a scan, each after its operands.
 fn maps_beneath(program: &Program, value: Value, depends: &[bool]) -> BTreeSet<Value> {
     let (mut found, mut open) = (BTreeSet::new(), vec![value]);
     while let Some(value) = open.pop() {

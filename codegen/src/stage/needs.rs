@@ -26,7 +26,7 @@ pub(super) struct Needs {
     pub contracted: AxisSet,
 }
 
-/// Where a value stands.
+/// The point at which a value is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Context {
     /// At the point itself: states and final states can be had.
@@ -112,7 +112,7 @@ struct Walk<'a> {
     program: &'a Program,
     sums: &'a BTreeSet<Value>,
     read: &'a BTreeSet<Value>,
-    /// Which values depend on a scan, once something asks.
+    /// Whether each value depends on a scan; found when something asks.
     depends: OnceCell<Vec<bool>>,
     seen: FxHashSet<(Value, Context)>,
     open: Vec<(Value, Context)>,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Node, Op, Operator, Program, Value};
-use oplus_dsl::walk::follow;
+use oplus_dsl::walk::{all, follow};
 
-use super::contraction::is_sum;
 use super::kind::product::is;
+use super::reduction::Sum;
 
 /// Two scans in opposite directions: their tuples.
 #[derive(Clone, Debug)]
@@ -61,8 +61,8 @@ pub(super) fn second_scan(program: &Program) -> Option<(Value, Value)> {
     scans().find_map(|(value, _)| Some((value, shifted_decay(program, value)?)))
 }
 
-/// The decay of which a scan has, as its first element, the one of the step before in the direction of the scan. What stands
-/// in for the decay before the first step meets the initial state; if there is one, it must be 1.
+/// The decay of a scan whose first element at every step is the decay of the step before, in the direction of the scan. At the first
+/// step a constant takes its place, which multiplies the initial state; where there is an initial state it must be 1.
 pub(super) fn shifted_decay(program: &Program, scan: Value) -> Option<Value> {
     let Op::Scan { axis, elements, init, reverse, .. } = &program.node(scan).op else { return None };
     match program.node(*elements.first()?).op {
@@ -73,7 +73,7 @@ pub(super) fn shifted_decay(program: &Program, scan: Value) -> Option<Value> {
     }
 }
 
-/// The scans in a direction, if they all are one: inclusive, exclusive or both, of elements that are point values.
+/// The scans in a direction, if all of them are one scan, inclusive, exclusive or both, of elements that are point values.
 fn forward(program: &Program, time: Axis, backward: bool) -> Option<BTreeSet<Value>> {
     let (mut found, mut same) = (BTreeSet::new(), None);
     for (i, node) in program.nodes.iter().enumerate() {
@@ -119,18 +119,11 @@ pub(super) fn is_affine(operator: &Operator) -> bool {
 
 /// Whether a value is a map of parameters at the point.
 fn is_point(program: &Program, value: Value) -> bool {
-    let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
-    while let Some(value) = stack.pop() {
-        if !seen.insert(value) {
-            continue;
-        }
-        match &program.node(value).op {
-            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => {}
-            op if op.is_map() => stack.extend(op.operands()),
-            _ => return false,
-        }
-    }
-    true
+    all(program, value, |v| match &program.node(v).op {
+        Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Some(true),
+        op if op.is_map() => None,
+        _ => Some(false),
+    })
 }
 
 /// Whether a value is 0 at every point.
@@ -147,7 +140,7 @@ pub(super) fn narrow(program: &Program, value: Value) -> Value {
     follow(value, |v| if let Op::Broadcast(inner) = program.node(v).op { Some(inner) } else { None })
 }
 
-/// A decay, and what it is without the conditions under which it is 0, one after the other.
+/// A decay, and the values that remain of it as the conditions under which it is 0 are taken away one by one.
 pub(super) fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
     let mut all = vec![narrow(program, decay)];
     while let Op::Select(_, zero, own) = program.node(all[all.len() - 1]).op
@@ -160,21 +153,12 @@ pub(super) fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
 
 /// The addends of a value that is a sum over two axes, in either order.
 pub(crate) fn total(program: &Program, value: Value, over: [Axis; 2]) -> Option<Value> {
-    let (outer, inner) = sum_of(program, value)?;
-    let (axis, element) = sum_of(program, inner)?;
+    let Sum { axis: outer, element: inner, .. } = Sum::of_field(program, value)?;
+    let Sum { axis, element, .. } = Sum::of_field(program, inner)?;
     ([outer, axis] == over || [axis, outer] == over).then_some(element)
 }
 
 /// The addends of a value that is a sum over one axis.
 pub(crate) fn sum_over(program: &Program, value: Value, over: Axis) -> Option<Value> {
-    sum_of(program, value).filter(|(axis, _)| *axis == over).map(|(_, element)| element)
-}
-
-/// The axis of a sum, and what is summed.
-fn sum_of(program: &Program, value: Value) -> Option<(Axis, Value)> {
-    let Op::Field(tuple, 0) = program.node(value).op else { return None };
-    match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => Some((*axis, elements[0])),
-        _ => None,
-    }
+    Sum::of_field(program, value).filter(|sum| sum.axis == over).map(|sum| sum.element)
 }

@@ -16,8 +16,8 @@ pub(super) fn closure(operator: &Operator, used: impl IntoIterator<Item = u32>) 
     (0..n as u32).filter(|k| live[*k as usize]).collect()
 }
 
-/// The product of the parts of operators that have these fields, each list closed under dependencies: elements are
-/// their fields side by side, and each part combines on its own. A single whole operator stays what it is.
+/// The product of operators, of which each has only these fields; every list must be closed under dependencies. Elements are the
+/// fields of all side by side, and each operator combines its own. A single whole operator stays as it is.
 pub(super) fn product(parts: &[(&Operator, &[u32])]) -> Operator {
     if let [(operator, fields)] = parts
         && fields.len() == operator.fields.len()
@@ -70,7 +70,7 @@ fn append(product: &mut Operator, operator: &Operator, fields: &[u32], total: us
     }
 }
 
-/// Which nodes of the body the combinations of these fields need.
+/// Whether the combinations of these fields need each node of the body.
 fn needed(operator: &Operator, fields: &[u32]) -> Vec<bool> {
     let mut needed = vec![false; operator.body.len()];
     let mut stack: Vec<Value> = fields.iter().map(|f| operator.combine[*f as usize]).collect();

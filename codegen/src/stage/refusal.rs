@@ -161,13 +161,13 @@ pub enum Refusal {
         most: usize,
     },
 
-    // ---- sums over columns in parts
-    /// No sum is stored in parts.
-    #[error("no sum over columns is stored in parts")]
-    NoParts,
-    /// The sums that are stored in parts are not over the axis along which the states are written.
-    #[error("its sums in parts are not over the last axis of its states")]
-    PartAxis,
+    // ---- partial sums over columns
+    /// There are no partial sums.
+    #[error("there are no partial sums over columns")]
+    NoPartialSums,
+    /// The partial sums are not over the axis along which the states are written.
+    #[error("its partial sums are not over the last axis of its states")]
+    PartialSumAxis,
 
     // ---- sums over pairs
     /// Nothing is summed over pairs of a row and a column.
@@ -250,7 +250,10 @@ pub enum Refusal {
 impl Refusal {
     /// Whether the stage is of quite another sort, and lacks nothing that stages of the schedule's sort have.
     pub fn is_of_another_sort(&self) -> bool {
-        use Refusal::{BothWays, NoContraction, NoMatrices, NoPairs, NoParts, NoScan, OneDirection, Scanned};
-        matches!(self, Scanned | NoScan | NoMatrices | NoContraction | OneDirection | BothWays | NoParts | NoPairs)
+        use Refusal::{BothWays, NoContraction, NoMatrices, NoPairs, NoPartialSums, NoScan, OneDirection, Scanned};
+        matches!(
+            self,
+            Scanned | NoScan | NoMatrices | NoContraction | OneDirection | BothWays | NoPartialSums | NoPairs
+        )
     }
 }

@@ -12,8 +12,8 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Field, Literal, Node, Op, Operator, O
 use oplus_dsl::rewrite::{push, rewrite};
 use oplus_dsl::typing::TypeError;
 
-use super::contraction::is_sum;
 use super::opposite::{is_affine, is_zero};
+use super::reduction::is_sum;
 
 /// The program with such recurrences in that form, along axes that are scanned both ways.
 pub(super) fn varying(program: &Program) -> Result<Program, TypeError> {
@@ -63,7 +63,7 @@ struct Role {
 }
 
 impl Role {
-    /// That of a tuple in `f32`.
+    /// The role of a tuple in `f32`.
     fn of(program: &Program, tuple: Value) -> Option<Role> {
         let Op::Scan { axis, operator, elements, init, reverse, exclusive } = &program.node(tuple).op else {
             return None;
@@ -139,7 +139,7 @@ fn apart(program: &Program, added: Value, axis: Axis, reverse: bool) -> Option<(
 
 /// The program with the factors of sums over these two axes and others, which lack the others, among what those sum. A factor that
 /// has the first axis is one of sums over the second and others than the time: sums over times of cotangents that are differences
-/// of running sums would be wrong by what those round.
+/// of running sums would be wrong by their rounding errors.
 pub(super) fn inward(program: &Program, axes: [Axis; 2], time: Axis) -> Program {
     rewrite(program, |changed, _, node| {
         let Op::Binary(Binary::Mul, x, y) = node.op else { return };

@@ -195,7 +195,7 @@ impl<W: Write> Printer<'_, W> {
                 format!("mma {elem} {} = ({a}) * ({b}) + ({c})", self.regs(dst))
             }
             Stmt::WarpgroupMma { elem, sums, clear, steps, transposed } => {
-                let steps: Vec<String> = steps.iter().map(|step| self.step(*step)).collect();
+                let steps: Vec<String> = steps.iter().map(|(left, right)| self.step(*left, *right)).collect();
                 let (sign, order) = (if *clear { "=" } else { "+=" }, if *transposed { " transposed" } else { "" });
                 format!("warpgroup_mma {elem}{order} {} {sign} {}", self.regs(sums), steps.join(" + "))
             }
@@ -204,7 +204,7 @@ impl<W: Write> Printer<'_, W> {
         }
     }
 
-    fn step(&self, (left, right): (Left, Panels)) -> String {
+    fn step(&self, left: Left, right: Panels) -> String {
         let panels =
             |p: Panels| format!("{} rows {} apart {}", self.place(Memory::Shared(p.array), p.index), p.row, p.apart);
         match left {

@@ -214,25 +214,25 @@ impl Checker<'_> {
             Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier } => {
                 self.mbarrier(mbarrier);
                 self.typed("the count", count, Ty::I32);
-                self.copy((from, from_index), (to, to_index));
+                self.copy(from, from_index, to, to_index);
             }
             Stmt::BulkStore { to, to_index, from, from_index, count } => {
                 self.typed("the count", count, Ty::I32);
                 self.writable(Memory::Global(to));
-                self.copy((to, to_index), (from, from_index));
+                self.copy(to, to_index, from, from_index);
             }
             _ => {}
         }
     }
 
     /// Checks both ends of a copy; gives the element type.
-    fn copy(&mut self, global: (ParamId, Operand), shared: (SharedId, Operand)) -> Option<Elem> {
-        let (memory, array) = (Memory::Global(global.0), Memory::Shared(shared.0));
-        self.index(memory, global.1);
-        self.index(array, shared.1);
+    fn copy(&mut self, global: ParamId, global_index: Operand, shared: SharedId, index: Operand) -> Option<Elem> {
+        let (memory, array) = (Memory::Global(global), Memory::Shared(shared));
+        self.index(memory, global_index);
+        self.index(array, index);
         let (one, other) = (self.elements(memory)?, self.elements(array)?);
         if one != other {
-            let name = self.kernel.shared[shared.0.0 as usize].name.clone();
+            let name = self.kernel.shared[shared.0 as usize].name.clone();
             self.fault(Fault::Kind { name, found: other.to_string(), expected: one.to_string() });
         }
         Some(one)
@@ -241,7 +241,7 @@ impl Checker<'_> {
     fn copy_async(&mut self, stmt: &Stmt) {
         let Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } = stmt else { return };
         self.guard(*guard);
-        let Some(elem) = self.copy((*from, *from_index), (*to, *to_index)) else { return };
+        let Some(elem) = self.copy(*from, *from_index, *to, *to_index) else { return };
         let bytes = u64::from(*elements) * elem.bytes().unwrap_or(8) as u64;
         if !matches!(bytes, 4 | 8 | 16) {
             self.fault(Fault::CopyBytes(bytes));

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use oplus_codegen::plan::variants;
 use oplus_codegen::schedules::Schedule;
-use oplus_codegen::schedules::{lower_sound, stand_in};
+use oplus_codegen::schedules::{lower_fast_tier, lower_sound};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::{Stage, cut};
 use oplus_codegen::target::Target;
@@ -138,7 +138,7 @@ fn fault(stage: &Stage, schedule: &Schedule, target: &Target) -> Option<String> 
     if let Err(fault) = lower_sound(stage, schedule, target) {
         return Some(fault.to_string());
     }
-    let short = stand_in(stage, schedule, isa).expect("lowers")?;
+    let short = lower_fast_tier(stage, schedule, isa).expect("lowers")?;
     let faults = verify(&short, &Target { isa, ..*target }).err()?;
     Some(format!("the short form: {}", faults[0]))
 }

@@ -3,7 +3,6 @@
 #[macro_use]
 mod operators;
 
-mod axis_in_two;
 mod borders;
 mod call_pieces;
 mod chunk_delta;
@@ -23,9 +22,10 @@ mod models;
 mod narrow_axes;
 mod more_rows;
 mod oracle;
-mod parts;
+mod partial_sums;
 mod plans;
 mod recurrence;
 mod rows;
+mod split_axis;
 mod state_space;
 mod state_space_backward;

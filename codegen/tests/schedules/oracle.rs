@@ -4,7 +4,7 @@ use oplus_codegen::abi::Role;
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
 use oplus_codegen::schedules::state_space::ends_len;
 use oplus_codegen::schedules::{Schedule, StateSpace};
-use oplus_codegen::schedules::{lower, stand_in};
+use oplus_codegen::schedules::{lower, lower_fast_tier};
 use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::{Cut, CutKind};
 use oplus_codegen::target::{Isa, Target};
@@ -56,7 +56,7 @@ impl Case<'_> {
         let wanted = run(self.program, &work, &given, self.sizes, how);
         let none = Buffer::unwritten(Elem::F32, 0);
         let kernel = |launch: &Launch| {
-            let found = stand_in(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
+            let found = lower_fast_tier(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
             found.expect("look-back has a kernel that stands in")
         };
         let (found, _) = run_kernels(self.program, &work, &given, self.sizes, how, none, kernel);
@@ -188,9 +188,9 @@ impl Case<'_> {
         fits
     }
 
-    /// The plan with the columns of pairs in parts gives what the program means. Gives the number of parts.
+    /// The plan with partial sums over the columns of pairs gives what the program means. Gives the number of partial sums.
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
-        let work = self.check_cut(CutKind::SplitK, target, 0).expect("columns in parts");
+        let work = self.check_cut(CutKind::SplitK, target, 0).expect("partial sums");
         let parts = |launch: &Launch| {
             let axis = launch.stage.part_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));
@@ -235,12 +235,12 @@ impl Case<'_> {
         self.compare(&work, target.isa);
     }
 
-    /// The plan with an axis in so many parts, and both axes cut in one way, gives what the program means, by the root mean
+    /// The plan with a split axis, and both axes cut in one way, gives what the program means, by the root mean
     /// square of errors. Gives its schedules.
-    pub(crate) fn check_in_parts(&self, how: CutKind, target: &Target, axis: (Axis, i64)) -> Vec<Schedule> {
+    pub(crate) fn check_split_axis(&self, how: CutKind, target: &Target, axis: Axis, outer: i64) -> Vec<Schedule> {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_in_parts(how, &call, axis).expect("plans").expect("an axis in two");
+        let plan = planner.plan_split(how, &call, axis, outer).expect("plans").expect("a split axis");
         let schedules = plan.steps.iter().map(|launch| launch.schedule).collect();
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         for (wanted, found, output) in self.results(&work, target.isa) {

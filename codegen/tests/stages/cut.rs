@@ -193,7 +193,7 @@ fn check_other_forms(program: &Program) -> usize {
     forms.inspect(|cut| check_all_within(program, cut, 1e-5)).count()
 }
 
-/// Checks the stages with sums over columns in parts; gives whether there are any.
+/// Checks the stages with partial sums over columns; gives whether there are any.
 fn check_parted(program: &Program) -> bool {
     let cut = cut_partial_sums(program).expect("cuts");
     cut.iter().for_each(|cut| check(program, cut));

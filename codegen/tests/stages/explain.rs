@@ -1,6 +1,6 @@
 //! Explanations of plans.
 
-use oplus_codegen::explain::Explanation;
+use oplus_codegen::explain::{Candidate, Explanation};
 use oplus_codegen::plan::plan;
 use oplus_codegen::target::Target;
 
@@ -18,7 +18,8 @@ fn an_explanation_reads_well() {
     let mut explanation = explained(programs::DECAY_BACKWARD, &[4, 2048, 64, 64]);
     // What depends on the numbers of schedules and of the cost model is not a matter of wording.
     for launch in &mut explanation.launches {
-        launch.candidates = vec![("schedule(number=1)".into(), 12.3, "its reason".into())];
+        launch.candidates =
+            vec![Candidate { schedule: "schedule(number=1)".into(), micros: 12.3, why: "its reason".into() }];
         launch.refused = vec![("other(number=1)".into(), "what it lacks".into())];
         (launch.division, launch.grid) = ("how the work is divided".into(), "blocks of threads".into());
         launch.symbol = "symbol".into();
@@ -32,7 +33,7 @@ fn everything_that_was_weighed_is_named() {
     let explanation = explained(programs::AFFINE_BACKWARD, &[8192, 4096]);
     let [launch] = &explanation.launches[..] else { panic!("one launch") };
     assert_eq!((launch.reads.len(), launch.writes.len()), (5, 3));
-    assert!(launch.candidates.len() >= 6 && launch.candidates.is_sorted_by(|a, b| a.1 <= b.1));
+    assert!(launch.candidates.len() >= 6 && launch.candidates.is_sorted_by(|a, b| a.micros <= b.micros));
     assert_eq!(launch.task, "reverse scan along L by Affine");
     assert!(explanation.to_string().contains(&launch.symbol));
 }

@@ -23,7 +23,7 @@ pub(super) struct Delay {
     pub(super) fill: Literal,
     /// How many elements are kept.
     pub(super) count: usize,
-    /// What the names of its parameters and outputs begin with.
+    /// The prefix of the names of its parameters and outputs.
     name: String,
     /// The type that they store.
     pub(super) elem: Elem,
@@ -31,7 +31,7 @@ pub(super) struct Delay {
     pub(super) axes: Vec<Axis>,
 }
 
-/// What a shift along the scanned axis is in one step.
+/// The value in one step of a shift along the scanned axis.
 pub(super) enum Read {
     /// The value itself.
     Now(Value),
@@ -69,7 +69,7 @@ pub(super) fn delays(program: &Program, axis: Axis) -> Result<Vec<Delay>, StepEr
     Ok(delays)
 }
 
-/// What a shift along the scanned axis is in one step.
+/// Finds the value in one step of a shift along the scanned axis.
 pub(super) fn read(program: &Program, delays: &[Delay], (by, value, fill): (i64, Value, Value)) -> Read {
     if by == 0 {
         return Read::Now(value);

@@ -27,7 +27,7 @@ pub(crate) struct Block<W = Tensor> {
     out: W,
 }
 
-/// What a block remembers between times: the last three inputs of the convolution, and the states.
+/// The memory of a block between times: the last three inputs of the convolution, and the states.
 #[derive(Clone)]
 pub(crate) struct State<T = Tensor> {
     inputs: [T; 3],

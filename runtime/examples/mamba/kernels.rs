@@ -1,4 +1,4 @@
-//! What a Mamba needs beside its matrix products and the selective scan of `oplus::models`.
+//! The kernels of a Mamba beside its matrix products and the selective scan of `oplus::models`.
 
 use oplus::scan;
 

@@ -64,7 +64,7 @@ struct Args {
     /// The largest step size.
     #[arg(long, default_value_t = 0.005)]
     rate: f32,
-    /// What the model is asked to continue.
+    /// The text that the model is asked to continue.
     #[arg(long, default_value = "A scan is ")]
     prompt: String,
     /// Bytes to write.
@@ -104,7 +104,7 @@ impl Args {
         }
     }
 
-    /// What was asked for; the rest as it suits the device.
+    /// The sizes and steps that were asked for; the rest as it suits the device.
     fn effort(&self, device: &Device) -> Effort {
         let large = matches!(device, Device::Cuda(_));
         let or = |given: Option<usize>, small: usize, big: usize| given.unwrap_or(if large { big } else { small });

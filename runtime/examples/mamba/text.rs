@@ -20,7 +20,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(text.into_bytes())
 }
 
-/// What a line says, if it is a doc comment.
+/// The text of a line that is a doc comment.
 fn doc_comment(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;

@@ -184,7 +184,7 @@ impl Block<'_> {
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
         let Some(parts) = self.parts(combination, elements.scan, results.outputs) else {
-            return self.sweep_as_it_lies(combination, elements.scan, results, (0..self.steps(), first), workspace);
+            return self.sweep_as_it_lies(combination, elements.scan, results, 0..self.steps(), first, workspace);
         };
         let turned = Turned { block: self, parts, steps: self.steps() / parts, first };
         turned.sweep(combination, elements, &mut results, workspace)?;
@@ -192,7 +192,7 @@ impl Block<'_> {
         if parts > 1 && done == self.steps() && !combination.exclusive {
             self.close(&mut results);
         }
-        self.sweep_as_it_lies(combination, elements.scan, results, (done..self.steps(), First::AsOthers), workspace)
+        self.sweep_as_it_lies(combination, elements.scan, results, done..self.steps(), First::AsOthers, workspace)
     }
 
     /// Into how many parts the swept axis is cut to be turned; `None` if the block is swept as it lies.
@@ -282,7 +282,8 @@ impl Block<'_> {
         of: &Combination,
         elements: &[Operand<'_>],
         results: Results<'_, '_>,
-        (range, first): (Range<usize>, First),
+        range: Range<usize>,
+        first: First,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
         let (own, start) = (|dims: u64| dims & !(1 << self.axis), range.start);

@@ -69,7 +69,7 @@ pub(super) fn run(work: Work) {
 
 fn work_off() {
     while let Some(work) = next() {
-        // What panics has said so; the others are to be done all the same.
+        // A panic is reported where it happens; the other tasks are to be done all the same.
         let _ = catch_unwind(AssertUnwindSafe(work));
     }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Linked {
     Yes,
 }
 
-/// What a new device is made with.
+/// Says that the program was built for GPUs: every new device asks first.
 ///
 /// # Errors
 /// [`Error::NoCuda`] without the feature.

@@ -9,10 +9,10 @@ use crate::{Error, Tensor};
 /// The sizes of the shards of all ranks.
 pub(super) type Sizes = Arc<Vec<usize>>;
 
-/// What ranks have agreed on: what they do, with shards of which sizes.
+/// The calls that ranks have agreed to make, and the sizes of their shards.
 pub(super) type Agreements = HashSet<(Intent, Sizes)>;
 
-/// What a rank is about to do, as hashes that every rank must have.
+/// The call that a rank is about to make, as hashes that must be equal on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Intent {
     /// The program and the axis.

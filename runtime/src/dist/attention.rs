@@ -12,7 +12,7 @@ use crate::{Call, Error, Kernel, Tensor};
 pub enum Mask {
     /// All.
     All,
-    /// Those up to its own position. The queries are dealt as the keys are.
+    /// The keys up to its own position. The queries are dealt as the keys are.
     Causal,
 }
 

@@ -75,7 +75,7 @@ impl Shard {
         Err(Error::ShapeMismatch { axis, first, first_size: told, second, second_size: own })
     }
 
-    /// What this rank is about to do.
+    /// The call that this rank is about to make, for its agreement with the others.
     fn intent(&self, plan: u64, program: &Program, binding: &Binding<'_>, inputs: &[Option<&Tensor>]) -> Intent {
         let axes = program.axes.iter().zip(&binding.sizes).filter(|(name, _)| **name != self.axis);
         let sizes = axes.map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(",");

@@ -1,4 +1,4 @@
-//! What the ranks of a call exchange, in words and bytes.
+//! The exchanges of a call between its ranks, in words and bytes.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use oplus_dsl::shard::{Bytes, exchanged};
 use super::plan::sharded;
 use crate::{Error, Shapes};
 
-/// What the ranks of a call exchange, and when: prints as text, or can be looked into.
+/// The exchanges of a call between its ranks, in order: prints as text, or can be looked into.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchanges {
     /// The axis along which the call is divided.
@@ -27,7 +27,7 @@ pub struct Exchanges {
 pub struct Message {
     /// The phase after which it is gathered, from 0.
     pub phase: usize,
-    /// What it is: a `total`, an element at the `border` of a shard, or the `end` of one.
+    /// The kind of value: a `total`, an element at the `border` of a shard, or the `end` of one.
     pub what: String,
     /// The element type that it stores.
     pub elem: Elem,
@@ -38,7 +38,7 @@ pub struct Message {
 }
 
 impl Exchanges {
-    /// Those of a program's outputs that are wanted.
+    /// The exchanges for the outputs of a program that are wanted.
     pub(crate) fn of(program: &Program, shapes: &Shapes, wanted: &[bool]) -> Result<Option<Exchanges>, Error> {
         let Some((axis, ranks)) = &shapes.sharded else { return Ok(None) };
         let plan = sharded(program, axis, wanted)?;

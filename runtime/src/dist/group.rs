@@ -10,7 +10,7 @@ use super::{UniqueId, nccl, threads};
 use crate::cuda::Place;
 use crate::{Device, Error, Tensor};
 
-/// What moves tensors between ranks. All ranks of a group make the same exchanges in the same order. On a GPU an exchange is
+/// A way to move tensors between ranks. All ranks of a group make the same exchanges in the same order. On a GPU an exchange is
 /// queued on the stream of its tensor.
 pub trait Transport: Send + Sync {
     /// The number of this rank, below [`Transport::size`].
@@ -74,7 +74,7 @@ struct Inner {
     bytes: AtomicU64,
 }
 
-/// What a rank has sent: see [`Group::traffic`].
+/// Messages and bytes that a rank has sent: see [`Group::traffic`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// How many exchanges it took part in.
@@ -209,7 +209,7 @@ impl Group {
         self.inner.transport.size()
     }
 
-    /// What this rank has sent so far.
+    /// Messages and bytes that this rank has sent so far.
     pub fn traffic(&self) -> Traffic {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Traffic { exchanges: count(&self.inner.exchanges), bytes: count(&self.inner.bytes) }
@@ -272,7 +272,7 @@ impl Group {
         self.inner.transport.pass(tensors, to, from, shapes)
     }
 
-    /// What the ranks have agreed on.
+    /// The calls that all ranks have agreed to make.
     pub(super) fn agreements(&self) -> &Mutex<Agreements> {
         &self.inner.agreements
     }

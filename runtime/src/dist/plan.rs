@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub(super) chosen: Chosen,
 }
 
-/// What a rank does between two exchanges.
+/// The work of a rank between two exchanges.
 pub(super) struct Phase {
     pub(super) picks: Vec<Pick>,
     pub(super) folds: Vec<Fold>,

@@ -270,7 +270,7 @@ fn naming_axis(error: Error, program: &str, axis: &str) -> Error {
     }
 }
 
-/// What the names of outputs begin with among the tensors of a call, as an output may be named like a parameter.
+/// The prefix of outputs' names among the tensors of a call, as an output may be named like a parameter.
 const OUTPUT: &str = "output ";
 
 /// The rank whose message is picked, and which of its messages.

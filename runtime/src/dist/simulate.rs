@@ -18,7 +18,7 @@ impl Link {
     pub const INFINIBAND: Link = Link { bytes_per_micro: 50e3, latency_micros: 5.0 };
 }
 
-/// What exchanges cost.
+/// An estimate of the time that exchanges take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Steps in which neighbours exchange, one after the other.
@@ -30,7 +30,7 @@ pub struct Cost {
 }
 
 impl Exchanges {
-    /// What the exchanges of a call cost on a ring of such links: all messages of a phase are gathered at once.
+    /// Estimates the exchanges of a call on a ring of such links: all messages of a phase are gathered at once.
     pub fn cost(&self, link: Link) -> Cost {
         let phases = (0..self.phases).map(|phase| {
             let sent = self.messages.iter().filter(|message| message.phase == phase);

@@ -18,7 +18,7 @@ pub(super) struct Rank {
     post: Arc<Post>,
 }
 
-/// What all ranks share.
+/// The memory that all ranks share.
 struct Post {
     size: usize,
     timeout: Duration,

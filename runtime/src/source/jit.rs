@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use oplus_codegen::schedules::{lower, stand_in};
+use oplus_codegen::schedules::{lower, lower_fast_tier};
 
 use super::{Code, Compile, DiskCache, Isa, KernelSource, Launch, cache_folder, cache_size};
 use crate::Error;
@@ -21,7 +21,7 @@ impl Compile for Llvm {
     }
 
     fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
-        let kernel = stand_in(&launch.stage, &launch.schedule, isa).map_err(|e| failed(launch, &e))?;
+        let kernel = lower_fast_tier(&launch.stage, &launch.schedule, isa).map_err(|e| failed(launch, &e))?;
         let text = kernel.map(|kernel| oplus_llvm::compile_quickly(&kernel, isa)).transpose();
         Ok(text.map_err(|e| failed(launch, &e))?.map(Code::from))
     }

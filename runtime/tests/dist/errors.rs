@@ -1,4 +1,4 @@
-//! What goes wrong among ranks.
+//! Errors of calls that ranks make together.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is exchanged, predicted and counted.
+//! Exchanges, predicted and counted.
 
 use std::thread;
 

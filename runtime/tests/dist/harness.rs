@@ -24,7 +24,7 @@ pub(crate) struct Case {
     pub(crate) gradients: Option<Vec<Option<Array>>>,
 }
 
-/// What a rank gave: its outputs and its gradients.
+/// The results of a rank: its outputs and its gradients.
 pub(crate) type Given = (Vec<Tensor>, Option<Vec<Option<Tensor>>>);
 
 impl Case {

@@ -16,7 +16,7 @@ struct Refusing;
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;
 
-/// What a call gives when request `n` of it is refused, counted from 0, and whether there was such a request.
+/// The result of a call whose request `n` for memory is refused, counted from 0, and whether there was such a request.
 pub(crate) fn refusing<R>(n: usize, call: impl FnOnce() -> R) -> (R, bool) {
     GRANTED.store(n, Ordering::SeqCst);
     let found = call();

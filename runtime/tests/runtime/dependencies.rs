@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-/// What cargo prints for a command about this crate.
+/// The output of cargo for a command about this crate.
 fn cargo(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
         .args(args)
@@ -45,7 +45,7 @@ fn the_feature_jit_brings_the_compiler() {
     assert_eq!(dependency(compiler, "inkwell")["optional"], false);
 }
 
-/// What is for GPUs alone says so: kernels without the feature `gpu` would be a program's and of no use to it.
+/// Items for GPUs alone say so: kernels without the feature `gpu` would be a program's and of no use to it.
 #[test]
 fn kernels_bring_the_feature_gpu_and_the_adapters_leave_the_choice_to_their_users() {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);

@@ -47,7 +47,7 @@ fn stored(elem: Elem, array: &Array) -> Tensor {
     .unwrap()
 }
 
-/// What a tensor holds.
+/// The elements of a tensor, as an array of the interpreter.
 fn array(tensor: &Tensor) -> Array {
     let floats = match tensor.elem() {
         Elem::F64 => tensor.to_vec::<f64>().unwrap(),
@@ -72,7 +72,7 @@ fn random(program: &Program, rng: &mut Rng) -> HashMap<String, Array> {
     program.params.iter().map(|param| (param.name.clone(), of(param, rng))).collect()
 }
 
-/// What a kernel gives: outputs, and `p.bar` for gradients of the sum of all outputs times their cotangents.
+/// The results of a kernel: outputs, and `p.bar` for gradients of the sum of all outputs times their cotangents.
 struct Results(HashMap<String, Tensor>);
 
 /// Calls a kernel and its gradient.

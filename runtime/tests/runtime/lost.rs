@@ -18,7 +18,7 @@ fn decay(decay: f32, row: usize, time: usize) -> f32 {
     if row % 3 == 2 && time % 97 == 5 { 0.0 } else { decay }
 }
 
-/// What is added: a 1 before the state is forgotten, one at the last time of the second row, nothing elsewhere.
+/// The numbers that are added: a 1 before the state is forgotten, one at the last time of the second row, nothing elsewhere.
 fn added(row: usize, left: usize, time: usize) -> f32 {
     f32::from(row % 3 == 2 && time % 97 == 4 || row % 3 == 1 && left == 0)
 }

@@ -28,7 +28,7 @@ static TWO_STAGES: Kernel = Kernel::new(
     }",
 );
 
-/// What the call says with so many times, all of which are one number in memory.
+/// The result of the call for so many times, all of which are one number in memory.
 fn call(times: usize) -> Result<f32, Error> {
     let one = Tensor::from_slice(&[1.0_f32], &[1])?.as_strided(&[1, times], &[0, 0], 0)?;
     Ok(TWO_STAGES.call(&[Some(&one)])?.0[0].to_vec::<f32>()?[0])

@@ -41,7 +41,7 @@ fn models() -> Vec<Model> {
     models
 }
 
-/// What has to be equal to the bit.
+/// The results that have to be equal to the bit.
 #[derive(Clone, Copy, PartialEq)]
 enum Exact {
     Nothing,
@@ -136,7 +136,7 @@ impl Model {
         all
     }
 
-    /// What parts give for a tensor of the whole: put together along time, or the last one's.
+    /// A tensor of the whole, made of the tensors of parts: put together along time, or the last one's.
     fn whole_of(&self, name: &str, parts: &[(Part, &Tensor)]) -> Vec<f32> {
         let Some(at) = self.time_of(name) else { return numbers(parts[parts.len() - 1].1) };
         let with_time = |(part, tensor): &(Part, &Tensor)| {

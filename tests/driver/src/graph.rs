@@ -16,7 +16,7 @@ pub(crate) struct Node {
     pub(crate) deps: Vec<usize>,
 }
 
-/// What a capture has recorded.
+/// The work that a capture has recorded.
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
@@ -30,7 +30,7 @@ pub(crate) struct Exec {
     objects: Vec<u64>,
     /// Whether memory that is still there is freed at the next launch.
     frees: bool,
-    /// What its last launch has done: launches of one executable follow each other.
+    /// The end of its last launch: launches of one executable follow each other.
     clock: Clock,
 }
 

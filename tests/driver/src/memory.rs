@@ -47,7 +47,7 @@ pub(crate) enum Access {
 
 /// The memory of the device.
 const CAPACITY: usize = 1 << 30;
-/// What memory holds before it is written.
+/// The byte that fills memory before it is written.
 const UNWRITTEN: u8 = 0xCD;
 const ALIGN: usize = 512;
 

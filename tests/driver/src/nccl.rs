@@ -1,7 +1,7 @@
 //! NCCL without GPUs: ranks are threads of this process, and bytes move when the last rank that they concern has come.
 //!
-//! What a rank gives is read when its call is made, and what it gets is written while it asks how its calls are getting on, both as
-//! operations of the stream, whose order the driver checks.
+//! The numbers that a rank gives are read when its call is made; those that it gets are written while it asks how its calls are
+//! getting on, both as operations of the stream, whose order the driver checks.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ struct Id([u8; 128]);
 #[derive(Default)]
 struct Room {
     here: BTreeSet<i32>,
-    /// Those that have left.
+    /// The ranks that have left.
     gone: BTreeSet<i32>,
     /// Bytes on their way, from whom and to whom.
     mail: BTreeMap<(i32, i32), VecDeque<Vec<u8>>>,
@@ -44,7 +44,7 @@ struct Rank {
     id: Id,
     rank: i32,
     size: i32,
-    /// What it waits for: from whom, to which address and on which stream, how many bytes.
+    /// The messages that it waits for: from whom, to which address and on which stream, how many bytes.
     awaited: VecDeque<(i32, u64, u64, usize)>,
     error: Result,
 }

@@ -1,4 +1,4 @@
-//! What a kernel does with its parameters, read from its PTX.
+//! A kernel's uses of its parameters, read from its PTX.
 
 use std::collections::{BTreeMap, BTreeSet};
 

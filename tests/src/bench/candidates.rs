@@ -74,10 +74,10 @@ impl Candidate {
         let plan = explained.gpu.map(|gpu| gpu.plan).transpose()?;
         let launches = plan.into_iter().flat_map(|plan| plan.launches).filter_map(|launch| {
             // The first candidate is the one taken.
-            let (schedule, micros, _) = launch.candidates.into_iter().next()?;
+            let taken = launch.candidates.into_iter().next()?;
             let fact = |name: &str| launch.facts.iter().find(|(known, _)| known == name)?.1.parse().ok();
             let (registers, spilled) = (fact("registers"), fact("bytes spilled"));
-            Some(Launched { stage: launch.name, schedule, micros: Some(micros), registers, spilled })
+            Some(Launched { stage: launch.name, schedule: taken.schedule, micros: Some(taken.micros), registers, spilled })
         });
         let (isa, multiprocessors) = (target.isa.name(), target.multiprocessors);
         Ok(Candidate { rank, call, launches: launches.collect(), device: name.to_owned(), isa, multiprocessors })

@@ -1,6 +1,6 @@
 //! Mamba's selective scan where cases do not reach: every number of states, one row of 2²⁰ steps, more than 2³¹ elements.
 //!
-//! What it must give is computed here by plain loops over the recurrence, in f64, together with a bound. With ε the unit
+//! The expected numbers are computed here by plain loops over the recurrence, in f64, together with a bound. With ε the unit
 //! roundoff of f32, H the recurrence of absolute values and decay a = exp(x), a step adds to the error of h
 //!
 //! ```text

@@ -99,7 +99,7 @@ impl Block {
         }
     }
 
-    /// What the block adds to the stream [B·T, C].
+    /// The sum that the block adds to the stream [B·T, C].
     fn forward(&self, stream: Tensor<2>, batch: usize, scan: Scan) -> Result<Tensor<2>, Error> {
         let x = norm(stream, &self.norm);
         let (u, z) = (silu(x.clone().matmul(self.in_x.val())), x.matmul(self.in_z.val()));

@@ -61,7 +61,7 @@ pub(crate) struct Made<B: Memory> {
 /// The tensors that the gradient of a call needs.
 pub(crate) struct Saved<B: Memory> {
     inputs: Vec<Option<B::Tensor>>,
-    /// Those that the gradient reads.
+    /// The outputs that the gradient reads.
     outputs: Vec<Option<B::Tensor>>,
     /// States that the call has saved, on a GPU.
     residual: Option<Residual>,

@@ -1,4 +1,4 @@
-//! What is refused, in which words.
+//! Refused calls, and the words of their errors.
 
 use burn::tensor::{DType, Int, Tensor};
 use oplus_burn::kernels::{Affine, affine};

@@ -103,7 +103,7 @@ impl Block {
         })
     }
 
-    /// What the block adds to the stream [B·T, C].
+    /// The sum that the block adds to the stream [B·T, C].
     fn forward(&self, stream: &Tensor, batch: usize) -> Result<Tensor> {
         let x = norm(stream, &self.norm)?;
         let (u, z) = (x.matmul(&self.in_x)?, x.matmul(&self.in_z)?);

@@ -1,4 +1,4 @@
-//! What is refused, in which words.
+//! Refused calls, and the words of their errors.
 
 use candle_core::{DType, Tensor, Var};
 use oplus_candle::call;

@@ -1,4 +1,4 @@
-//! What is recorded, and several ways through a graph.
+//! The graph that calls record, and several ways through it.
 
 use std::sync::Arc;
 use std::thread;

@@ -65,8 +65,10 @@ impl<'c> Lower<'c, '_> {
 
     pub(super) fn bulk_load(
         &self,
-        (to, to_index): (SharedId, Operand),
-        (from, from_index): (ParamId, Operand),
+        to: SharedId,
+        to_index: Operand,
+        from: ParamId,
+        from_index: Operand,
         count: Operand,
         mbarrier: &Mbarrier,
     ) -> Result<()> {
@@ -80,8 +82,10 @@ impl<'c> Lower<'c, '_> {
 
     pub(super) fn bulk_store(
         &self,
-        (to, to_index): (ParamId, Operand),
-        (from, from_index): (SharedId, Operand),
+        to: ParamId,
+        to_index: Operand,
+        from: SharedId,
+        from_index: Operand,
         count: Operand,
     ) -> Result<()> {
         let text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;\n\tcp.async.bulk.commit_group;";
@@ -105,8 +109,10 @@ impl<'c> Lower<'c, '_> {
     /// Where the guard is false no byte is read and all bytes are zero.
     pub(super) fn copy_async(
         &self,
-        (to, to_index): (SharedId, Operand),
-        (from, from_index): (ParamId, Operand),
+        to: SharedId,
+        to_index: Operand,
+        from: ParamId,
+        from_index: Operand,
         elements: u32,
         guard: Option<Operand>,
     ) -> Result<()> {

@@ -23,7 +23,9 @@ impl<'c> Lower<'c, '_> {
         &mut self,
         elem: Elem,
         dst: &[Reg; 4],
-        (a, b, c): (&[Operand; 4], &[Operand; 2], &[Operand; 4]),
+        a: &[Operand; 4],
+        b: &[Operand; 2],
+        c: &[Operand; 4],
     ) -> Result<()> {
         let (depth, name) = match elem {
             Elem::Bf16 => (16, "bf16"),

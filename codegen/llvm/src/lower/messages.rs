@@ -37,7 +37,8 @@ impl<'c> Lower<'c, '_> {
     /// Operands: address, tag, guard (if any), values.
     pub(super) fn publish(
         &self,
-        (messages, index): (ParamId, Operand),
+        messages: ParamId,
+        index: Operand,
         values: &[Operand],
         tag: Operand,
         guard: Option<Operand>,

@@ -101,9 +101,9 @@ impl<'c> Lower<'c, '_> {
             Stmt::Shuffle { dst, value, mode, lane } => self.shuffle(*dst, *value, *mode, *lane),
             Stmt::All { dst, condition } => self.all(*dst, *condition),
             Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
-            Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, (a, b, c)),
+            Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, a, b, c),
             Stmt::WarpgroupMma { elem, sums, clear, steps, transposed } => {
-                self.warpgroup_mma(*elem, (sums, *clear), steps, *transposed)
+                self.warpgroup_mma(*elem, sums, *clear, steps, *transposed)
             }
             Stmt::WarpgroupWait { pending, sums } => self.warpgroup_wait(*pending, sums),
             Stmt::SyncWarp => self.sync_warp(),
@@ -115,21 +115,21 @@ impl<'c> Lower<'c, '_> {
             Stmt::MbarrierExpect(mbarrier, bytes) => self.mbarrier_expect(mbarrier, *bytes),
             Stmt::MbarrierWait(mbarrier, parity) => self.mbarrier_wait(mbarrier, *parity),
             Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier } => {
-                self.bulk_load((*to, *to_index), (*from, *from_index), *count, mbarrier)
+                self.bulk_load(*to, *to_index, *from, *from_index, *count, mbarrier)
             }
             Stmt::BulkStore { to, to_index, from, from_index, count } => {
-                self.bulk_store((*to, *to_index), (*from, *from_index), *count)
+                self.bulk_store(*to, *to_index, *from, *from_index, *count)
             }
             Stmt::BulkWait { pending, read } => self.bulk_wait(*pending, *read),
             Stmt::FenceAsync => self.fence_async(),
             Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } => {
-                self.copy_async((*to, *to_index), (*from, *from_index), *elements, *guard)
+                self.copy_async(*to, *to_index, *from, *from_index, *elements, *guard)
             }
             Stmt::CopyAsyncArrive(mbarrier) => self.copy_async_arrive(mbarrier),
             Stmt::DrawTicket { ticket, tag, control } => self.draw_ticket(*ticket, *tag, *control),
             Stmt::ResetTickets { control, tag } => self.reset_tickets(*control, *tag),
             Stmt::Publish { messages, index, values, tag, guard } => {
-                self.publish((*messages, *index), values, *tag, *guard)
+                self.publish(*messages, *index, values, *tag, *guard)
             }
             Stmt::Poll { messages, entries, tag } => entries.iter().try_for_each(|e| self.poll(*messages, e, *tag)),
         }

@@ -13,7 +13,8 @@ impl<'c> Lower<'c, '_> {
     pub(super) fn warpgroup_mma(
         &mut self,
         elem: Elem,
-        (sums, clear): (&[Reg], bool),
+        sums: &[Reg],
+        clear: bool,
         steps: &[(Left, Panels)],
         transposed: bool,
     ) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::check::{assembled_from, ptx};
 use crate::common::{affine, affine_backward, stage};
 use oplus_codegen::plan::variants;
 use oplus_codegen::schedules::Schedule;
-use oplus_codegen::schedules::{lower, stand_in};
+use oplus_codegen::schedules::{lower, lower_fast_tier};
 use oplus_codegen::stage::cut_matrix_backward;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -40,7 +40,7 @@ fn kernels_that_stand_in_are_short_and_do_not_spill() {
     let mut assembled = 0;
     for (stage, schedule) in [affine(), affine_backward()].iter().flat_map(|stage| variants(stage, Isa::Sm90a)) {
         let isa = schedule.isa(Isa::Sm90a);
-        let Some(short) = stand_in(&stage, &schedule, isa).expect("lowers") else { continue };
+        let Some(short) = lower_fast_tier(&stage, &schedule, isa).expect("lowers") else { continue };
         let lines = |text: String| text.lines().count();
         let text = oplus_llvm::compile_quickly(&short, isa).expect("compiles");
         assembled_from(&text, &short.name, isa);

@@ -5,7 +5,7 @@ use crate::build::Builder;
 use crate::tile::{Memory, Operand};
 
 impl Persistent {
-    /// The reducers, which come after `scanners` warps: `reduce` takes a tile, which of the reducers does, the stage and
+    /// The reducers, which come after `scanners` warps: `reduce` takes a tile, the number of the reducer, the stage and
     /// the slot.
     pub fn reduce_tiles(
         &self,

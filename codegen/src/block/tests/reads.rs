@@ -1,6 +1,6 @@
 //! Tests of the reads of a stage along its axis.
 
-use crate::block::reads::{constant_along, displacements, near};
+use crate::block::reads::{Offsets, constant_along, displacements, near};
 use crate::stage::{Stage, cut};
 use oplus_dsl::ir::{Axis, Value};
 use oplus_dsl::parse::parse;
@@ -35,8 +35,8 @@ fn axis(stage: &Stage) -> Axis {
 }
 
 /// The range of a parameter, by its name.
-fn of(stage: &Stage, ranges: &std::collections::BTreeMap<u32, (i64, i64)>, name: &str) -> Option<(i64, i64)> {
-    stage.program.param(name).and_then(|param| ranges.get(&param)).copied()
+fn of(stage: &Stage, ranges: &std::collections::BTreeMap<u32, Offsets>, name: &str) -> Option<[i64; 2]> {
+    stage.program.param(name).and_then(|param| ranges.get(&param)).map(|range| [range.least, range.greatest])
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn displacements_add_up_along_shifts() {
     let stage = stage();
     let ranges = displacements(&stage, axis(&stage), roots(&stage).into_iter());
     // x is read at t − 2, t and t + 3 − 1, w at t + 1 − 1; c has not the axis.
-    assert_eq!(of(&stage, &ranges, "x"), Some((-2, 2)));
-    assert_eq!(of(&stage, &ranges, "w"), Some((0, 0)));
+    assert_eq!(of(&stage, &ranges, "x"), Some([-2, 2]));
+    assert_eq!(of(&stage, &ranges, "w"), Some([0, 0]));
     assert_eq!(of(&stage, &ranges, "c"), None);
 }
 
@@ -56,8 +56,8 @@ fn what_is_far_is_not_near() {
         let ranges = near(&stage, axis(&stage), roots(&stage).into_iter(), reach);
         ["x", "w"].map(|name| of(&stage, &ranges, name))
     };
-    assert_eq!(within(2), [Some((-2, 2)), Some((0, 0))]);
-    assert_eq!(within(1), [Some((0, 0)), Some((0, 0))]);
+    assert_eq!(within(2), [Some([-2, 2]), Some([0, 0])]);
+    assert_eq!(within(1), [Some([0, 0]), Some([0, 0])]);
 }
 
 #[test]

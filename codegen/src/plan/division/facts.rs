@@ -9,10 +9,10 @@ use crate::schedules::{Access, Schedule};
 use crate::stage::Stage;
 use crate::target::Isa;
 
-/// Facts of a stage that follow from its program, its views and its part axis.
+/// Facts of a stage that follow from its program, its views and its axis of partial sums.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// The part that its keys have in common, once a launch needs one.
+    /// The common part of the keys of its kernels, found when a launch needs it.
     key: OnceLock<StageKey>,
     /// The schedules that plans may choose from: where no axes could be merged, and where some could but are not.
     schedules: OnceLock<Vec<Schedule>>,
@@ -22,7 +22,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// The part that the keys of the stage's kernels have in common.
+    /// The common part of the keys of the stage's kernels.
     pub(super) fn key(&self, stage: &Stage) -> &StageKey {
         self.key.get_or_init(|| StageKey::of(stage))
     }

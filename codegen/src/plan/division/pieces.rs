@@ -1,8 +1,7 @@
-//! Plans in pieces: stages that run for one part of an axis after the other, so that what they store in between takes the memory of
-//! one part.
+//! Plans in pieces: stages that run for one piece of an axis after the other, so that temporary tensors take the memory of one piece.
 //!
-//! A stage can run in pieces of an axis if all that it writes has the axis, and it treats every index by itself. No kernel is another
-//! for it: sizes and addresses are arguments.
+//! A stage can run in pieces of an axis if all that it writes has the axis, and it treats every index by itself. Its kernel is the one
+//! that runs the whole: sizes and addresses are arguments.
 
 use std::collections::HashMap;
 
@@ -22,8 +21,17 @@ const MOST: i64 = 256;
 const AXES: usize = 3;
 
 /// Axes that a call is divided along, and how many indices of each a piece has.
-type Parts = Vec<(Axis, i64)>;
+type Pieces = Vec<(Axis, i64)>;
 type Along = [(Axis, i64)];
+
+/// A call in pieces.
+#[derive(Clone, Copy)]
+struct InPieces<'a> {
+    program: &'a Program,
+    call: &'a Call,
+    pieces: &'a Along,
+    group: &'a Group,
+}
 
 /// The stages that run in pieces.
 struct Group {
@@ -44,21 +52,22 @@ impl Division {
         choosing: Choosing<'_>,
         most: u64,
     ) -> Option<Plan> {
-        let mut whole = self.with_parts(call, 1);
+        let mut whole = self.with_partial_sums(call, 1);
         let call = &whole.call.clone();
-        let parts = self.parts(program, call, most)?;
-        let group = self.group(program, &parts);
-        // Each piece may have another number of parts.
+        let pieces = self.pieces(program, call, most)?;
+        let group = self.group(program, &pieces);
+        let work = InPieces { program, call, pieces: &pieces, group: &group };
+        // Each piece may have another number of partial sums.
         let written = self.cut.stages.iter().zip(&group.inside).filter(|(_, inside)| **inside);
         let mut written = written.flat_map(|(stage, _)| &stage.sinks);
-        if written
-            .any(|sink| matches!(sink, Sink::Buffer(k) if !group.local[*k as usize] && self.has_parts(*k as usize)))
-        {
+        if written.any(
+            |sink| matches!(sink, Sink::Buffer(k) if !group.local[*k as usize] && self.has_partial_sums(*k as usize)),
+        ) {
             return None;
         }
         self.check(&whole).ok()?;
         let mut plan = self.empty(self.buffers(&whole).ok()?);
-        let lens = self.lens(call, &parts);
+        let lens = self.lens(call, &pieces);
         for (buffer, (local, len)) in plan.buffers.iter_mut().zip(group.local.iter().zip(lens)) {
             *buffer = if *local { Buffer { len: len?, ..buffer.clone() } } else { buffer.clone() };
         }
@@ -69,24 +78,24 @@ impl Division {
         for index in others(false) {
             self.step_in(&mut whole, choosing, index, &mut plan)?;
         }
-        self.all_pieces(program, call, choosing, (&parts, &group), &mut plan)?;
+        self.all_pieces(&work, choosing, &mut plan)?;
         for index in others(true) {
             self.step_in(&mut whole, choosing, index, &mut plan)?;
         }
         Some(plan)
     }
 
-    /// Whether a buffer has sums in parts.
-    fn has_parts(&self, buffer: usize) -> bool {
+    /// Whether a buffer has partial sums.
+    fn has_partial_sums(&self, buffer: usize) -> bool {
         self.cut.part_axis.is_some_and(|axis| self.cut.buffers[buffer].axes.contains(&axis))
     }
 
-    /// Adds the launch of a stage. Where it stores sums in parts, later stages of the piece have their number.
+    /// Adds the launch of a stage. Where it stores partial sums, later stages of the piece know their number.
     fn step_in(&self, given: &mut Given, choosing: Choosing<'_>, index: usize, plan: &mut Plan) -> Option<()> {
-        if let Some(parts) = self.step(given, choosing, index, plan).ok()? {
-            given.call = self.with_parts(&given.call, parts).call;
+        if let Some(sums) = self.step(given, choosing, index, plan).ok()? {
+            given.call = self.with_partial_sums(&given.call, sums).call;
             self.check(given).ok()?;
-            for k in (0..self.cut.buffers.len()).filter(|k| self.has_parts(*k)) {
+            for k in (0..self.cut.buffers.len()).filter(|k| self.has_partial_sums(*k)) {
                 plan.buffers[k].len = plan.buffers[k].len.max(count(given, &self.cut.buffers[k].axes)?);
             }
         }
@@ -94,20 +103,14 @@ impl Division {
     }
 
     /// Adds the launches of all pieces.
-    fn all_pieces(
-        &self,
-        program: &Program,
-        call: &Call,
-        choosing: Choosing<'_>,
-        (parts, group): (&Along, &Group),
-        plan: &mut Plan,
-    ) -> Option<()> {
-        let all = firsts(call, parts);
+    fn all_pieces(&self, work: &InPieces<'_>, choosing: Choosing<'_>, plan: &mut Plan) -> Option<()> {
+        let InPieces { program, call, pieces, group } = *work;
+        let all = firsts(call, pieces);
         let scratch = plan.buffers.len();
         // The launches of pieces of the same sizes differ in addresses alone.
         let mut known: HashMap<Vec<i64>, Vec<Launch>> = HashMap::new();
         for (number, firsts) in all.iter().enumerate() {
-            let mut given = self.piece(program, call, (parts, firsts), group);
+            let mut given = self.piece(work, firsts);
             let (sizes, step) = (given.call.sizes.clone(), plan.steps.len());
             if let Some(launches) = known.get(&sizes) {
                 for launch in launches {
@@ -121,7 +124,7 @@ impl Division {
                 }
                 let choices = &mut plan.choices[choices..];
                 if number == 0 {
-                    choices.iter_mut().for_each(|choice| tell(choice, program, parts, all.len()));
+                    choices.iter_mut().for_each(|choice| tell(choice, program, pieces, all.len()));
                 } else {
                     choices.iter_mut().for_each(|choice| (choice.candidates, choice.refused) = (vec![], vec![]));
                     reuse_scratch(plan, step, scratch, buffers);
@@ -130,7 +133,7 @@ impl Division {
             }
             for launch in &mut plan.steps[step..] {
                 for place in 0..launch.args.len() {
-                    let by = self.bytes_before(program, call, group, firsts, launch.args[place]);
+                    let by = self.bytes_before(work, firsts, launch.args[place]);
                     if by != 0 {
                         launch.offsets.push((place, by));
                     }
@@ -141,19 +144,20 @@ impl Division {
     }
 
     /// The call of a piece: sizes of its own, and the layouts of tensors that are there for all pieces.
-    fn piece(&self, program: &Program, call: &Call, (parts, firsts): (&Along, &Along), group: &Group) -> Given {
+    fn piece(&self, work: &InPieces<'_>, firsts: &Along) -> Given {
+        let InPieces { program, call, pieces, group } = *work;
         let mut own = call.clone();
-        for ((axis, each), (_, first)) in parts.iter().zip(firsts) {
+        for ((axis, each), (_, first)) in pieces.iter().zip(firsts) {
             let size = &mut own.sizes[axis.0 as usize];
             *size = (*size - first).min(*each);
         }
-        let params = program.params.iter().map(|p| (&p.axes, p.elem)).zip(&mut own.params);
-        params.for_each(|(tensor, layout)| layout.iter_mut().for_each(|layout| align(layout, tensor, parts)));
-        let outputs = program.outputs.iter().map(|o| (&o.axes, o.elem)).zip(&mut own.outputs);
-        outputs.for_each(|(tensor, layout)| align(layout, tensor, parts));
+        let params = program.params.iter().zip(&mut own.params);
+        params.for_each(|(p, layout)| layout.iter_mut().for_each(|layout| align(layout, &p.axes, p.elem, pieces)));
+        let outputs = program.outputs.iter().zip(&mut own.outputs);
+        outputs.for_each(|(o, layout)| align(layout, &o.axes, o.elem, pieces));
         let kept = self.cut.buffers.iter().zip(&group.local).enumerate().map(|(k, (buffer, local))| {
             let mut layout = Layout { strides: self.strides(call, k as u32), align: 16 };
-            align(&mut layout, (&buffer.axes, buffer.elem), parts);
+            align(&mut layout, &buffer.axes, buffer.elem, pieces);
             (!local).then_some(layout)
         });
         let kept = kept.collect();
@@ -168,7 +172,8 @@ impl Division {
     }
 
     /// Bytes from a tensor's first element to that of a piece.
-    fn bytes_before(&self, program: &Program, call: &Call, group: &Group, firsts: &Along, arg: Arg) -> i64 {
+    fn bytes_before(&self, work: &InPieces<'_>, firsts: &Along, arg: Arg) -> i64 {
+        let InPieces { program, call, group, .. } = *work;
         let (axes, elem, strides) = match arg {
             Arg::Param(k) => {
                 let (param, layout) = (&program.params[k as usize], &call.params[k as usize]);
@@ -190,46 +195,46 @@ impl Division {
     }
 
     /// The axes that pieces are of, and their sizes in a piece: those with which buffers fit by the fewest pieces.
-    fn parts(&self, program: &Program, call: &Call, most: u64) -> Option<Parts> {
-        let mut parts: Parts = vec![];
-        let mut bytes = self.bytes(call, &parts, &self.group(program, &parts));
-        while parts.len() < AXES && bytes > most {
+    fn pieces(&self, program: &Program, call: &Call, most: u64) -> Option<Pieces> {
+        let mut pieces: Pieces = vec![];
+        let mut bytes = self.bytes(call, &pieces, &self.group(program, &pieces));
+        while pieces.len() < AXES && bytes > most {
             let axes = (0..program.axes.len() as u32).map(Axis);
-            let axes = axes.filter(|axis| is_divisible(program, call, *axis, &parts));
-            let best = axes.filter_map(|axis| self.along(program, call, (&parts, axis), most));
+            let axes = axes.filter(|axis| is_divisible(program, call, *axis, &pieces));
+            let best = axes.filter_map(|axis| self.along(program, call, &pieces, axis, most));
             // Of those that suffice the one with the fewest pieces, else the one that leaves least.
-            let rank = |(next, left): &(Parts, u64)| {
+            let rank = |(next, left): &(Pieces, u64)| {
                 let suffices = *left <= most;
-                (!suffices, if suffices { pieces(call, next) as u64 } else { *left })
+                (!suffices, if suffices { number_of_pieces(call, next) as u64 } else { *left })
             };
             let Some((next, left)) = best.min_by_key(rank) else { break };
             if left >= bytes {
                 break;
             }
-            (parts, bytes) = (next, left);
+            (pieces, bytes) = (next, left);
         }
-        (!parts.is_empty()).then_some(parts)
+        (!pieces.is_empty()).then_some(pieces)
     }
 
     /// Pieces of one more axis, as few as let buffers take at most so many bytes, or as many as there may be; and what they take.
-    fn along(&self, program: &Program, call: &Call, (parts, axis): (&Along, Axis), most: u64) -> Option<(Parts, u64)> {
+    fn along(&self, program: &Program, call: &Call, pieces: &Along, axis: Axis, most: u64) -> Option<(Pieces, u64)> {
         let size = call.sizes[axis.0 as usize];
         let with = |count: i64| {
             let each = (size as u64).div_ceil(count as u64) as i64;
-            parts.iter().copied().chain([(axis, each)]).collect::<Parts>()
+            pieces.iter().copied().chain([(axis, each)]).collect::<Pieces>()
         };
         let group = self.group(program, &with(1));
-        let counts: Vec<i64> = (2..=size.min(MOST / pieces(call, parts))).collect();
+        let counts: Vec<i64> = (2..=size.min(MOST / number_of_pieces(call, pieces))).collect();
         let fewest = counts.partition_point(|count| self.bytes(call, &with(*count), &group) > most);
-        let parts = with(*counts.get(fewest).or(counts.last())?);
-        let bytes = self.bytes(call, &parts, &group);
-        Some((parts, bytes))
+        let pieces = with(*counts.get(fewest).or(counts.last())?);
+        let bytes = self.bytes(call, &pieces, &group);
+        Some((pieces, bytes))
     }
 
     /// Bytes of the buffers between stages, some of which run in these pieces.
-    fn bytes(&self, call: &Call, parts: &Along, group: &Group) -> u64 {
-        let lens = self.lens(call, parts).into_iter().zip(self.lens(call, &[])).zip(&group.local);
-        let lens = lens.map(|((part, whole), local)| if *local { part } else { whole });
+    fn bytes(&self, call: &Call, pieces: &Along, group: &Group) -> u64 {
+        let lens = self.lens(call, pieces).into_iter().zip(self.lens(call, &[])).zip(&group.local);
+        let lens = lens.map(|((piece, whole), local)| if *local { piece } else { whole });
         let bytes = lens
             .zip(&self.cut.buffers)
             .map(|(len, buffer)| len.unwrap_or(u64::MAX).saturating_mul(buffer.elem.bytes().unwrap_or(8) as u64));
@@ -237,14 +242,14 @@ impl Division {
     }
 
     /// The lengths of all buffers if they are those of a piece.
-    fn lens(&self, call: &Call, parts: &Along) -> Vec<Option<u64>> {
+    fn lens(&self, call: &Call, pieces: &Along) -> Vec<Option<u64>> {
         let mut own = call.clone();
-        parts.iter().for_each(|(axis, each)| own.sizes[axis.0 as usize] = *each);
+        pieces.iter().for_each(|(axis, each)| own.sizes[axis.0 as usize] = *each);
         self.cut.buffers.iter().map(|buffer| count(&own, &buffer.axes)).collect()
     }
 
     /// The stages that can run in pieces of these axes, one after the other.
-    fn group(&self, program: &Program, parts: &Along) -> Group {
+    fn group(&self, program: &Program, pieces: &Along) -> Group {
         let stages = &self.cut.stages;
         let mut group = Group { inside: vec![], after: vec![], local: vec![true; self.cut.buffers.len()] };
         // Stages that read what a stage has computed which does not run in pieces, but reads what is computed in pieces.
@@ -252,7 +257,7 @@ impl Division {
         for stage in stages {
             let before: Vec<usize> = (0..group.inside.len()).filter(|i| reads(stage, &stages[*i])).collect();
             let is_late = before.iter().any(|i| late[*i] || group.after[*i]);
-            let is_apart = !parts.is_empty() && parts.iter().all(|(axis, _)| is_apart(program, stage, *axis));
+            let is_apart = !pieces.is_empty() && pieces.iter().all(|(axis, _)| is_apart(program, stage, *axis));
             let inside = is_apart && !is_late;
             group.after.push(!inside && before.iter().any(|i| group.inside[*i] || group.after[*i]));
             group.inside.push(inside);
@@ -270,18 +275,18 @@ impl Division {
 }
 
 /// Makes the estimates of a stage for one piece those for so many.
-fn tell(choice: &mut Choice, program: &Program, parts: &Along, count: usize) {
-    let names: Vec<&str> = parts.iter().map(|(axis, _)| program.axis_name(*axis)).collect();
-    let pieces = format!("{} of {}", counted(count, "piece"), names.join(" and "));
+fn tell(choice: &mut Choice, program: &Program, pieces: &Along, count: usize) {
+    let names: Vec<&str> = pieces.iter().map(|(axis, _)| program.axis_name(*axis)).collect();
+    let words = format!("{} of {}", counted(count, "piece"), names.join(" and "));
     for estimate in &mut choice.candidates {
         estimate.micros *= count as f64;
         estimate.bytes = estimate.bytes.saturating_mul(count as u64);
-        estimate.why = format!("{pieces} to save memory, each: {}", estimate.why);
+        estimate.why = format!("{words} to save memory, each: {}", estimate.why);
     }
 }
 
 /// The indices at which pieces begin, along each axis.
-fn firsts(call: &Call, parts: &Along) -> Vec<Vec<(Axis, i64)>> {
+fn firsts(call: &Call, pieces: &Along) -> Vec<Vec<(Axis, i64)>> {
     let along = |all: Vec<Vec<(Axis, i64)>>, (axis, each): &(Axis, i64)| {
         let begin = |before: Vec<(Axis, i64)>| {
             let own = (0..call.sizes[axis.0 as usize]).step_by(*each as usize);
@@ -289,19 +294,19 @@ fn firsts(call: &Call, parts: &Along) -> Vec<Vec<(Axis, i64)>> {
         };
         all.into_iter().flat_map(begin).collect()
     };
-    parts.iter().fold(vec![vec![]], along)
+    pieces.iter().fold(vec![vec![]], along)
 }
 
 /// The number of pieces.
-fn pieces(call: &Call, parts: &Along) -> i64 {
-    parts.iter().map(|(axis, each)| (call.sizes[axis.0 as usize] as u64).div_ceil(*each as u64) as i64).product()
+fn number_of_pieces(call: &Call, pieces: &Along) -> i64 {
+    pieces.iter().map(|(axis, each)| (call.sizes[axis.0 as usize] as u64).div_ceil(*each as u64) as i64).product()
 }
 
 /// Whether pieces may be of an axis: not of one whose sequences begin and end where another says.
-fn is_divisible(program: &Program, call: &Call, axis: Axis, parts: &Along) -> bool {
+fn is_divisible(program: &Program, call: &Call, axis: Axis, pieces: &Along) -> bool {
     let name = program.axis_name(axis);
     let is_linked = name.ends_with(ENDS) || program.axis(&format!("{name}{ENDS}")).is_some();
-    call.sizes[axis.0 as usize] > 1 && !is_linked && parts.iter().all(|(own, _)| *own != axis)
+    call.sizes[axis.0 as usize] > 1 && !is_linked && pieces.iter().all(|(own, _)| *own != axis)
 }
 
 /// Whether a stage treats every index of an axis of the whole program by itself.
@@ -336,8 +341,8 @@ fn reads(stage: &Stage, writer: &Stage) -> bool {
 }
 
 /// Lowers the alignment of a layout to that of the first elements of all pieces.
-fn align(layout: &mut Layout, (axes, elem): (&Vec<Axis>, Elem), parts: &Along) {
-    for (axis, each) in parts {
+fn align(layout: &mut Layout, axes: &[Axis], elem: Elem, pieces: &Along) {
+    for (axis, each) in pieces {
         let Some(place) = axes.iter().position(|own| own == axis) else { continue };
         let bytes = layout.strides[place].wrapping_mul(*each).wrapping_mul(elem.bytes().unwrap_or(8) as i64);
         layout.align = layout.align.min(1 << bytes.trailing_zeros().min(4));

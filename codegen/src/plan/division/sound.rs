@@ -9,21 +9,21 @@ use crate::plan::choosing::Choosing;
 use crate::schedules::{Misfit, Schedule, lower_sound};
 
 /// Puts the candidate of a rank first, or the slowest where there are fewer.
-fn ranked((mut candidates, refused): Offers, rank: usize) -> Offers {
+fn ranked(Offers { mut candidates, refused }: Offers, rank: usize) -> Offers {
     let taken = rank.min(candidates.len().saturating_sub(1));
     if let Some(better) = candidates.get_mut(..=taken) {
         better.rotate_right(1);
     }
-    (candidates, refused)
+    Offers { candidates, refused }
 }
 
 impl Division {
     /// Puts the candidate that is taken first. Where soundness is asked for, one whose kernels cannot run is refused, and the
     /// next one takes its place: only kernels that are taken are lowered here, each once.
     pub(super) fn take(&self, form: &Form, offers: Offers, choosing: Choosing<'_>) -> Offers {
-        let (rank, (mut candidates, mut refused)) = (choosing.rank, offers);
+        let (rank, Offers { mut candidates, mut refused }) = (choosing.rank, offers);
         if !choosing.sound {
-            return ranked((candidates, refused), rank);
+            return ranked(Offers { candidates, refused }, rank);
         }
         while !candidates.is_empty() {
             let taken = rank.min(candidates.len() - 1);
@@ -33,7 +33,7 @@ impl Division {
             };
             refused.push((candidates.remove(taken).schedule, why));
         }
-        (candidates, refused)
+        Offers { candidates, refused }
     }
 
     /// Why the kernels of a schedule cannot run, if they cannot.

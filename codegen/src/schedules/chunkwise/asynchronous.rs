@@ -22,7 +22,7 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn finish_chunk(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
         match (started, chunk.queries) {
             (Some(started), Some(queries)) if self.handover.is_some() => {
-                self.finish_overlapped(b, running, chunk, (started, queries));
+                self.finish_overlapped(b, running, chunk, started, queries);
             }
             (started, _) => self.finish_in_order(b, running, chunk, started),
         }
@@ -30,13 +30,13 @@ impl ChunkwiseKernel<'_> {
 
     /// Computes the rest of the chunk where no thread copies beside: pairs of times are weighed while queries read the
     /// state, and outputs are stored while the state advances.
-    fn finish_overlapped(&self, b: &mut Builder, running: Running, chunk: &Chunk, read: (Started, Factor)) {
-        let (Running { state, logs }, (started, queries)) = (running, read);
+    fn finish_overlapped(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Started, queries: Factor) {
+        let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
         let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
         let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
-        let y = self.read_overlapped(b, &decays, (chunk.values, started));
-        self.start_advance(b, state, &decays, (&left, chunk.keys_in_time));
+        let y = self.read_overlapped(b, &decays, chunk.values, started);
+        self.start_advance(b, state, &decays, &left, chunk.keys_in_time);
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);
         finish(b, &y, 1);
@@ -58,8 +58,8 @@ impl ChunkwiseKernel<'_> {
         if let Some(started) = &started {
             self.finish_read(b, started);
         }
-        self.start_advance(b, state, &decays, (&left, chunk.keys_in_time));
-        let y = started.map(|started| self.read_asynchronously(b, &decays, (chunk.values, started)));
+        self.start_advance(b, state, &decays, &left, chunk.keys_in_time);
+        let y = started.map(|started| self.read_asynchronously(b, &decays, chunk.values, started));
         finish(b, &state.blocks, u32::from(y.is_some()));
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);

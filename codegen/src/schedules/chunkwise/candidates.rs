@@ -8,9 +8,26 @@ use oplus_dsl::Elem;
 
 /// Lengths of the axis that is summed away.
 const DEPTHS: [u32; 4] = [16, 32, 64, 128];
-/// Whether tiles are padded, and the width is several times theirs; elements per access.
-pub(crate) const KINDS: [(bool, bool, u32); 6] =
-    [(false, false, 8), (true, false, 8), (true, false, 1), (false, true, 8), (true, true, 8), (true, true, 1)];
+/// The tiles of a schedule.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiles {
+    /// Whether they are padded.
+    pub(crate) padded: bool,
+    /// Whether the width is several times theirs.
+    pub(crate) wide: bool,
+    /// Elements per access.
+    pub(crate) vector: u32,
+}
+
+/// The tiles that candidates may have.
+pub(crate) const TILES: [Tiles; 6] = [
+    Tiles { padded: false, wide: false, vector: 8 },
+    Tiles { padded: true, wide: false, vector: 8 },
+    Tiles { padded: true, wide: false, vector: 1 },
+    Tiles { padded: false, wide: true, vector: 8 },
+    Tiles { padded: true, wide: true, vector: 8 },
+    Tiles { padded: true, wide: true, vector: 1 },
+];
 /// Warps that hide one another's waits in such kernels.
 pub(super) const WARPS: u32 = 8;
 /// Shared memory that every block takes beside its own.
@@ -21,7 +38,7 @@ const BESIDE: u32 = 1 << 10;
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let Ok(form) = stage.kind().matrices() else { return vec![] };
     let elem = stage.program.params[form.key as usize].elem;
-    let of = |warps, depth, (padded, wide, vector): (bool, bool, u32)| {
+    let of = |warps, depth, Tiles { padded, wide, vector }: Tiles| {
         let by_warpgroups = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
         let unit = if by_warpgroups { Unit::Warpgroup } else { Unit::Warp };
         let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
@@ -31,11 +48,11 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         Chunkwise { blocks, ..schedule }
     };
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
-    let kinds = |(warps, depth)| {
-        let kinds = KINDS.into_iter().filter(move |kind| is_meant(elem, form.channels, warps, depth, *kind));
-        kinds.map(move |kind| of(warps, depth, kind))
+    let of_shape = |(warps, depth)| {
+        let tiles = TILES.into_iter().filter(move |tiles| is_meant(elem, form.channels, warps, depth, *tiles));
+        tiles.map(move |tiles| of(warps, depth, tiles))
     };
-    let all = shapes.flat_map(kinds);
+    let all = shapes.flat_map(of_shape);
     let with_copiers = |schedule: Chunkwise| {
         let is_read = schedule.unit == Unit::Warpgroup && form.readout.is_some();
         // Beside a gate a state of the greatest depth leaves too few registers.
@@ -49,7 +66,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
 /// Whether warps have registers for all of chunks of so many warps and such a depth, and which do best. Two warps' chunks are too
 /// short for the most depth, but in `tf32` those of four may be too large: where products are short, or single elements are
 /// copied, they lack registers for what is loaded ahead. Of `f32` and sums of channels shared memory has no room for the most depth.
-fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, (_, wide, vector): (bool, bool, u32)) -> bool {
+fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, tiles: Tiles) -> bool {
+    let Tiles { wide, vector, .. } = tiles;
     let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);
     match (elem, warps) {
         (Elem::F32, 4) if channels && is_most => false,

@@ -52,11 +52,11 @@ impl ChunkwiseKernel<'_> {
                     true => self.tf32_scores(b, queries, keys, earlier, before),
                     false => self.scores_of_earlier(b, &left, keys, earlier, before),
                 };
-                self.add_weighted(b, &y, scores, (in_time, earlier));
+                self.add_weighted(b, &y, scores, in_time, earlier);
             });
         });
         let scores = self.scores_of_own(b, queries, keys);
-        self.add_weighted(b, &y, scores, (in_time, self.thread.warp));
+        self.add_weighted(b, &y, scores, in_time, self.thread.warp);
         block_values(&y)
     }
 
@@ -159,7 +159,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Adds scores·gain·value of a sub-chunk to the outputs.
-    fn add_weighted(&self, b: &mut Builder, y: &[[Reg; 4]], scores: Blocks, (in_time, sub_chunk): (Factor, Operand)) {
+    fn add_weighted(&self, b: &mut Builder, y: &[[Reg; 4]], scores: Blocks, in_time: Factor, sub_chunk: Operand) {
         let first = b.mul(sub_chunk, ROWS);
         let column = self.fragment.column(b);
         let column = b.add(first, column);

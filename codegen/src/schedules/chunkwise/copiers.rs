@@ -1,7 +1,7 @@
 //! Warps that only copy: they fill the stages of tiles ahead of the warps that multiply, and evaluate decays and gains.
 //!
-//! A stage goes round: the copying warps wait until it is free, start its copies and write its sums and gains; the warps that multiply wait
-//! for all of these, and say that the stage is free when its outputs are stored.
+//! The copying warps wait until a stage is free, start its copies and write its sums and gains. The warps that multiply wait for all of
+//! these, and free the stage when its outputs are stored.
 
 use super::ChunkwiseKernel;
 use super::decay::f32;

@@ -28,7 +28,7 @@ impl Matrices {
             let several = self.wide && axis == form.width;
             let wanted = match self.padded {
                 true if several && size <= places => Wanted::MoreThan(places),
-                // Of several parts only the least depth that suffices.
+                // Of several slices only the least depth that suffices.
                 true if self.wide && !several && places > LEAST_DEPTH && size * 2 <= places => {
                     Wanted::MoreThan(places / 2)
                 }

@@ -41,7 +41,7 @@ impl ChunkwiseKernel<'_> {
         let (outer, thread) =
             (self.rematerialiser.outer(b, &self.outer), self.rematerialiser.of(b, self.thread.number));
         let source = Source { outer: &outer, thread, ..self.source() };
-        let origin = origin_at(b, tile, &source, self.part);
+        let origin = origin_at(b, tile, &source, self.slice);
         tile.fill(b, &source, origin, first, Operand::i32(0));
     }
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A block has a recurrence, or a segment of one, and goes from the first time to the last in chunks of as many times as the
-//! state is wide, 16 for each warp; of a wider recurrence it has a part, of which the last may be shorter. Queries, keys and values of coming
+//! state is wide, 16 for each warp; of a wider recurrence it has a slice, of which the last may be shorter. Queries, keys and values of coming
 //! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
 //! places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
@@ -133,8 +133,8 @@ pub(crate) fn blocks_beside_copiers(depth: u32) -> u32 {
     if depth > 64 { 2 } else { 3 }
 }
 
-/// The parts of this width that blocks have, for axes of these sizes; the last may be shorter where tiles are padded.
-pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
+/// The slices of this width that blocks have, for axes of these sizes; the last may be shorter where tiles are padded.
+pub(crate) fn slices(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
     if wide { (size(form.width) as u64).div_ceil(u64::from(width)) } else { 1 }
 }
 
@@ -186,8 +186,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) fragment: FragmentPlace,
     /// The index along every outer axis.
     pub(crate) outer: Vec<(Axis, Operand)>,
-    /// The first place of the block's part of the width, `i32`, where that has several.
-    pub(crate) part: Option<Operand>,
+    /// The first place of the block's slice of the width, `i32`, where that has several.
+    pub(crate) slice: Option<Operand>,
 }
 
 impl<'s> ChunkwiseKernel<'s> {
@@ -235,14 +235,14 @@ impl<'s> ChunkwiseKernel<'s> {
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
-        let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width(), schedule.padded));
-        let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
-        let (point, part) = match parts {
+        let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
+        let segment = Segment::of(b, &args, form.outer, slices, schedule.ends);
+        let (point, slice) = match slices {
             None => (segment.row, None),
-            Some(parts) => {
-                let (point, part) = divided(b, segment.row, parts);
-                let part = b.convert(Ty::I32, part);
-                (point, Some(b.mul(part, schedule.width())))
+            Some(slices) => {
+                let (point, slice) = divided(b, segment.row, slices);
+                let slice = b.convert(Ty::I32, slice);
+                (point, Some(b.mul(slice, schedule.width())))
             }
         };
         let outer = args.indices(b, point, form.outer);
@@ -268,7 +268,7 @@ impl<'s> ChunkwiseKernel<'s> {
             thread,
             fragment,
             outer,
-            part,
+            slice,
         }
     }
 
@@ -355,15 +355,15 @@ impl<'s> ChunkwiseKernel<'s> {
     }
 }
 
-/// The number of parts of the width, `i64`.
-pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32, is_padded: bool) -> Operand {
+/// The number of slices of the width, `i64`.
+pub(crate) fn slices_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32, is_padded: bool) -> Operand {
     let size = args.size(form.width);
     if is_padded { b.div_ceil(size, width) } else { b.binary(Binary::Div, size, width) }
 }
 
-/// A number over several parts: the number of the whole, and the part.
-pub(crate) fn divided(b: &mut Builder, number: Operand, parts: Operand) -> (Operand, Operand) {
-    (b.binary(Binary::Div, number, parts), b.binary(Binary::Rem, number, parts))
+/// A number over several slices: the number of the whole, and the slice.
+pub(crate) fn divided(b: &mut Builder, number: Operand, slices: Operand) -> (Operand, Operand) {
+    (b.binary(Binary::Div, number, slices), b.binary(Binary::Rem, number, slices))
 }
 
 /// The origin of a tile's parameter where rows begin at a place, `i32`, of the axis within them.

@@ -20,9 +20,9 @@ schedule! {
         unit: Unit,
         /// Places along the axis that is summed away, a multiple of 16.
         depth: u32,
-        /// Whether depth and width, or its last part, may be shorter; else they are exactly that long.
+        /// Whether depth and width, or its last slice, may be shorter; else they are exactly that long.
         padded: bool,
-        /// Whether the width is longer than that: blocks have parts of it.
+        /// Whether the width is longer than that: blocks have slices of it.
         wide: bool,
         /// Chunks in flight in shared memory, at least 2.
         stages: u32,

@@ -49,13 +49,15 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         decays: &Decays,
-        (in_time, Started { scores, y }): (Factor, Started),
+        in_time: Factor,
+        started: Started,
     ) -> Vec<[Reg; 4]> {
+        let Started { scores, y } = started;
         let scores = block_values(&scores);
         let packed = self.weights(b, decays, &scores);
         let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
-        start_in_time(b, &y, (&packed, in_time));
+        start_in_time(b, &y, &packed, in_time);
         y
     }
 
@@ -65,14 +67,16 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         decays: &Decays,
-        (in_time, Started { scores, y }): (Factor, Started),
+        in_time: Factor,
+        started: Started,
     ) -> Vec<[Reg; 4]> {
+        let Started { scores, y } = started;
         finish(b, &scores, 1);
         let packed = self.weights(b, decays, &block_values(&scores));
         finish(b, &y, 0);
         let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
-        start_in_time(b, &y, (&packed, in_time));
+        start_in_time(b, &y, &packed, in_time);
         y
     }
 

@@ -22,7 +22,7 @@ fn sums(depth: u32) -> u32 {
 /// The recurrence and the segment of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
-    /// The recurrence's number, or that of one of its parts, `i64`.
+    /// The recurrence's number, or that of one of its slices, `i64`.
     pub row: Operand,
     /// The segment's number and how many there are, `i32`.
     pub number: Operand,
@@ -48,11 +48,11 @@ impl Segment {
         b: &mut Builder,
         args: &Args,
         outer: AxisSet,
-        parts: Option<Operand>,
+        slices: Option<Operand>,
         without_last: bool,
     ) -> Segment {
         let rows = args.rows(b, outer);
-        let rows = parts.map_or(rows, |parts| b.mul(rows, parts));
+        let rows = slices.map_or(rows, |slices| b.mul(rows, slices));
         let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
             let number = b.special(special);
             b.convert(Ty::I64, number)

@@ -28,9 +28,9 @@ impl ChunkwiseKernel<'_> {
         }
     }
 
-    /// An index along an axis, from one of 32 bits; along the width, from one of the block's part.
+    /// An index along an axis, from one of 32 bits; along the width, from one of the block's slice.
     pub(super) fn index_along(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
-        let at = match self.part.filter(|_| axis == self.form.width) {
+        let at = match self.slice.filter(|_| axis == self.form.width) {
             Some(first) => b.add(first, at),
             None => at,
         };
@@ -140,13 +140,14 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         state: &State,
         decays: &Decays,
-        factors: (&[[Operand; 4]], Factor),
+        left: &[[Operand; 4]],
+        keys: Factor,
     ) {
         for reg in state.blocks.iter().flatten() {
             let scaled = b.mul((*reg).into(), decays.whole);
             b.assign(*reg, scaled);
         }
-        start_in_time(b, &state.blocks, factors);
+        start_in_time(b, &state.blocks, left, keys);
     }
 
     /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy

@@ -153,9 +153,9 @@ impl ChunkwiseKernel<'_> {
         b.barrier();
     }
 
-    /// Where a tile's tensor begins for the block, at its part of the width.
+    /// Where a tile's tensor begins for the block, at its slice of the width.
     fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Origin {
-        origin_at(b, tile, source, self.part.filter(|_| tile.inner == self.form.width))
+        origin_at(b, tile, source, self.slice.filter(|_| tile.inner == self.form.width))
     }
 
     /// Starts the copies of a chunk, if there is one.

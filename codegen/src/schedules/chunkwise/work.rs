@@ -1,7 +1,7 @@
 //! The number of segments that recurrences of matrices are divided into: few long ones into so many that every place for a block
 //! has one.
 
-use super::{Chunkwise, blocks_beside_copiers, parts};
+use super::{Chunkwise, blocks_beside_copiers, slices};
 use crate::schedules::problem::Problem;
 use crate::stage::Bound;
 use crate::stage::kind::MatrixRecurrence;
@@ -18,9 +18,9 @@ const MOST: u64 = 64;
 pub(crate) struct Work {
     pub rows: u64,
     pub chunks: u64,
-    /// That which goes through all chunks.
+    /// The walk through all chunks.
     pub walk: Walk,
-    /// That which finds the ends of segments before.
+    /// The walk that finds the ends of segments before.
     pub carries: Walk,
     /// Whether only the blocks of last segments go through theirs, as nothing else is asked for.
     pub is_final: bool,
@@ -57,7 +57,7 @@ impl Walk {
 }
 
 impl Work {
-    /// That of a schedule of chunks.
+    /// Counts the work of a schedule of chunks.
     pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
         let has_words = form.elem(&problem.stage.program) == Ok(Elem::Bf16);
         let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
@@ -112,7 +112,7 @@ impl Work {
     }
 }
 
-/// Recurrences that blocks walk apart: of each part of the width, if that is wide.
+/// Recurrences that blocks walk apart: of each slice of the width, if that is wide.
 pub(crate) fn recurrences(form: &MatrixRecurrence, wide: bool, width: u32, bound: &Bound) -> u64 {
-    bound.count(form.outer.iter()).saturating_mul(parts(form, wide, width, |axis| bound.size(axis)))
+    bound.count(form.outer.iter()).saturating_mul(slices(form, wide, width, |axis| bound.size(axis)))
 }

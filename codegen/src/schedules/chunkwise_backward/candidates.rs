@@ -1,7 +1,7 @@
 //! The parameters that a plan may choose.
 
 use super::{ChunkwiseBackward, Sweep, copiers};
-use crate::schedules::chunkwise::candidates::KINDS;
+use crate::schedules::chunkwise::candidates::{TILES, Tiles};
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::Elem;
@@ -15,16 +15,16 @@ const DEPTHS: [u32; 3] = [32, 64, 128];
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
     let Ok(form) = stage.kind().matrices_back() else { return vec![] };
     let is_tf32 = form.state_elem(stage) == Elem::F32;
-    let of = |depth, (padded, wide, vector): (bool, bool, u32)| {
+    let of = |depth, Tiles { padded, wide, vector }: Tiles| {
         let vector = if form.elem(stage) == Elem::F32 { vector.min(4) } else { vector };
         let is_iterated = form.heads != AxisSet::EMPTY || wide;
         // The deepest tiles of two heads have room on few devices, and their indices have too few registers.
         let is_deepest = depth == DEPTHS[DEPTHS.len() - 1];
         let sets: &[u32] = match isa {
-            // Of decays of channels one part has room.
+            // With decays of channels there is room for one slice.
             _ if wide && form.states.channels => &[2],
             Isa::Sm90a if !is_tf32 => &[3],
-            // Of `f32` in parts those of one head leave too few registers.
+            // Slices of one head leave too few registers in `f32`.
             Isa::Sm90a if wide && !is_deepest => &[3],
             Isa::Sm80 if is_tf32 => &[2],
             _ if is_iterated && !is_deepest => &[3, 2],
@@ -36,5 +36,5 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         let numbers = copiers(stage, form, depth, vector, isa);
         sets.iter().flat_map(move |stages| numbers.iter().map(move |copiers| of(*stages, *copiers)))
     };
-    DEPTHS.into_iter().flat_map(|depth| KINDS.into_iter().flat_map(move |kind| of(depth, kind))).collect()
+    DEPTHS.into_iter().flat_map(|depth| TILES.into_iter().flat_map(move |tiles| of(depth, tiles))).collect()
 }

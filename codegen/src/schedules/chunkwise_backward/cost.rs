@@ -1,7 +1,7 @@
 //! The cost of the sweeps of a gradient in chunks.
 
 use super::{ChunkwiseBackward, TIMES, blocks_of_walks};
-use crate::schedules::chunkwise::parts;
+use crate::schedules::chunkwise::slices;
 use crate::schedules::chunkwise::work::{Walk, Work, recurrences};
 use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
@@ -27,11 +27,11 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
         return Cost { micros: f64::INFINITY, why: "no recurrence of matrices".into() };
     };
     let (times, depth) = (f64::from(TIMES), f64::from(schedule.depth));
-    let parts = parts(&form.states, schedule.wide, TIMES, |axis| bound.size(axis)) as f64;
+    let slices = slices(&form.states, schedule.wide, TIMES, |axis| bound.size(axis)) as f64;
     let work = work(schedule, form, problem);
     let segments = work.segments(problem);
     let points = schedule.blocks(problem) as f64;
-    let heads = bound.count(form.heads.iter()) as f64 * parts;
+    let heads = bound.count(form.heads.iter()) as f64 * slices;
     // The powers of decays of channels take time of their own.
     let powers = |each: f64| if form.states.channels { times * depth * each / constants.chunkwise_powers } else { 0.0 };
     let rate = match form.elem(stage) {

@@ -19,15 +19,15 @@
 //! that share keys and queries: G is computed once, and the sums over heads stay in registers. Sums over heads of E come
 //! first, then their products.
 //!
-//! A width of more than 64 is taken part by part in the third sweep, as heads are: all of the above but value'
-//! are sums over the width. The last part may be shorter.
+//! A width of more than 64 is taken slice by slice in the third sweep, as heads are: all of the above but value'
+//! are sums over the width. The last slice may be shorter.
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 //!
 //! Beside factors of `f16` and `f32`, S, D and weights are in `f32`, and products in `tf32` (`tf32`).
 //!
 //! Decays per channel of the depth belong into the products: then there are sub-chunks within chunks (`channels`), and
-//! shared memory has the tiles of one part of a wide state.
+//! shared memory has the tiles of one slice of a wide state.
 
 mod candidates;
 mod channels;
@@ -46,7 +46,7 @@ mod walk;
 
 pub use parameters::{ChunkwiseBackward, Sweep};
 
-use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_beside_copiers, blocks_of_ends, parts};
+use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_beside_copiers, blocks_of_ends, slices};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::copy::Source;
@@ -92,7 +92,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     if form.elem(stage) == Elem::F32 && vector > 4 {
         return Err(LowerError::parameters(schedule));
     }
-    // With decays per channel there is room for one part.
+    // With decays per channel there is room for one slice.
     if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
         return Err(LowerError::parameters(schedule));
     }
@@ -147,13 +147,13 @@ pub fn scratch(
     size: impl Fn(Axis) -> i64,
 ) -> Option<[u64; 2]> {
     let rows = form.states.outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
-    let rows = rows.checked_mul(parts(&form.states, schedule.wide, TIMES, &size) as i64)?;
+    let rows = rows.checked_mul(slices(&form.states, schedule.wide, TIMES, &size) as i64)?;
     let chunks = size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES);
     let len = rows.checked_mul(chunks)?.checked_mul(i64::from(TIMES * schedule.depth))?;
     Some([len as u64; 2])
 }
 
-/// Whether a block of the third sweep goes through heads, or parts of the width, one after the other.
+/// Whether a block of the third sweep goes through heads, or slices of the width, one after the other.
 pub(crate) fn is_iterated(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
     form.heads != AxisSet::EMPTY || schedule.wide
 }
@@ -260,8 +260,8 @@ struct ChunkwiseBackwardKernel<'s> {
     /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers, their
     /// rounding errors come after.
     rates: [SharedId; 3],
-    /// Sums over parts of a row of pairs, a row of times for each of them.
-    parts: SharedId,
+    /// Partial sums over a row of pairs, a row of times for each of them.
+    partial_sums: SharedId,
     /// The warps' shares of ⟨S, D⟩.
     energies: SharedId,
     /// Whether what the next head and outputs need from memory is read before the products. Where it is read late, its
@@ -307,7 +307,8 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let of_sums = if elem == Elem::F32 { 4 * TIMES } else { 2 * TIMES };
         let rates = [("sums", of_sums), ("gains", 2 * TIMES), ("back_gains", 2 * TIMES)];
         let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
+        let partial_sums =
+            b.shared("parts", SharedKind::Elem(Elem::F32), steps::rows_of_partial_sums(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
         let reads_early = reads_early && !is_tf32;
@@ -334,7 +335,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
             query_blocks: queries_of,
             channels,
             rates,
-            parts,
+            partial_sums,
             energies,
             reads_early,
             rematerialiser,
@@ -370,7 +371,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
     }
 
-    /// Whether a block goes through heads, or parts of the width, one after the other.
+    /// Whether a block goes through heads, or slices of the width, one after the other.
     fn is_iterated(&self) -> bool {
         is_iterated(self.form, self.schedule)
     }

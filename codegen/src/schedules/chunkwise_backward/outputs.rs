@@ -18,13 +18,13 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         values: &Values,
         stage: Operand,
-        part: Option<Operand>,
+        slice: Option<Operand>,
         found: &Blocks,
     ) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
         let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
-        let column = part.map_or(column, |first| b.add(first, column));
+        let column = slice.map_or(column, |first| b.add(first, column));
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
         for (block, found) in found.iter().enumerate() {
             let mut values = values.clone();

@@ -10,9 +10,9 @@ schedule! {
         sweep: Sweep,
         /// Places along the axis of keys and queries: 32, 64 or 128.
         depth: u32,
-        /// Whether depth and width, or its last part, may be shorter; else they are exactly that long.
+        /// Whether depth and width, or its last slice, may be shorter; else they are exactly that long.
         padded: bool,
-        /// Whether the width is longer than that: its parts are taken as heads are.
+        /// Whether the width is longer than that: its slices are taken as heads are.
         wide: bool,
         /// Sets of tiles in shared memory: in walks those of the chunks in flight, at least 2; in the third sweep that of
         /// keys and queries, and those of one or two heads.

@@ -1,6 +1,6 @@
 //! Copies of saved states to shared memory.
 
-use super::walk::{Chunk, HeadPart};
+use super::walk::{Chunk, HeadSlice};
 use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::block::args::index_of;
 use crate::block::layout::Tile;
@@ -12,14 +12,14 @@ use oplus_dsl::ir::Axis;
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Starts the copies of S before and D after a chunk into a stage.
-    pub(super) fn fetch_states(&self, b: &mut Builder, own: &HeadPart, chunk: &Chunk, stage: Operand) {
+    pub(super) fn fetch_states(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk, stage: Operand) {
         let row = self.recurrence(b, &own.outer);
-        let row = match own.part {
+        let row = match own.slice {
             None => row,
-            Some(part) => {
-                let [part, parts] = [part, chunk.parts].map(|x| b.convert(Ty::I64, x));
-                let before = b.mul(row, parts);
-                b.add(before, part)
+            Some(slice) => {
+                let [slice, slices] = [slice, chunk.slices].map(|x| b.convert(Ty::I64, x));
+                let before = b.mul(row, slices);
+                b.add(before, slice)
             }
         };
         let before = b.mul(row, chunk.count);

@@ -23,8 +23,8 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 /// Sums over the width, by half.
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
-/// The rows of times that the sums over parts take, with what outputs over time have of the parts of a wide head so far.
-pub(super) fn parts(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
+/// The rows of times that partial sums take, with the outputs over time of the slices of a wide head so far.
+pub(super) fn rows_of_partial_sums(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
     let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
     so_far(form) + over_time
 }
@@ -40,15 +40,15 @@ impl ChunkwiseBackwardKernel<'_> {
         self.form.outputs.contains(&Cotangent::Decay)
     }
 
-    /// Writes a sum over the four lanes of a row: row `part` of the parts, and the warp's half.
-    pub(super) fn store_row(&self, b: &mut Builder, part: u32, h: usize, sum: Operand) {
+    /// Writes a sum over the four lanes of a row: row `number` of the partial sums, and the warp's half.
+    pub(super) fn store_row(&self, b: &mut Builder, number: u32, h: usize, sum: Operand) {
         let sum = over_lanes(b, Binary::Add, sum, &[1, 2]);
         let own = b.eq(self.fragment.member, 0);
         let row = self.first_row(b);
         let half = b.mul(self.half, TIMES);
         let at = b.add(row, half);
-        let at = b.add(at, part * TIMES + h as u32 * COLUMNS);
-        b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
+        let at = b.add(at, number * TIMES + h as u32 * COLUMNS);
+        b.store(Memory::Shared(self.partial_sums), at, &[sum], Some(own));
     }
 
     /// Writes the shares that a warp has.
@@ -57,9 +57,9 @@ impl ChunkwiseBackwardKernel<'_> {
             return;
         }
         let Partials { pairs, values, queries, columns } = partials;
-        for (part, sums) in [(OVER_COLUMNS, pairs), (OF_VALUES, values), (OF_QUERIES, queries)] {
+        for (number, sums) in [(OVER_COLUMNS, pairs), (OF_VALUES, values), (OF_QUERIES, queries)] {
             for (h, sum) in sums.iter().enumerate().filter_map(|(h, sum)| Some((h, (*sum)?))) {
-                self.store_row(b, part, h, sum);
+                self.store_row(b, number, h, sum);
             }
         }
         let own = b.eq(self.fragment.group, 0);
@@ -71,7 +71,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let two: Vec<Operand> =
                 two.iter().map(|sum| over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
             let at = b.add(at, OVER_ROWS * TIMES + block as u32 * COLUMNS);
-            b.store(Memory::Shared(self.parts), at, &two, Some(own));
+            b.store(Memory::Shared(self.partial_sums), at, &two, Some(own));
         }
     }
 
@@ -103,7 +103,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         values: &Values,
         decays: &Decays,
-        part: Option<(Operand, &Chunk)>,
+        slice: Option<(Operand, &Chunk)>,
     ) {
         if !self.form.outputs.iter().any(|kind| kind.is_over_time()) {
             return;
@@ -119,17 +119,17 @@ impl ChunkwiseBackwardKernel<'_> {
                     Cotangent::Sum(..) => {
                         sums += 1;
                         let halves = OVER_WIDTH + 2 * (sums - 1);
-                        self.sum_parts(b, own, halves..halves + 2)
+                        self.add_partial_sums(b, own, halves..halves + 2)
                     }
                     Cotangent::Decay => self.of_decay(b, own, decays),
                     _ => continue,
                 };
-                match part {
+                match slice {
                     None => self.store_at_times(b, &mut values, output, *kind, two),
-                    Some((part, chunk)) => {
-                        let all = self.add_part(b, number as u32, part, two);
-                        let next = b.add(part, 1);
-                        let is_last = b.eq(next, chunk.parts);
+                    Some((slice, chunk)) => {
+                        let all = self.add_slice(b, number as u32, slice, two);
+                        let next = b.add(slice, 1);
+                        let is_last = b.eq(next, chunk.slices);
                         b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), output, *kind, all));
                     }
                 }
@@ -137,14 +137,14 @@ impl ChunkwiseBackwardKernel<'_> {
         });
     }
 
-    /// Adds what a part of a wide head has at the lane's times to what those before have, if it is not the first.
-    fn add_part(&self, b: &mut Builder, number: u32, part: Operand, two: [Operand; 2]) -> [Operand; 2] {
+    /// Adds the sums of a slice of a wide head, at the lane's times, to those of the slices before, if it is not the first.
+    fn add_slice(&self, b: &mut Builder, number: u32, slice: Operand, two: [Operand; 2]) -> [Operand; 2] {
         let own = b.mul(self.thread.lane, PER_LANE);
         let at = b.add(own, (so_far(self.form) + number) * TIMES);
-        let has_before = b.ne(part, 0);
-        let before = b.load(Memory::Shared(self.parts), at, PER_LANE, Some(has_before), zero(Ty::F32));
+        let has_before = b.ne(slice, 0);
+        let before = b.load(Memory::Shared(self.partial_sums), at, PER_LANE, Some(has_before), zero(Ty::F32));
         let all = [0, 1].map(|k: usize| b.add(before[k], two[k]));
-        b.store(Memory::Shared(self.parts), at, &all, None);
+        b.store(Memory::Shared(self.partial_sums), at, &all, None);
         all
     }
 
@@ -171,12 +171,12 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
-    /// Sums over parts at the lane's times.
-    fn sum_parts(&self, b: &mut Builder, own: Operand, parts: std::ops::Range<u32>) -> [Operand; 2] {
+    /// Adds rows of partial sums at the lane's times.
+    fn add_partial_sums(&self, b: &mut Builder, own: Operand, rows: std::ops::Range<u32>) -> [Operand; 2] {
         let mut sums: Option<[Operand; 2]> = None;
-        for part in parts {
-            let at = b.add(own, part * TIMES);
-            let two = b.load(Memory::Shared(self.parts), at, PER_LANE, None, zero(Ty::F32));
+        for row in rows {
+            let at = b.add(own, row * TIMES);
+            let two = b.load(Memory::Shared(self.partial_sums), at, PER_LANE, None, zero(Ty::F32));
             sums = Some(match sums {
                 None => [two[0], two[1]],
                 Some(sums) => [b.add(sums[0], two[0]), b.add(sums[1], two[1])],
@@ -187,10 +187,10 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The cotangent of the decay's logarithm at the lane's times.
     fn of_decay(&self, b: &mut Builder, own: Operand, decays: &Decays) -> [Operand; 2] {
-        let rows = self.sum_parts(b, own, OVER_ROWS..OVER_COLUMNS);
-        let columns = self.sum_parts(b, own, OVER_COLUMNS..OF_VALUES);
-        let after = self.sum_parts(b, own, OF_VALUES..OF_QUERIES);
-        let before = self.sum_parts(b, own, OF_QUERIES..OVER_WIDTH);
+        let rows = self.add_partial_sums(b, own, OVER_ROWS..OVER_COLUMNS);
+        let columns = self.add_partial_sums(b, own, OVER_COLUMNS..OF_VALUES);
+        let after = self.add_partial_sums(b, own, OF_VALUES..OF_QUERIES);
+        let before = self.add_partial_sums(b, own, OF_QUERIES..OVER_WIDTH);
         let inside = [0, 1].map(|k| b.sub(rows[k], columns[k]));
         let through = [0, 1].map(|k| b.sub(before[k], after[k]));
         let change = [0, 1].map(|k| b.add(inside[k], through[k]));

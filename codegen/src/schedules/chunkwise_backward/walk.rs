@@ -9,7 +9,7 @@ use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;
-use crate::schedules::chunkwise::{COLUMNS, divided, origin_at, parts_of, zeros};
+use crate::schedules::chunkwise::{COLUMNS, divided, origin_at, slices_of, zeros};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
@@ -67,18 +67,18 @@ pub(super) struct Chunk {
     pub count: Operand,
     /// Its first time, `i32`.
     pub first: Operand,
-    /// The number of heads, each part of a wide one counted, `i32`.
+    /// The number of heads, each slice of a wide one counted, `i32`.
     heads: Operand,
-    /// The number of parts of the width, `i32`: 1 unless it is wide.
-    pub parts: Operand,
+    /// The number of slices of the width, `i32`: 1 unless it is wide.
+    pub slices: Operand,
 }
 
-/// The outer indices and the part of the width of an iteration.
-pub(super) struct HeadPart {
+/// The outer indices and the slice of the width of an iteration.
+pub(super) struct HeadSlice {
     /// The indices along all outer axes.
     pub outer: Vec<(Axis, Operand)>,
-    /// The part of the width, `i32`, if that is wide.
-    pub part: Option<Operand>,
+    /// The slice of the width, `i32`, if that is wide.
+    pub slice: Option<Operand>,
 }
 
 /// A head of a chunk.
@@ -124,7 +124,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Starts the copies of a chunk and of its first head, whose rates are written.
-    pub(super) fn begin(&self, b: &mut Builder) -> (Chunk, HeadPart) {
+    pub(super) fn begin(&self, b: &mut Builder) -> (Chunk, HeadSlice) {
         self.start(b);
         let chunk = self.chunk(b);
         let none = Operand::i32(0);
@@ -205,14 +205,14 @@ impl ChunkwiseBackwardKernel<'_> {
         let first = b.convert(Ty::I32, first);
         let heads = self.args.rows(b, self.form.heads);
         let heads = b.convert(Ty::I32, heads);
-        let parts = if self.schedule.wide {
-            let parts = parts_of(b, &self.args, &self.form.states, TIMES, self.schedule.padded);
-            b.convert(Ty::I32, parts)
+        let slices = if self.schedule.wide {
+            let slices = slices_of(b, &self.args, &self.form.states, TIMES, self.schedule.padded);
+            b.convert(Ty::I32, slices)
         } else {
             Operand::i32(1)
         };
-        let heads = if self.schedule.wide { b.mul(heads, parts) } else { heads };
-        Chunk { shared, number, count: chunks, first, heads, parts }
+        let heads = if self.schedule.wide { b.mul(heads, slices) } else { heads };
+        Chunk { shared, number, count: chunks, first, heads, slices }
     }
 
     pub(super) fn all_views(&self, b: &mut Builder) -> AllViews {
@@ -250,18 +250,18 @@ impl ChunkwiseBackwardKernel<'_> {
         OperandViews { left, right, right_start, in_time, in_time_start, neighbours }
     }
 
-    /// The outer indices of a head, and the part of the width.
-    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> HeadPart {
-        let (head, part) = match self.schedule.wide {
+    /// The outer indices of a head, and the slice of the width.
+    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> HeadSlice {
+        let (head, slice) = match self.schedule.wide {
             false => (iteration, None),
             true => {
-                let (head, part) = divided(b, iteration, chunk.parts);
-                (head, Some(part))
+                let (head, slice) = divided(b, iteration, chunk.slices);
+                (head, Some(slice))
             }
         };
         let head = b.convert(Ty::I64, head);
         let own = self.args.indices(b, head, self.form.heads);
-        HeadPart { outer: chunk.shared.iter().copied().chain(own).collect(), part }
+        HeadSlice { outer: chunk.shared.iter().copied().chain(own).collect(), slice }
     }
 
     /// Starts the copies of a head, if there is one.
@@ -272,7 +272,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let source = self.source(&head.outer);
             let stage = self.ring().at(b, iteration).index;
             for tile in [&self.values, &self.cotangents] {
-                let place = head.part.map(|part| b.mul(part, TIMES));
+                let place = head.slice.map(|slice| b.mul(slice, TIMES));
                 let origin = origin_at(b, tile, &source, place);
                 tile.fill(b, &source, origin, chunk.first, stage);
             }
@@ -304,11 +304,11 @@ impl ChunkwiseBackwardKernel<'_> {
             self.reads(b, chunk, iteration)
         });
         // Rematerialised here.
-        let part = self.schedule.wide.then(|| {
+        let slice = self.schedule.wide.then(|| {
             let iteration = self.rematerialiser.of(b, iteration);
-            b.binary(Binary::Rem, iteration, chunk.parts)
+            b.binary(Binary::Rem, iteration, chunk.slices)
         });
-        let place = part.map(|part| b.mul(part, TIMES));
+        let place = slice.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, stage, place, &found);
         self.store_rates(b, &rates, next);
         // From here on no thread reads the tiles of this head.
@@ -316,7 +316,7 @@ impl ChunkwiseBackwardKernel<'_> {
         if self.heads_in_flight() == 1 && self.is_iterated() {
             self.fetch(b, chunk, next);
         }
-        self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
+        self.store_steps(b, &steps, &decays, slice.map(|slice| (slice, chunk)));
     }
 
     /// Computes all that is summed of a head at once: value', and the decays.
@@ -350,7 +350,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Reads what outputs need from memory at the thread's times among rows, and at its lane's times.
-    pub(super) fn early(&self, b: &mut Builder, own: &HeadPart, first: Operand) -> (Values<'_>, Values<'_>) {
+    pub(super) fn early(&self, b: &mut Builder, own: &HeadSlice, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
         let mut steps = rows.clone();

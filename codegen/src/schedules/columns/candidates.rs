@@ -30,7 +30,7 @@ pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<Columns> {
     }
 }
 
-/// Those with which one element is combined after the other.
+/// The parameters with which one element is combined after the other.
 pub(super) fn ordered(stage: &Stage) -> Vec<Columns> {
     let walk = |lane| Columns { steps: 1, ..Sizes { shape: Shape::of(stage), lane }.walk(1) };
     last_outer_axis(stage).map(walk).into_iter().collect()
@@ -43,7 +43,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Walks and rings; where sums over columns are stored in parts walks alone.
+    /// Walks and rings; where there are partial sums over columns, walks alone.
     fn with_vectors(&self, stage: &Stage, vector: u32, isa: Isa) -> Vec<Columns> {
         let (walk, deep) = (self.walk(vector), self.deep_walk(stage, vector));
         if stage.part_axis.is_some() {

@@ -26,7 +26,7 @@ pub(super) struct Streams {
     pub(super) list: Vec<Stream>,
 }
 
-/// One of them.
+/// A parameter that runs along the scan axis.
 pub(super) struct Stream {
     pub(super) param: u32,
     pub(super) name: String,
@@ -47,7 +47,7 @@ impl Streams {
         let by_elements = near(stage, scan.axis, scan.elements.iter().copied(), REACH);
         let outputs = stage.program.outputs.iter().map(|o| o.value);
         let by_all = near(stage, scan.axis, outputs.chain(scan.elements.iter().copied()), REACH);
-        let list = by_all.iter().map(|(param, (low, high))| {
+        let list = by_all.iter().map(|(param, offsets)| {
             let p = &stage.program.params[*param as usize];
             let wide = p.axes.contains(&Axis(schedule.lane));
             let bytes = p.elem.bytes().unwrap_or(0) as u32 * schedule.vector;
@@ -57,8 +57,8 @@ impl Streams {
                 elem: p.elem,
                 wide,
                 ring: wide && schedule.form == Form::Ring && matches!(bytes, 4 | 8 | 16),
-                before: -low as u32,
-                after: *high as u32,
+                before: -offsets.least as u32,
+                after: offsets.greatest as u32,
                 in_elements: by_elements.contains_key(param),
             }
         });
@@ -66,7 +66,7 @@ impl Streams {
     }
 }
 
-/// Where a thread's cells lie.
+/// The place of a thread's cells.
 pub(super) struct Place {
     /// Index of the first row along the scan axis, `i64`.
     pub(super) time: Operand,
@@ -87,11 +87,11 @@ pub(super) struct RingPlace {
     pub(super) column: Operand,
 }
 
-/// Registers for rows that are loaded before their turn.
+/// Registers for rows that are loaded an iteration ahead.
 pub(super) struct Ahead {
-    /// With one of the values that it is for.
+    /// The registers, each with one of its values.
     regs: Vec<(Reg, Cell)>,
-    /// Which register each value is in.
+    /// The register of each value.
     places: HashMap<Cell, usize>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Cells<'k> {
 }
 
 impl<'k> Cells<'k> {
-    /// Reads what the scan's elements need, or everything (`all`).
+    /// Reads the parameters of the scan's elements, or all parameters.
     pub(super) fn load(
         b: &mut Builder,
         layout: &'k Layout<'k>,
@@ -138,7 +138,7 @@ impl<'k> Cells<'k> {
         cells
     }
 
-    /// Registers that carry the rows from one turn of a loop to the next. Columns that share a value share its register.
+    /// Registers that carry the rows from one iteration of a loop to the next. Columns that share a value share its register.
     pub(super) fn keep(&self, b: &mut Builder) -> Ahead {
         let mut keys: Vec<_> = self.rows.keys().copied().collect();
         keys.sort_unstable();
@@ -235,8 +235,8 @@ impl<'k> Cells<'k> {
         let n = self.vector.min(16 / elem.bytes().unwrap_or(16) as u32);
         let mut values = vec![];
         for from in (0..self.vector).step_by(n as usize) {
-            let part = b.add(offset, from);
-            values.extend(b.load(memory, part, n, Some(guard), nothing));
+            let at = b.add(offset, from);
+            values.extend(b.load(memory, at, n, Some(guard), nothing));
         }
         values
     }
@@ -274,15 +274,15 @@ impl<'k> Cells<'k> {
         b.add(self.place.time, row)
     }
 
-    /// The scan's element at a cell; the identity where it does not exist and would be noticed: in reverse it comes
-    /// before those that do, and a final state is taken after it.
-    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, cell: (u32, u32)) -> Fields {
+    /// The scan's element at a cell. Where the cell does not exist it is the identity if it would be noticed: in reverse, where it
+    /// comes before existing cells, and where a final state is taken after it.
+    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, row: u32, column: u32) -> Fields {
         let layout = self.layout;
-        let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, cell, *e, None)).collect();
+        let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, row, column, *e, None)).collect();
         if !layout.scan.reverse && !layout.stage.has_finals() {
             return fields;
         }
-        let exists = self.row_at_exists(b, cell.0);
+        let exists = self.row_at_exists(b, row);
         select(b, exists, &fields, &layout.monoid.identity())
     }
 
@@ -306,7 +306,8 @@ impl<'k> Cells<'k> {
         &self,
         b: &mut Builder,
         point: &mut Point,
-        (row, column): (u32, u32),
+        row: u32,
+        column: u32,
         value: Value,
         states: Option<(&[Operand], &[Operand])>,
     ) -> Operand {
@@ -322,9 +323,9 @@ impl<'k> Cells<'k> {
         let guard = b.and(below, self.exists);
         let offset = self.row_offset(b, Tensor::Output(output), i64::from(row));
         let n = values.len().min(16 / b.elem(memory).bytes().unwrap_or(16));
-        for (k, part) in values.chunks(n).enumerate() {
+        for (k, values) in values.chunks(n).enumerate() {
             let at = b.add(offset, k * n);
-            b.store(memory, at, part, Some(guard));
+            b.store(memory, at, values, Some(guard));
         }
     }
 
@@ -382,7 +383,7 @@ impl Leaves for CellLeaves<'_, '_> {
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
         let layout = self.cells.layout;
-        layout.monoid.field_at(&layout.scan, (scan, field), at, self.states)
+        layout.monoid.field_at(&layout.scan, scan, field, at, self.states)
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {

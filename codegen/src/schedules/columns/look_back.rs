@@ -10,15 +10,15 @@ use crate::tile::{Memory, Operand, PollEntry, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 
-/// Where a tile stands in its scan.
-struct Turn {
+/// The position of a tile in its scan.
+struct GroupPosition {
     /// Its group, and its number within; `i32`.
     group: Operand,
     within: Operand,
     /// Whether it is the last of its group, and the last of the scan.
     ends: Operand,
     last: Operand,
-    /// Whether something is to be done once its own aggregate is known.
+    /// Whether the warp has to wait for the tile's own aggregate.
     follows: Operand,
     tag: Operand,
 }
@@ -54,65 +54,65 @@ impl Ring<'_> {
             let ends = b.lt(tile, 0);
             b.break_if(ends);
             let place = self.tile(b, tile);
-            let turn = self.turn(b, &place, tag);
+            let position = self.position(b, &place, tag);
             // Before the carry is passed on, for from then on the slot may be used again.
-            b.if_(turn.follows, |b| b.wait(self.block.published, slot));
-            self.each_column(b, |b, column| self.settle(b, &place, &turn, slot.index, column));
+            b.if_(position.follows, |b| b.wait(self.block.published, slot));
+            self.each_column(b, |b, column| self.settle(b, &place, &position, slot.index, column));
             b.arrive(self.block.carried, slot.index);
             let next = b.add(count.into(), LOOKERS);
             b.assign(count, next);
         });
     }
 
-    fn turn(&self, b: &mut Builder, tile: &Tile, tag: Operand) -> Turn {
+    fn position(&self, b: &mut Builder, tile: &Tile, tag: Operand) -> GroupPosition {
         let size = Operand::i32(self.layout.schedule.group as i32);
         let [group, within] = b.div_rem(tile.order, size);
         let ends = b.eq(within, self.layout.schedule.group as i32 - 1);
         let count = b.add(tile.order, 1);
         let last = b.eq(count, self.time_tiles);
         let follows = if self.layout.stage.has_finals() { b.binary(Binary::Or, ends, last) } else { ends };
-        Turn { group, within, ends, last, follows, tag }
+        GroupPosition { group, within, ends, last, follows, tag }
     }
 
     /// The state of one column before a tile, and what follows from the tile's own aggregate.
-    fn settle(&self, b: &mut Builder, tile: &Tile, turn: &Turn, slot: Operand, column: Operand) {
+    fn settle(&self, b: &mut Builder, tile: &Tile, position: &GroupPosition, slot: Operand, column: Operand) {
         let base = self.slot_columns(b, slot);
         let index = b.add(base, column);
         let initial = self.initial(b, tile, column);
-        let wanted = self.wanted(b, tile, turn, column, &initial);
+        let wanted = self.wanted(b, tile, position, column, &initial);
         // All are polled together: what is wanted second has often come when the first has.
-        self.poll_until(b, wanted.all(), turn.tag, |b| {
+        self.poll_until(b, wanted.all(), position.tag, |b| {
             wanted.earlier.iter().fold(Operand::bool(true), |all, e| {
-                let here = present(b, e, turn.tag);
+                let here = present(b, e, position.tag);
                 b.and(all, here)
             })
         });
-        let earlier = self.fold_earlier(b, turn, &wanted);
+        let earlier = self.fold_earlier(b, position, &wanted);
         if self.layout.schedule.group > 1 {
-            b.if_(turn.ends, |b| {
+            b.if_(position.ends, |b| {
                 let total = self.total(b, earlier.as_ref(), index);
-                let message = self.group_message(b, tile.scan, turn.group, column);
-                self.publish(b, message, &total, turn);
+                let message = self.group_message(b, tile.scan, position.group, column);
+                self.publish(b, message, &total, position);
             });
         }
         let place = Column { slot, column };
-        let before = self.state_before(b, turn, &initial, &wanted, &place);
+        let before = self.state_before(b, position, &initial, &wanted, &place);
         let state = earlier.as_ref().map_or(before.clone(), |e| {
             let state = self.layout.monoid.apply(b, &before, e);
             self.step_if_lost_between(b, &place, &before, state, |b, tile| (self.group_start(b, tile), tile.order))
         });
         store_fields(b, &self.carry, index, &state);
-        b.if_(turn.follows, |b| {
+        b.if_(position.follows, |b| {
             let total = self.total(b, earlier.as_ref(), index);
             let after = self.layout.monoid.apply(b, &before, &total);
             let after = self.step_if_lost_between(b, &place, &before, after, |b, tile| {
                 (self.group_start(b, tile), b.add(tile.order, 1))
             });
-            let next = b.add(turn.group, 1);
+            let next = b.add(position.group, 1);
             let message = self.state_message(b, tile.scan, next, column);
-            self.publish(b, message, &after, turn);
+            self.publish(b, message, &after, position);
             if self.layout.stage.has_finals() {
-                b.if_(turn.last, |b| self.column(b, tile, column).store_finals(b, 0, &after));
+                b.if_(position.last, |b| self.column(b, tile, column).store_finals(b, 0, &after));
             }
         });
     }
@@ -154,7 +154,7 @@ impl Ring<'_> {
                 b.mul(tiles, rows)
             });
             let steps = self.steps(b, &tile, column.column);
-            steps.walk(b, &after, (first, end), |_, _| Operand::bool(false));
+            steps.walk(b, &after, first..end, |_, _| Operand::bool(false));
         });
         operands(&after)
     }
@@ -166,51 +166,58 @@ impl Ring<'_> {
     }
 
     /// The messages of a group's last tile.
-    fn publish(&self, b: &mut Builder, index: Operand, fields: &[Operand], turn: &Turn) {
+    fn publish(&self, b: &mut Builder, index: Operand, fields: &[Operand], position: &GroupPosition) {
         let (messages, values) = (self.block.messages, to_words(b, fields));
-        b.push(Stmt::Publish { messages, index, values, tag: turn.tag, guard: Some(turn.ends) });
+        b.push(Stmt::Publish { messages, index, values, tag: position.tag, guard: Some(position.ends) });
     }
 
-    fn wanted(&self, b: &mut Builder, tile: &Tile, turn: &Turn, column: Operand, initial: &[Operand]) -> Wanted {
-        let start = b.sub(tile.order, turn.within);
+    fn wanted(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        position: &GroupPosition,
+        column: Operand,
+        initial: &[Operand],
+    ) -> Wanted {
+        let start = b.sub(tile.order, position.within);
         let base = self.aggregate_message(b, tile.scan, start, column);
         let earlier = (0..self.layout.schedule.group - 1).map(|m| {
-            let wanted = b.binary(Binary::Gt, turn.within, m);
+            let wanted = b.binary(Binary::Gt, position.within, m);
             let index = b.add(base, i64::from(m) * self.message_step());
-            awaited(b, index, self.words, wanted, turn.tag)
+            awaited(b, index, self.words, wanted, position.tag)
         });
         let earlier = earlier.collect();
         let known = to_words(b, initial);
         let state_words = words(&self.layout.monoid.state_types());
-        let aggregate_base = self.group_message(b, tile.scan, turn.group, column);
-        let state_base = self.state_message(b, tile.scan, turn.group, column);
+        let aggregate_base = self.group_message(b, tile.scan, position.group, column);
+        let state_base = self.state_message(b, tile.scan, position.group, column);
         let (mut aggregates, mut starts) = (vec![], vec![]);
         for m in 0..self.layout.schedule.window {
-            let before = b.sub(turn.group, m as i32 + 1);
+            let before = b.sub(position.group, m as i32 + 1);
             let back = Operand::i64((i64::from(m) + 1) * self.message_step());
             let exists = b.ge(before, 0);
             let index = b.sub(aggregate_base, back);
-            aggregates.push(awaited(b, index, self.words, exists, turn.tag));
+            aggregates.push(awaited(b, index, self.words, exists, position.tag));
             let later = b.binary(Binary::Gt, before, 0);
             let index = b.sub(state_base, back);
-            let start = awaited(b, index, state_words, later, turn.tag);
+            let start = awaited(b, index, state_words, later, position.tag);
             for (reg, word) in start.values.iter().zip(&known) {
                 b.assign(*reg, *word);
             }
             starts.push(start);
         }
-        Wanted { earlier, aggregates, starts, tag: turn.tag }
+        Wanted { earlier, aggregates, starts, tag: position.tag }
     }
 
     /// The aggregate of the group's tiles before this one; `None` when groups are single tiles.
-    fn fold_earlier(&self, b: &mut Builder, turn: &Turn, wanted: &Wanted) -> Option<Fields> {
+    fn fold_earlier(&self, b: &mut Builder, position: &GroupPosition, wanted: &Wanted) -> Option<Fields> {
         if wanted.earlier.is_empty() {
             return None;
         }
         let types = self.layout.monoid.types();
         let sum = b.vars(&self.layout.monoid.identity());
         for (m, entry) in wanted.earlier.iter().enumerate() {
-            let exists = b.binary(Binary::Gt, turn.within, m);
+            let exists = b.binary(Binary::Gt, position.within, m);
             b.if_(exists, |b| {
                 let next = from_words(b, &types, &operands(&entry.values));
                 let now = operands(&sum);
@@ -225,18 +232,18 @@ impl Ring<'_> {
     fn state_before(
         &self,
         b: &mut Builder,
-        turn: &Turn,
+        position: &GroupPosition,
         initial: &[Operand],
         wanted: &Wanted,
         column: &Column,
     ) -> Fields {
         let state = b.vars(initial);
-        let later = b.binary(Binary::Gt, turn.group, 0);
-        b.if_(later, |b| self.resume(b, wanted, &state, (turn, column)));
+        let later = b.binary(Binary::Gt, position.group, 0);
+        b.if_(later, |b| self.resume(b, wanted, &state, position, column));
         operands(&state)
     }
 
-    fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg], (turn, column): (&Turn, &Column)) {
+    fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg], position: &GroupPosition, column: &Column) {
         let chosen = b.var(Operand::i32(0));
         b.loop_(|b| {
             let done = wanted.choose(b, chosen);
@@ -264,13 +271,13 @@ impl Ring<'_> {
             });
         }
         if !self.layout.monoid.at_risk().is_empty() {
-            b.if_(any.into(), |b| self.resume_in_steps(b, column, (chosen.into(), turn.tag), state));
+            b.if_(any.into(), |b| self.resume_in_steps(b, column, chosen.into(), position.tag, state));
         }
     }
 
     /// Goes from the chosen state on once more; groups that lose the state are stepped through. What each group gives depends
     /// only on the state before it and its elements, so that the bits are those from every choice.
-    fn resume_in_steps(&self, b: &mut Builder, column: &Column, (chosen, tag): (Operand, Operand), state: &[Reg]) {
+    fn resume_in_steps(&self, b: &mut Builder, column: &Column, chosen: Operand, tag: Operand, state: &[Reg]) {
         let (types, state_types) = (self.layout.monoid.types(), self.layout.monoid.state_types());
         let size = Operand::i32(self.layout.schedule.group as i32);
         let tile = self.drawn_tile(b, column.slot);

@@ -9,7 +9,7 @@ mod candidates;
 mod cells;
 mod look_back;
 mod parameters;
-mod parts;
+mod partial_sums;
 mod produce;
 mod publish;
 mod ring;
@@ -18,7 +18,7 @@ mod strategy;
 mod walk;
 
 pub use parameters::{Columns, Form};
-pub use parts::parts;
+pub use partial_sums::partial_sums;
 pub use ring::HELPERS;
 
 use super::{LowerError, Strategy};
@@ -31,17 +31,17 @@ use crate::stage::{Refusal, Scan, Stage};
 use crate::tile::{Kernel, Operand};
 use cells::{Cells, Streams};
 use oplus_dsl::ir::Axis;
-use parts::RowSums;
+use partial_sums::RowSums;
 
 /// The tile kernel of a stage under a columns schedule.
 pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, LowerError> {
     let scan = stage.scan().ok_or(LowerError::Kind { schedule: Columns::NAME, refusal: Refusal::NoScan })?;
     let ring = schedule.form == Form::Ring;
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
-    let parted = stage.part_axis.is_some();
-    let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
+    let is_partial = stage.part_axis.is_some();
+    let sums = !is_partial || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
     let threads = schedule.points > 0 && schedule.threads().is_multiple_of(schedule.points);
-    let alone = schedule.points == 1 || !ring && !parted;
+    let alone = schedule.points == 1 || !ring && !is_partial;
     let fits = fits && sums && threads && alone && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
         return Err(LowerError::parameters(schedule));
@@ -105,7 +105,7 @@ impl<'s> Layout<'s> {
             return self.monoid.identity_state();
         }
         let mut point = self.point();
-        init.iter().map(|value| cells.value(b, &mut point, (0, column), *value, None)).collect()
+        init.iter().map(|value| cells.value(b, &mut point, 0, column, *value, None)).collect()
     }
 
     /// The states after a row and the outputs at it. `states` are those before it; `sums` takes up the row's sums.
@@ -116,7 +116,8 @@ impl<'s> Layout<'s> {
         row: u32,
         points: &mut [Point],
         elements: &[Fields],
-        (states, sums): (Vec<Fields>, &mut RowSums),
+        states: Vec<Fields>,
+        sums: &mut RowSums,
     ) -> Vec<Fields> {
         let after: Vec<Fields> =
             states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
@@ -125,7 +126,7 @@ impl<'s> Layout<'s> {
                 continue;
             }
             let values: Vec<Operand> = (0..self.vector() as usize)
-                .map(|v| cells.value(b, &mut points[v], (row, v as u32), output.value, Some((&states[v], &after[v]))))
+                .map(|v| cells.value(b, &mut points[v], row, v as u32, output.value, Some((&states[v], &after[v]))))
                 .collect();
             cells.store(b, k as u32, row, &values);
         }
@@ -136,6 +137,6 @@ impl<'s> Layout<'s> {
 
     /// The scan's elements at a row, one per column.
     fn elements(&self, b: &mut Builder, cells: &Cells, row: u32, points: &mut [Point]) -> Vec<Fields> {
-        (0..self.vector()).map(|v| cells.element(b, &mut points[v as usize], (row, v))).collect()
+        (0..self.vector()).map(|v| cells.element(b, &mut points[v as usize], row, v)).collect()
     }
 }

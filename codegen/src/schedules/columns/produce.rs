@@ -11,8 +11,8 @@ use oplus_dsl::ir::Binary;
 /// The named barrier of the producers.
 const BARRIER: u32 = 1;
 
-/// Rows that a thread copies per turn of the loop, at most: with all of them unrolled the multiples of the stride, which do not
-/// change from tile to tile, fill the registers.
+/// The most rows that a thread copies in an iteration of the loop. With all rows unrolled, the multiples of the stride, which do not
+/// change from tile to tile, would fill the registers.
 const PASSES: u32 = 8;
 
 impl Ring<'_> {

@@ -2,7 +2,7 @@
 
 use super::Layout;
 use super::cells::Cells;
-use super::parts::RowSums;
+use super::partial_sums::RowSums;
 use super::ring::{Ring, Tile};
 use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::{load_fields, store_fields};
@@ -14,6 +14,15 @@ use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 use std::collections::HashMap;
+
+/// The rows of a span that a thread holds.
+struct ThreadRows<'p> {
+    /// The points of every row, one a column.
+    points: Vec<Vec<Point<'p>>>,
+    elements: Vec<Vec<Fields>>,
+    /// The elements of each column, combined.
+    totals: Vec<Fields>,
+}
 
 impl Ring<'_> {
     /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
@@ -31,7 +40,7 @@ impl Ring<'_> {
     fn reduce_span(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand, slot: Operand) {
         let (place, ring) = self.place(b, tile, span, stage);
         let cells = Cells::load(b, self.layout, place, Some(&ring), false);
-        let (_, _, totals) = self.thread_totals(b, &cells);
+        let totals = self.thread_rows(b, &cells).totals;
         let lanes = self.time_lanes(b);
         let totals: Vec<Fields> = totals.into_iter().map(|t| self.layout.monoid.warp_reduce(b, t, &lanes)).collect();
         let first = b.eq(lanes.position, 0);
@@ -45,8 +54,7 @@ impl Ring<'_> {
         });
     }
 
-    /// The points and elements of every row, and per column what they combine to.
-    fn thread_totals(&self, b: &mut Builder, cells: &Cells) -> (Vec<Vec<Point<'_>>>, Vec<Vec<Fields>>, Vec<Fields>) {
+    fn thread_rows(&self, b: &mut Builder, cells: &Cells) -> ThreadRows<'_> {
         let layout = self.layout;
         let (mut points, mut elements) = (vec![], vec![]);
         for row in 0..layout.schedule.steps {
@@ -60,7 +68,7 @@ impl Ring<'_> {
             layout.monoid.fold(b, &column)
         });
         let totals = totals.collect();
-        (points, elements, totals)
+        ThreadRows { points, elements, totals }
     }
 
     pub(super) fn scan_role(&self, b: &mut Builder) {
@@ -76,7 +84,7 @@ impl Ring<'_> {
         let (place, ring) = self.place(b, tile, self.block.warp, stage);
         let cells = Cells::load(b, layout, place, Some(&ring), true);
         b.arrive(self.block.empty, stage);
-        let (mut points, elements, totals) = self.thread_totals(b, &cells);
+        let ThreadRows { mut points, elements, totals } = self.thread_rows(b, &cells);
         let lanes = self.time_lanes(b);
         let prefixes: Vec<Fields> = totals.into_iter().map(|t| self.lane_prefix(b, t, &lanes)).collect();
         b.wait(self.block.published, slot);
@@ -98,7 +106,7 @@ impl Ring<'_> {
         let mut sums = RowSums::new(layout);
         for row in layout.scan.in_order(layout.schedule.steps) {
             let r = row as usize;
-            states = layout.step(b, &cells, row, &mut points[r], &elements[r], (states, &mut sums));
+            states = layout.step(b, &cells, row, &mut points[r], &elements[r], states, &mut sums);
         }
     }
 
@@ -147,7 +155,7 @@ impl Ring<'_> {
             let (place, _) = self.place(b, &tile, self.block.warp, Operand::i32(0));
             let behind = b.add(place.time, self.layout.schedule.steps);
             let tile_end = b.add(tile.time, self.layout.schedule.tile_rows());
-            let range = if self.layout.scan.reverse { (behind, tile_end) } else { (tile.time, place.time) };
+            let range = if self.layout.scan.reverse { behind..tile_end } else { tile.time..place.time };
             self.steps(b, &tile, column).walk(b, &stepped, range, |_, _| Operand::bool(false));
             for (k, state) in states.iter().enumerate() {
                 let own = own(b, k);

@@ -19,7 +19,7 @@ use crate::words::counted;
 impl Strategy for Columns {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::PartialSums(parted) => parted.as_ref().map(|_| ()).map_err(Refusal::clone),
+            Kind::PartialSums(form) => form.as_ref().map(|_| ()).map_err(Refusal::clone),
             _ => kind.scan(),
         }
     }
@@ -109,7 +109,7 @@ impl Strategy for Columns {
     }
 
     fn parts(&self, problem: &Problem<'_>) -> Option<u64> {
-        Some(super::parts(self, problem.size(Axis(self.lane)) as u64))
+        Some(super::partial_sums(self, problem.size(Axis(self.lane)) as u64))
     }
 
     fn share_of_bandwidth(&self, constants: &Constants) -> f64 {
@@ -159,10 +159,10 @@ fn walk(schedule: &Columns, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let of_one = memory.share_of_one(blocks);
     let resident = (1024.0 / f64::from(schedule.threads())).min(of_one);
     let steps = problem.length().div_ceil(u64::from(schedule.steps)) as f64;
-    let rounds = (of_one / resident.max(1.0)).ceil() * steps;
+    let iterations = (of_one / resident.max(1.0)).ceil() * steps;
     let step = memory.moved / (blocks * steps).max(1.0) / memory.one;
     // A chunk is on its way while the one before is scanned, but waits for its own first rows.
-    let moves = of_one * steps * step + rounds * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
+    let moves = of_one * steps * step + iterations * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
     // Blocks with little to do take as long as they take to begin, to read and to write.
     let later = (of_one / resident.max(1.0) - 1.0).max(0.0);
     let micros = moves.max(later * problem.constants.columns_block);
@@ -170,7 +170,7 @@ fn walk(schedule: &Columns, problem: &Problem<'_>, memory: &Memory) -> Cost {
     if work > micros {
         return Cost { micros: work, why: "updates of states that are not written".to_owned() };
     }
-    Cost { micros, why: of_blocks(rounds, "step", resident) }
+    Cost { micros, why: of_blocks(iterations, "step", resident) }
 }
 
 /// Issue slots of a load, with its address and what waits for it.

@@ -4,7 +4,7 @@
 
 use super::Layout;
 use super::cells::{Cells, Place};
-use super::parts::RowSums;
+use super::partial_sums::RowSums;
 use crate::block::carry::assign;
 use crate::build::{Builder, operands};
 use crate::tile::{Operand, Special};
@@ -41,9 +41,9 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
         for row in layout.scan.in_order(layout.schedule.steps) {
             let mut points: Vec<_> = (0..layout.vector()).map(|_| layout.point()).collect();
             let elements = layout.elements(b, &cells, row, &mut points);
-            now = layout.step(b, &cells, row, &mut points, &elements, (now, &mut sums));
+            now = layout.step(b, &cells, row, &mut points, &elements, now, &mut sums);
         }
-        sums.store(b, layout, &cells, &walk.place(time), walk.part);
+        sums.store(b, layout, &cells, &walk.place(time), walk.number);
         assign(b, &states.concat(), &now.concat());
     });
     if layout.stage.has_finals() {
@@ -63,7 +63,7 @@ struct Walk<'k, 's> {
     /// The index along every outer axis but that of the columns.
     outer: Vec<(Axis, Operand)>,
     /// The number of its warp among those of all columns, `i64`.
-    part: Operand,
+    number: Operand,
 }
 
 impl<'k, 's> Walk<'k, 's> {
@@ -82,8 +82,8 @@ impl<'k, 's> Walk<'k, 's> {
         let column = b.mul(column, schedule.vector);
         let outer = layout.args.indices(b, row, layout.stage.outer_axes().without(layout.lane));
         let first = b.mul(group, schedule.warps);
-        let part = b.add(first, warp);
-        Walk { layout, column, outer, part }
+        let number = b.add(first, warp);
+        Walk { layout, column, outer, number }
     }
 
     /// Where a thread is in a block of several points, each of which has all columns of the axis. Threads without a point have no column.
@@ -100,7 +100,7 @@ impl<'k, 's> Walk<'k, 's> {
         let column = b.mul(lane, schedule.vector);
         let column = b.select(exists, column, layout.width);
         let point = b.select(exists, point, Operand::i64(0));
-        Walk { layout, column, outer: layout.args.indices(b, point, axes), part: Operand::i64(0) }
+        Walk { layout, column, outer: layout.args.indices(b, point, axes), number: Operand::i64(0) }
     }
 
     fn place(&self, time: Operand) -> Place {

@@ -21,7 +21,7 @@ pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<LookBack> {
         Isa::Sm90a => vec![sizes.for_long_rows(vector), sizes.for_rows(vector)],
     };
     all.dedup();
-    // What does not fit is left to single elements, whose threads hold least.
+    // Stages that none of these fits are left to single elements, whose threads hold least.
     all.retain(|schedule| sizes.fits(schedule));
     all
 }
@@ -50,7 +50,7 @@ impl Sizes {
             (3.., _) if temporaries == 0 && !wide => (8, 8, items),
             _ => (8, 4, items),
         };
-        self.with_ring((scan_warps, reduce_warps), vector, items.max(vector), 6)
+        self.with_ring(scan_warps, reduce_warps, vector, items.max(vector), 6)
     }
 
     /// Many rows of a few tiles: tiles of about 32 KB, more of them in flight.
@@ -66,10 +66,10 @@ impl Sizes {
             }
         };
         let items = 1 << items.ilog2();
-        self.with_ring((scan_warps, reduce_warps), vector, items.max(vector), 3)
+        self.with_ring(scan_warps, reduce_warps, vector, items.max(vector), 3)
     }
 
-    fn with_ring(&self, (scan_warps, reduce_warps): (u32, u32), vector: u32, items: u32, window: u32) -> LookBack {
+    fn with_ring(&self, scan_warps: u32, reduce_warps: u32, vector: u32, items: u32, window: u32) -> LookBack {
         let vectors = (items / vector).max(1);
         let (fold, loader) = (Fold::Blocks, Loader::Bulk);
         let window = self.window(window);
@@ -84,8 +84,8 @@ impl Sizes {
         self.sized(LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window, fold, loader })
     }
 
-    /// Whether the registers of a thread suffice: by measurements of operators of few fields, but for large tiles in which
-    /// something is divided, or else as far as estimates say.
+    /// Whether the registers of a thread suffice. Operators of few fields were measured, except large tiles in which something is
+    /// divided; for others the estimate decides.
     fn fits(&self, schedule: &LookBack) -> bool {
         let is_measured = self.pressure.is_small() && !self.pressure.divides_many(schedule);
         is_measured || self.pressure.registers(schedule) <= register_limit(schedule.warps())

@@ -31,7 +31,7 @@ struct Window {
     tile: Operand,
     /// This lane's message of the next chunk, `i64`.
     message: Reg,
-    /// Per chunk, what this lane has of its message.
+    /// This lane's message of each chunk, as far as it has come.
     chunks: Vec<PollEntry>,
     tag: Operand,
 }
@@ -87,7 +87,7 @@ impl LookBackKernel<'_> {
         b.for_(start.into(), tile, step, |b, first| {
             let end = b.add(first, step);
             let end = b.binary(Binary::Min, end, tile);
-            let window = self.window(b, (first, end), tile, tag);
+            let window = self.window(b, first, end, tile, tag);
             b.loop_(|b| {
                 self.poll(b, &window);
                 self.fold_ready(b, carry, &state, &window);
@@ -99,13 +99,13 @@ impl LookBackKernel<'_> {
     }
 
     /// Lane l polls tiles first + 32·chunk + l; those that are not wanted count as present.
-    fn window(&self, b: &mut Builder, (first, end): (Operand, Operand), tile: Operand, tag: Operand) -> Window {
+    fn window(&self, b: &mut Builder, first: Operand, end: Operand, tile: Operand, tag: Operand) -> Window {
         let own = b.add(first, self.block.lane);
         let message = self.message(b, own);
         let chunks = (0..self.schedule.window).map(|chunk| {
             let place = b.add(own, 32 * chunk as i32);
             let wanted = b.lt(place, tile);
-            // Where it lies is said when it is polled.
+            // Its index is set when it is polled.
             awaited(b, Operand::i64(0), self.words, wanted, tag)
         });
         let chunks = chunks.collect();
@@ -117,7 +117,7 @@ impl LookBackKernel<'_> {
         32 * self.message_step()
     }
 
-    /// Loads what is missing.
+    /// Loads the messages that are missing.
     fn poll(&self, b: &mut Builder, window: &Window) {
         let entries = (0..).zip(&window.chunks).map(|(k, chunk)| {
             let index = b.add(window.message.into(), k * self.chunk_step());
@@ -166,13 +166,13 @@ impl LookBackKernel<'_> {
         let before: Vec<Reg> = state.iter().map(|r| b.var((*r).into())).collect();
         if self.schedule.fold == Fold::Strict {
             self.fold_strictly(b, state, &aggregate, count);
-            return self.step_if_lost_between(b, carry, (&before, state), first, count);
+            return self.step_if_lost_between(b, carry, &before, state, first, count);
         }
         let inclusive = self.monoid.warp_scan(b, aggregate, &self.all_lanes());
         let last = b.sub(count, 1);
         let block: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
         self.step(b, state, &block);
-        self.step_if_lost_between(b, carry, (&before, state), first, count);
+        self.step_if_lost_between(b, carry, &before, state, first, count);
         let full = b.eq(count, 32);
         b.if_(full, |b| {
             let now = operands(state);
@@ -195,7 +195,8 @@ impl LookBackKernel<'_> {
         &self,
         b: &mut Builder,
         carry: &Carry,
-        (before, state): (&[Reg], &[Reg]),
+        before: &[Reg],
+        state: &[Reg],
         first: Operand,
         count: Operand,
     ) {
@@ -215,7 +216,7 @@ impl LookBackKernel<'_> {
             let tile = Operand::i64(i64::from(self.schedule.tile()));
             let [from, len] = [order, count].map(|tiles| b.mul(tiles, tile));
             let end = b.add(from, len);
-            self.steps(b, row).walk(b, state, (from, end), |_, _| Operand::bool(false));
+            self.steps(b, row).walk(b, state, from..end, |_, _| Operand::bool(false));
         });
     }
 
@@ -225,8 +226,8 @@ impl LookBackKernel<'_> {
         assign(b, state, &next);
     }
 
-    /// The results of the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
-    /// Before the carry is passed on, for from then on the slot may be used again.
+    /// Takes the results of the block's own tile: the carry of a strict fold, and after a row's last tile its final state. This comes
+    /// before the carry is passed on: the slot may be used again afterwards.
     fn take_own(&self, b: &mut Builder, carry: &Carry, state: &[Reg], tile: Operand, slot: RingStage) {
         let after = b.add(tile, 1);
         let state = operands(state);
@@ -256,7 +257,7 @@ impl LookBackKernel<'_> {
             return next;
         }
         let [before, after] = [state, &next].map(|state| b.vars(state));
-        self.step_if_lost_between(b, carry, (&before, &after), tile, Operand::i32(1));
+        self.step_if_lost_between(b, carry, &before, &after, tile, Operand::i32(1));
         operands(&after)
     }
 }

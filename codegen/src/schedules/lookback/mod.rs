@@ -1,8 +1,7 @@
 //! Look-back: long rows in one pass over memory, with a carry that no timing can change.
 //!
 //! Persistent blocks draw tiles in order. A block that owned tile i and now owns tile k already knows the state before
-//! tile i, so it folds the *aggregates* of tiles i … k−1 onto its running carry: nobody waits for another block's
-//! prefix, one round trip to memory settles a tile, and the order of the fold is fixed by tile numbers.
+//! tile i, so it folds the *aggregates* of tiles i … k−1 onto its running carry: no block waits for the prefix of another, one round trip to memory settles a tile, and the order of the fold is fixed by tile numbers.
 //!
 //! A block is five kinds of warps that meet only at mbarriers:
 //!
@@ -14,7 +13,7 @@
 //!
 //! A warp's span is `vectors` stretches of 32·`vector` consecutive elements; lane l holds elements l·vector … of each.
 //! A stage of the ring is free as soon as it is in registers. With `loader=registers` the ring holds nothing and tiles
-//! are read from global memory by whoever needs them (the second time from the L2 cache).
+//! are read from global memory by every role that needs them (the second time from the L2 cache).
 //!
 //! All of this is the fast form. The short form (`short`) goes through a span stretch by stretch.
 //!
@@ -91,7 +90,7 @@ fn types(stage: &Stage, scan: &Scan) -> Vec<Ty> {
     stage.program.operator(scan.operator).fields.iter().map(|f| f.ty).collect()
 }
 
-/// Everything a role needs to know: names of parameters, shared arrays and schedule. Immutable while code is emitted.
+/// The parameters, shared arrays and schedule that roles use. Immutable while code is emitted.
 struct LookBackKernel<'s> {
     stage: &'s Stage,
     scan: Scan<'s>,
@@ -119,14 +118,14 @@ struct Shared {
     carry: Vec<SharedId>,
 }
 
-/// Where a tile lies.
+/// The place of a tile.
 struct Tile {
     /// Row, `i64`.
     row: Operand,
     /// Index of its first element along the scan axis, `i64`.
     start: Operand,
-    /// Whether all its elements are known to exist. Never where accesses are single elements, or in the short form: those
-    /// are always guarded.
+    /// Whether all its elements are known to exist. It is false where accesses are single elements and in the short form, which are
+    /// always guarded.
     whole: Operand,
 }
 
@@ -189,7 +188,7 @@ impl<'s> LookBackKernel<'s> {
         (b.convert(Ty::I32, row), b.convert(Ty::I32, order))
     }
 
-    /// Where tile number `tile` (`i32`) lies.
+    /// The place of tile number `tile` (`i32`).
     fn tile(&self, b: &mut Builder, tile: Operand) -> Tile {
         let (row, order) = self.place(b, tile);
         let order = if self.scan.reverse {

@@ -19,7 +19,7 @@ schedule! {
         stages: u32,
         /// Messages that a lane of the look-ahead warp polls together.
         window: u32,
-        /// In which order aggregates are folded.
+        /// The order in which aggregates are folded.
         fold: Fold,
         /// The way in which tiles reach the block.
         loader: Loader,

@@ -12,7 +12,7 @@ use oplus_dsl::ir::{Axis, Binary};
 /// The most elements that an access takes; 16 bytes may hold twice as many flags.
 const WIDEST: u32 = 8;
 
-/// Where a stream of a tile lies, and how much of it there is. Elements; `i32` but for `source`.
+/// The place and the length of a stream of a tile, in elements; `i32` except `source`.
 struct Copy {
     /// The tile's first element in the ring.
     ring: Operand,
@@ -20,7 +20,7 @@ struct Copy {
     source: Operand,
     /// Halo before it.
     before: Operand,
-    /// Elements from there to the end of the row, or of what a stage holds.
+    /// Elements from there to the end of the row, at most those that a stage holds.
     left: Operand,
     /// As many of them as make whole pieces of 16 bytes.
     units: Operand,
@@ -41,7 +41,7 @@ impl LookBackKernel<'_> {
         })
     }
 
-    /// Whether copies of the first tile start before the roles begin, which takes their code twice.
+    /// Whether copies of the first tile start before the roles begin, for which their code is emitted twice.
     fn starts_early(&self) -> bool {
         self.form == Form::Fast
     }
@@ -94,7 +94,7 @@ impl LookBackKernel<'_> {
         Copy { ring, source, before, left, units, count }
     }
 
-    /// The elements that the copy engine does not bring: zeros before a row's first tile, and where a row ends the rest of its
+    /// Writes the elements that the copy engine does not bring: zeros before a row's first tile; at the end of a row the rest of its
     /// elements, then zeros.
     fn fill_ends(&self, b: &mut Builder, tile: &Tile, copies: &[Copy]) {
         let streams = || self.streams.list.iter().zip(copies).zip(&self.shared.ring);

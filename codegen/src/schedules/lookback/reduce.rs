@@ -31,7 +31,7 @@ impl LookBackKernel<'_> {
         });
     }
 
-    /// Where the aggregate of a span is kept: in the order of the scan.
+    /// The place of a span's aggregate, in the order of the scan.
     pub(super) fn span_index(&self, b: &mut Builder, slot: Operand, span: Operand) -> Operand {
         let base = b.mul(slot, self.schedule.scan_warps);
         let order =
@@ -52,8 +52,8 @@ impl LookBackKernel<'_> {
         self.scan.reverse || self.stage.has_finals()
     }
 
-    /// The ordered combination over lanes and stretches. The stretches are shared out among the lanes while they are
-    /// reduced: lanes whose `distance` bit is set keep the later half. For 8 stretches 12 shuffles instead of 40.
+    /// The ordered combination over lanes and stretches. Lanes divide the stretches among themselves while they reduce them: those whose
+    /// `distance` bit is set keep the later half, so that 8 stretches take 12 shuffles instead of 40.
     fn reduce_stretches(&self, b: &mut Builder, totals: Vec<Fields>, distance: i32) -> Fields {
         let upper = self.is_upper(b, distance);
         let half = totals.len() / 2;
@@ -81,7 +81,7 @@ impl LookBackKernel<'_> {
         b.ne(bit, 0)
     }
 
-    /// Combines the lane's value with what the lane at `distance` sends, in the order of the scan.
+    /// Combines the lane's value with the value of the lane at `distance`, in the order of the scan.
     pub(super) fn pair(
         &self,
         b: &mut Builder,

@@ -1,4 +1,4 @@
-//! The registers that a kernel by look-back takes, estimated, so that its tile is one that fits.
+//! An estimate of the registers that a look-back kernel takes, by which a tile is chosen that fits.
 //!
 //! A block's warps have different roles in one kernel, so a thread has as many registers as the role that takes most. Three
 //! roles grow with the operator or with the tensors:
@@ -9,14 +9,14 @@
 //! * the **producer** has the places of every tensor that it copies, those of neighbours as well, and where a row ends the
 //!   elements that the copy engine does not bring.
 //!
-//! The numbers of a line each were fitted to what `ptxas` reports of the operators in `cli/survey`; `oplus survey`
-//! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say. States of many words
-//! take registers besides while they are combined, in the look-ahead warp as in the scanners.
+//! Each role's estimate is linear in these numbers, and was fitted to the reports of `ptxas` for the operators in `cli/survey`;
+//! `oplus survey` prints both. It is an upper bound of nearly all reports; some kernels that exceed it fit nevertheless. States of many
+//! words take more registers while they are combined, in the look-ahead warp and in the scanners.
 
 use super::{Loader, LookBack};
 use crate::block::carry::words;
 use crate::block::pressure::{temporaries, words_per_element};
-use crate::block::reads::near;
+use crate::block::reads::{Offsets, near};
 use crate::stage::Stage;
 use crate::target::{REGISTERS, WARP};
 use oplus_dsl::Ty;
@@ -26,12 +26,12 @@ use oplus_dsl::ir::{Binary, Op, Unary};
 const AHEAD: u32 = 27;
 /// Registers of a scanner beside elements, outputs and prefixes.
 const SCANNER: u32 = 16;
-/// Registers of the producer beside what it knows of tensors.
+/// Registers of the producer beside those of tensors.
 const PRODUCER: u32 = 18;
-/// Half registers of the producer for a tensor: where it lies, in the ring and in global memory.
+/// Half registers of the producer for a tensor: its places in the ring and in global memory.
 const HALVES_OF_TENSOR: u32 = 15;
-/// Half registers of the producer for the neighbours of a tensor on one side.
-const HALVES_OF_SIDE: u32 = 9;
+/// Half registers of the producer for a halo.
+const HALVES_OF_HALO: u32 = 9;
 /// Registers of an access of a single element: its address is its own. So is that of every output.
 const SINGLE: u32 = 3;
 /// States of more words than this take registers while they are combined: so many for each word, and one for every two products.
@@ -63,21 +63,21 @@ pub(super) struct Pressure {
     divides: bool,
     /// Tensors that are read along the scan axis.
     tensors: u32,
-    /// Sides of these on which neighbours are read.
-    sides: u32,
-    /// Words of these neighbours.
+    /// Their halos: neighbours that are read before a tile or behind it.
+    halos: u32,
+    /// Words of the halos.
     neighbours: u32,
     /// The most words of one tensor that are loaded singly where a row ends.
     end: u32,
 }
 
 impl Pressure {
-    /// Of a stage with a scan.
+    /// The facts of a stage with a scan.
     pub(super) fn of_stage(stage: &Stage) -> Pressure {
         Pressure::of(stage, words_per_element(stage), temporaries(stage))
     }
 
-    /// Of a stage with a scan whose elements have so many words and intermediate values.
+    /// The facts of a stage with a scan whose elements have so many words and intermediate values.
     fn of(stage: &Stage, element: u32, temporaries: u32) -> Pressure {
         let running = (0..).zip(&stage.program.outputs).filter(|(k, _)| !stage.is_final(*k));
         let outputs: Vec<Ty> = running.map(|(_, output)| output.elem.value()).collect();
@@ -93,19 +93,19 @@ impl Pressure {
         }
         pressure.long = fields.iter().filter(|ty| matches!(ty, Ty::I64 | Ty::U64)).map(|ty| words(&[*ty])).sum();
         let roots = stage.program.outputs.iter().map(|output| output.value).chain(scan.elements.iter().copied());
-        for (param, (low, high)) in near(stage, scan.axis, roots, REACH) {
+        for (param, Offsets { least: low, greatest: high }) in near(stage, scan.axis, roots, REACH) {
             let elem = stage.program.params[param as usize].elem;
             let (word, unit) = (words(&[elem.value()]), 16 / elem.bytes().unwrap_or(16) as u32);
             let after = if high > 0 { (high as u32).next_multiple_of(unit) } else { 0 };
             pressure.tensors += 1;
-            pressure.sides += u32::from(low < 0) + u32::from(high > 0);
+            pressure.halos += u32::from(low < 0) + u32::from(high > 0);
             pressure.neighbours += (high - low) as u32 * word;
             pressure.end = pressure.end.max((unit + after) * word);
         }
         pressure
     }
 
-    /// Whether the operator is one of few fields over few tensors, whose schedules were chosen by measurements: they are kept.
+    /// Whether the operator has few fields over few tensors: the schedules of such operators were chosen by measurements.
     pub(super) fn is_small(&self) -> bool {
         self.element <= 6 && (self.state <= 2 || self.state <= 4 && self.temporaries < 32)
     }
@@ -136,7 +136,7 @@ impl Pressure {
     fn producer(&self, schedule: &LookBack) -> u32 {
         match schedule.loader {
             Loader::Bulk => {
-                PRODUCER + (HALVES_OF_TENSOR * self.tensors + HALVES_OF_SIDE * self.sides) / 2 + 2 * self.end
+                PRODUCER + (HALVES_OF_TENSOR * self.tensors + HALVES_OF_HALO * self.halos) / 2 + 2 * self.end
             }
             Loader::Registers => 0,
         }
@@ -219,7 +219,7 @@ mod tests {
         let shorter = LookBack { window: 3, ..PREFERRED };
         assert!(many.look_ahead(&shorter) + 6 * many.state == many.look_ahead(&PREFERRED));
         assert!(many.scanner(&LookBack { vectors: 1, ..PREFERRED }) < many.scanner(&PREFERRED));
-        let copies = Pressure { tensors: 20, sides: 16, end: 8, ..Pressure::default() };
+        let copies = Pressure { tensors: 20, halos: 16, end: 8, ..Pressure::default() };
         assert!(copies.producer(&PREFERRED) > register_limit(12));
         assert_eq!(copies.producer(&LookBack { loader: Loader::Registers, ..PREFERRED }), 0);
     }

@@ -31,7 +31,7 @@ impl LookBackKernel<'_> {
         });
     }
 
-    /// Gives whether all states before the stretches of the warp's span are states.
+    /// Scans a tile; gives whether no state before a stretch of the warp's span is lost.
     fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: RingStage) -> Operand {
         let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
         b.arrive(self.block.empty, stage);
@@ -69,7 +69,7 @@ impl LookBackKernel<'_> {
         self.monoid.apply(b, &carry, &before)
     }
 
-    /// Whether what stands before each stretch is a state, in all lanes.
+    /// Whether no state before a stretch is lost, in any lane.
     fn all_states(&self, b: &mut Builder, states: &[Fields]) -> Operand {
         let mut all = Operand::bool(true);
         for state in states {
@@ -106,7 +106,7 @@ impl LookBackKernel<'_> {
         let first = b.add(tile.start, first);
         let end = b.add(first, size);
         let tile_end = b.add(tile.start, self.schedule.tile());
-        let range = if self.scan.reverse { (first, tile_end) } else { (tile.start, end) };
+        let range = if self.scan.reverse { first..tile_end } else { tile.start..end };
         self.steps(b, tile.row).walk(b, &state, range, |b, index| self.owns(b, index, first, end));
     }
 
@@ -173,7 +173,7 @@ impl LookBackKernel<'_> {
         self.monoid.fold(b, &elements)
     }
 
-    /// For every stretch, what the span's earlier elements combine to, as this lane sees it.
+    /// The combination of the span's elements before the lane's own, for every stretch.
     fn local_prefixes(&self, b: &mut Builder, places: &[Vec<Place>]) -> Vec<Fields> {
         let lanes = self.lanes();
         let mut scanned = vec![];
@@ -197,7 +197,7 @@ impl LookBackKernel<'_> {
         WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.scan.reverse }
     }
 
-    /// Of the scanned totals of a stretch: what precedes the lane, and the whole.
+    /// The combination of the lanes before this one, and of all lanes, from the scanned totals of a stretch.
     pub(super) fn exclusive_and_total(&self, b: &mut Builder, inclusive: &[Operand]) -> (Fields, Fields) {
         let lanes = self.lanes();
         let exclusive = self.monoid.warp_shift(b, inclusive, &lanes);
@@ -222,7 +222,7 @@ impl LookBackKernel<'_> {
             let after = self.monoid.apply(b, &state, element);
             for (k, output) in outputs.iter().enumerate() {
                 if !self.stage.is_final(k) {
-                    values[k][v as usize] = span.output(b, point, (r, v), output.value, (&state, &after));
+                    values[k][v as usize] = span.output(b, point, r, v, output.value, (&state, &after));
                 }
             }
             state = after;
@@ -245,10 +245,10 @@ impl LookBackKernel<'_> {
             let tensor = Tensor::Output(*k);
             let memory = self.args.memory(tensor);
             let n = if singly { 1 } else { 16 / b.elem(memory).bytes().unwrap_or(16) };
-            for (v, part) in (0..).step_by(n).zip(values[*k as usize].chunks(n)) {
+            for (v, values) in (0..).step_by(n).zip(values[*k as usize].chunks(n)) {
                 let guard = if singly { span.exists(b, r, v) } else { span.whole };
                 let offset = span.further(b, tensor, *origin, i64::from(r * self.stretch() + v));
-                b.store(memory, offset, part, Some(guard));
+                b.store(memory, offset, values, Some(guard));
             }
         }
     }

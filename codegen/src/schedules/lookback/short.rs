@@ -1,7 +1,7 @@
 //! The short form: spans stretch by stretch in a loop, with the combinations of the fast form in their order.
 //!
-//! The fast form has all stretches of a span in flight at once, which takes an instruction for each; a driver takes
-//! more than twice as long to compile it. Nor are accesses of whole tiles written apart: all are guarded.
+//! The fast form has all stretches of a span in flight at once, each with its own instructions; a driver takes more than twice as long
+//! to compile it. The short form has no code of its own for whole tiles: all accesses are guarded.
 
 use super::span::Need;
 use super::{LookBackKernel, Tile};
@@ -9,6 +9,16 @@ use crate::block::carry::{Fields, assign, select};
 use crate::block::ring::RingStage;
 use crate::build::{Builder, operands};
 use crate::tile::{Operand, Reg};
+
+/// The span up to one of its stretches.
+struct Before<'a> {
+    /// The state before the span.
+    state: &'a [Operand],
+    /// The sum of the earlier stretches.
+    sum: &'a Carried,
+    /// Whether there are no earlier stretches.
+    is_first: Operand,
+}
 
 /// A state that a loop carries.
 struct Carried(Vec<Reg>);
@@ -30,28 +40,29 @@ impl LookBackKernel<'_> {
         let kept = b.var(Operand::bool(true));
         let sum = Carried::new(b, &self.monoid.identity());
         let count = Operand::i32(self.schedule.vectors as i32);
-        b.for_(Operand::i32(0), count, 1, |b, turn| {
+        b.for_(Operand::i32(0), count, 1, |b, number| {
             let stretch = if self.scan.reverse {
                 let last = b.sub(count, 1);
-                b.sub(last, turn)
+                b.sub(last, number)
             } else {
-                turn
+                number
             };
-            let first = b.eq(turn, 0);
-            self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first), kept);
+            let first = b.eq(number, 0);
+            let before = Before { state: &state, sum: &sum, is_first: first };
+            self.scan_stretch(b, tile, stretch, stage, &before, kept);
         });
         b.arrive(self.block.empty, stage);
         if self.monoid.at_risk().is_empty() { Operand::bool(true) } else { b.all(kept.into()) }
     }
 
-    /// Scans a stretch, given the state before the span and the sum of its earlier stretches; the `first` has none.
+    /// Scans a stretch, given the span before it.
     fn scan_stretch(
         &self,
         b: &mut Builder,
         tile: &Tile,
         stretch: Operand,
         stage: Operand,
-        (state, sum, first): (&[Operand], &Carried, Operand),
+        before: &Before<'_>,
         kept: Reg,
     ) {
         let span = self.load_stretch(b, tile, self.block.warp, stretch, stage, Need::All);
@@ -60,11 +71,11 @@ impl LookBackKernel<'_> {
         let inclusive = self.monoid.warp_scan(b, total, &self.lanes());
         let (exclusive, total) = self.exclusive_and_total(b, &inclusive);
         let [prefix, after] = [exclusive, total].map(|next| {
-            let both = self.monoid.combine(b, &sum.now(), &next);
-            select(b, first, &next, &both)
+            let both = self.monoid.combine(b, &before.sum.now(), &next);
+            select(b, before.is_first, &next, &both)
         });
-        assign(b, &sum.0, &after);
-        let state = self.monoid.apply(b, state, &prefix);
+        assign(b, &before.sum.0, &after);
+        let state = self.monoid.apply(b, before.state, &prefix);
         let here = self.monoid.are_states(b, &state);
         let here = b.and(kept.into(), here);
         b.assign(kept, here);
@@ -78,8 +89,8 @@ impl LookBackKernel<'_> {
         let kept = Carried::new(b, &self.monoid.identity());
         let count = self.schedule.vectors;
         b.for_(Operand::i32(0), count, 1, |b, stretch| {
-            let part = self.load_stretch(b, tile, span, stretch, stage, Need::Elements);
-            let places = self.places(b, &part, self.masks_aggregates());
+            let held = self.load_stretch(b, tile, span, stretch, stage, Need::Elements);
+            let places = self.places(b, &held, self.masks_aggregates());
             let total = self.stretch_total(b, &places[0]);
             let total = self.pair_all(b, total, 32);
             let own = b.eq(self.block.lane, stretch);

@@ -6,13 +6,14 @@ use crate::abi::Tensor;
 use crate::block::args::index_of;
 use crate::block::carry::Fields;
 use crate::block::point::{Anchor, Leaves, Point, Position};
+use crate::block::reads::Offsets;
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Value};
 use std::collections::HashMap;
 
-/// Which parameters a role needs in registers.
+/// The parameters that a role needs in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     /// The parameters of the scan's elements.
@@ -95,7 +96,7 @@ impl<'k> LookBackKernel<'k> {
         self.load_stretches(b, tile, first, 1, stage, need)
     }
 
-    /// So many stretches from the tile's element `first` (`i32`) on.
+    /// Loads so many stretches from the tile's element `first` (`i32`) on.
     fn load_stretches(
         &'k self,
         b: &mut Builder,
@@ -128,8 +129,8 @@ impl<'k> LookBackKernel<'k> {
         span
     }
 
-    /// Leaves of what there is once per row: values that do not depend on the scan axis, and those at the row's last
-    /// element in the order of the scan, after which the states are `states`.
+    /// The leaves of values that a row has once: values that do not depend on the scan axis, and those at the row's last element in the
+    /// order of the scan, after which the states are `states`.
     pub(super) fn row_leaves(&'k self, b: &mut Builder, row: Operand, states: &'k [Operand]) -> RowLeaves<'k> {
         RowLeaves { kernel: self, row: self.row(b, row), states }
     }
@@ -150,9 +151,9 @@ impl<'k> LookBackKernel<'k> {
 }
 
 impl<'k> Span<'k> {
-    /// Reads a stream from the ring. Vectors that begin behind the end of the row are not in it; behind the others
-    /// there are zeros.
-    fn read_ring(&mut self, b: &mut Builder, k: usize, offsets: (i64, i64), stage: Operand, place: Operand) {
+    /// Reads a stream from the ring. It has no vectors that begin behind the end of the row; vectors that end there are filled with
+    /// zeros.
+    fn read_ring(&mut self, b: &mut Builder, k: usize, offsets: Offsets, stage: Operand, place: Operand) {
         let kernel = self.kernel;
         let stream = &kernel.streams.list[k];
         let memory = Memory::Shared(kernel.shared.ring[k]);
@@ -176,7 +177,7 @@ impl<'k> Span<'k> {
         });
     }
 
-    fn read_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64)) {
+    fn read_global(&mut self, b: &mut Builder, stream: &Stream, offsets: Offsets) {
         let kernel = self.kernel;
         let tensor = Tensor::Param(stream.param);
         let (origin, memory) = (self.origin(b, tensor), kernel.args.memory(tensor));
@@ -225,12 +226,12 @@ impl<'k> Span<'k> {
         &mut self,
         b: &mut Builder,
         stream: &Stream,
-        (low, high): (i64, i64),
+        offsets: Offsets,
         load: impl Fn(&Self, &mut Builder, u32, i64) -> Operand,
     ) {
         let vector = i64::from(self.kernel.schedule.vector);
         for r in 0..self.stretches {
-            for place in (low..0).chain(vector..vector + high) {
+            for place in (offsets.least..0).chain(vector..vector + offsets.greatest) {
                 let value = load(self, b, r, place);
                 self.values.insert((stream.param, r, place), value);
             }
@@ -273,7 +274,8 @@ impl<'k> Span<'k> {
         &self,
         b: &mut Builder,
         point: &mut Point,
-        (r, v): (u32, u32),
+        r: u32,
+        v: u32,
         value: Value,
         states: (&[Operand], &[Operand]),
     ) -> Operand {
@@ -337,7 +339,7 @@ impl Leaves for SpanLeaves<'_, '_> {
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
         let kernel = self.span.kernel;
-        kernel.monoid.field_at(&kernel.scan, (scan, field), at, self.states)
+        kernel.monoid.field_at(&kernel.scan, scan, field, at, self.states)
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {

@@ -41,7 +41,7 @@ impl Strategy for LookBack {
         super::lower(stage, self, symbol, Form::Fast)
     }
 
-    fn lower_short(&self, stage: &Stage, symbol: &str) -> Result<Option<Kernel>, LowerError> {
+    fn lower_fast_tier(&self, stage: &Stage, symbol: &str) -> Result<Option<Kernel>, LowerError> {
         super::lower(stage, self, symbol, Form::Short).map(Some)
     }
 
@@ -120,8 +120,7 @@ impl Strategy for LookBack {
     }
 }
 
-/// Polls of the look-ahead for one tile: it folds the aggregates of the other blocks' tiles, as far as they are of the
-/// same row.
+/// Polls of the look-ahead for one tile: it folds the aggregates of other blocks' tiles that belong to the same row.
 fn polls(schedule: &LookBack, problem: &Problem<'_>, memory: &Memory) -> f64 {
     let before = problem.length().div_ceil(u64::from(schedule.tile())) as f64;
     (before.min(memory.multiprocessors) / f64::from(WARP * schedule.window)).ceil().max(1.0)

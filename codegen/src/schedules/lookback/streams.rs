@@ -1,6 +1,6 @@
 //! The parameters that run along the scan axis.
 
-use crate::block::reads::near;
+use crate::block::reads::{Offsets, near};
 use crate::schedules::LookBack;
 use crate::stage::{Scan, Stage};
 use oplus_dsl::Elem;
@@ -10,11 +10,11 @@ const REACH: i64 = 8;
 
 /// The parameters that run along the scan axis, and the displacements at which points read them.
 pub(super) struct Streams {
-    /// All of them.
+    /// The streams.
     pub(super) list: Vec<Stream>,
 }
 
-/// One of them.
+/// A parameter that runs along the scan axis.
 pub(super) struct Stream {
     pub(super) param: u32,
     pub(super) name: String,
@@ -22,9 +22,9 @@ pub(super) struct Stream {
     /// Elements that a ring stage holds before and after the tile: whole 16 bytes.
     pub(super) before: u32,
     pub(super) after: u32,
-    /// Least and greatest displacement, and those that the scan's elements use (`None` if they do not read it).
-    pub(super) offsets: (i64, i64),
-    pub(super) element_offsets: Option<(i64, i64)>,
+    /// The displacements, and those that the scan's elements use (`None` if they do not read it).
+    pub(super) offsets: Offsets,
+    pub(super) element_offsets: Option<Offsets>,
 }
 
 impl Streams {
@@ -40,8 +40,8 @@ impl Streams {
                 param: *param,
                 name: p.name.clone(),
                 elem: p.elem,
-                before: halo(-offsets.0) as u32,
-                after: halo(offsets.1) as u32,
+                before: halo(-offsets.least) as u32,
+                after: halo(offsets.greatest) as u32,
                 offsets: *offsets,
                 element_offsets: by_elements.get(param).copied(),
             }

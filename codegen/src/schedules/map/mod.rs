@@ -206,8 +206,8 @@ impl<'s> MapKernel<'s> {
         for (output, value) in outputs().enumerate() {
             let values: Vec<Operand> = (0..self.schedule.vector)
                 .map(|v| match &self.stage.program.node(value).op {
-                    Op::Starts { list, offsets, .. } => self.starts(b, chunk, v, (*list, *offsets)),
-                    Op::Gather { axis, value, index, .. } => self.gathered(b, chunk, v, (*axis, *value, *index)),
+                    Op::Starts { list, offsets, .. } => self.starts(b, chunk, v, *list, *offsets),
+                    Op::Gather { axis, value, index, .. } => self.gathered(b, chunk, v, *axis, *value, *index),
                     _ => {
                         let mut leaves = MapLeaves { kernel: self, chunk, v, list: None, inside: None };
                         points[v as usize].here(b, &mut leaves, value)
@@ -227,7 +227,7 @@ impl<'s> MapKernel<'s> {
     }
 
     /// The value at the index of its axis that another value is at the point; zero where that is none.
-    fn gathered(&self, b: &mut Builder, chunk: &Chunk, v: u32, (axis, value, index): (Axis, Value, Value)) -> Operand {
+    fn gathered(&self, b: &mut Builder, chunk: &Chunk, v: u32, axis: Axis, value: Value, index: Value) -> Operand {
         let mut here = MapLeaves { kernel: self, chunk, v, list: None, inside: Some(self.exists(b, chunk, v)) };
         let index = Point::new(&self.stage.program, self.position).here(b, &mut here, index);
         let size = self.args.size(axis);
@@ -264,7 +264,7 @@ impl<'s> MapKernel<'s> {
 
     /// Whether the sorted offsets name the point's index, by bisection: `low` becomes the first place whose offset is
     /// not below the index.
-    fn starts(&self, b: &mut Builder, chunk: &Chunk, v: u32, (list, offsets): (Axis, Value)) -> Operand {
+    fn starts(&self, b: &mut Builder, chunk: &Chunk, v: u32, list: Axis, offsets: Value) -> Operand {
         let axis = self.position.unwrap_or(self.lane);
         let index = self.index(b, chunk, axis, v);
         let (low, high) = (b.var(Operand::i64(0)), b.var(self.args.size(list)));

@@ -67,7 +67,7 @@ impl Strategy for Map {
         true
     }
 
-    fn goes_round(&self) -> bool {
+    fn has_grid_stride(&self) -> bool {
         true
     }
 

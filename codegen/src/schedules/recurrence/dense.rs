@@ -8,6 +8,14 @@ use super::values::Values;
 use crate::build::{Builder, zero};
 use crate::tile::{Operand, Reg, Shuffle};
 
+/// A place of the row's state that a lane holds.
+struct LaneState {
+    /// Its index along the row, `i64`; where it does not exist, the last index.
+    index: Operand,
+    state: Operand,
+    exists: Operand,
+}
+
 impl<'s> RecurrenceKernel<'s> {
     /// The lane's places of the product, summed from the first place of the row to the last.
     pub(super) fn dense(
@@ -19,9 +27,9 @@ impl<'s> RecurrenceKernel<'s> {
     ) -> Vec<Operand> {
         let Term::Dense { matrix, other, transposed } = *term else { return given.to_vec() };
         if transposed {
-            self.transposed(b, values, (matrix, other), given)
+            self.transposed(b, values, matrix, other, given)
         } else {
-            self.straight(b, values, (matrix, other), given)
+            self.straight(b, values, matrix, other, given)
         }
     }
 
@@ -30,18 +38,19 @@ impl<'s> RecurrenceKernel<'s> {
         &self,
         b: &mut Builder,
         values: &Values<'_, 's>,
-        (matrix, other): (Value, Axis),
+        matrix: Value,
+        other: Axis,
         given: &[Operand],
     ) -> Vec<Operand> {
         let nothing = zero(b.ty(given[0]));
         let sums: Vec<Reg> = given.iter().map(|_| b.var(nothing)).collect();
         b.for_(Operand::i32(0), Operand::i32(self.schedule.lanes as i32), Operand::i32(1), |b, lane| {
             for (k, own) in (0..).zip(given) {
-                let (index, state, exists) = self.of_lane(b, lane, (k, *own));
+                let LaneState { index, state, exists } = self.lane_state(b, lane, k, *own);
                 let mut there = values.at_other(other, index);
                 for (to, sum) in (0..).zip(&sums) {
                     let factor = there.of_place(b, matrix, to);
-                    let next = self.plus_masked(b, (state, factor), (*sum).into(), exists);
+                    let next = self.plus_masked(b, state, factor, (*sum).into(), exists);
                     b.assign(*sum, next);
                 }
             }
@@ -54,7 +63,8 @@ impl<'s> RecurrenceKernel<'s> {
         &self,
         b: &mut Builder,
         values: &Values<'_, 's>,
-        (matrix, other): (Value, Axis),
+        matrix: Value,
+        other: Axis,
         given: &[Operand],
     ) -> Vec<Operand> {
         let nothing = zero(b.ty(given[0]));
@@ -82,21 +92,20 @@ impl<'s> RecurrenceKernel<'s> {
         b.convert(Ty::I64, index)
     }
 
-    /// The index of a lane's place, its state, and whether it exists; the index of one that does not is that of the last.
-    fn of_lane(&self, b: &mut Builder, lane: Operand, (place, own): (u32, Operand)) -> (Operand, Operand, Operand) {
+    fn lane_state(&self, b: &mut Builder, lane: Operand, place: u32, own: Operand) -> LaneState {
         let (index, from) = (self.index_of(b, lane, place), b.add(self.first_lane, lane));
         let state = b.shuffle(Shuffle::Index, own, from);
         if !self.schedule.padded {
-            return (index, state, Operand::bool(true));
+            return LaneState { index, state, exists: Operand::bool(true) };
         }
         let size = self.args.size(self.scan.scan.along);
         let exists = b.lt(index, size);
         let last = b.sub(size, Operand::i64(1));
         let index = b.select(exists, index, last);
-        (index, state, exists)
+        LaneState { index, state, exists }
     }
 
-    fn plus_masked(&self, b: &mut Builder, (x, y): (Operand, Operand), sum: Operand, exists: Operand) -> Operand {
+    fn plus_masked(&self, b: &mut Builder, x: Operand, y: Operand, sum: Operand, exists: Operand) -> Operand {
         let next = if self.schedule.ordered {
             let product = b.mul(x, y);
             b.add(sum, product)

@@ -44,9 +44,9 @@ impl Slot {
         Some(regs[(at.state as usize).min(regs.len() - 1)].into())
     }
 
-    /// Loads all that is read at the step that is visited so many steps after the first.
-    pub(super) fn load(&self, b: &mut Builder, kernel: &RecurrenceKernel<'_>, visit: Operand) {
-        let time = kernel.time(b, visit);
+    /// Loads all that a step reads, numbered in the order of the scan.
+    pub(super) fn load(&self, b: &mut Builder, kernel: &RecurrenceKernel<'_>, step: Operand) {
+        let time = kernel.time(b, step);
         for read in &self.order {
             kernel.load_places(b, *read, time, &self.regs[read]);
         }
@@ -97,7 +97,8 @@ impl RecurrenceKernel<'_> {
         &self,
         b: &mut Builder,
         param: u32,
-        (at, time): (Place, Operand),
+        at: Place,
+        time: Operand,
         other: Option<(Axis, Operand)>,
     ) -> Operand {
         let tensor = Tensor::Param(param);
@@ -126,7 +127,7 @@ impl RecurrenceKernel<'_> {
         b.add(self.bases[param as usize], further)
     }
 
-    /// Whether there is an index along time so many after one that may lie beyond the last step that is visited.
+    /// Whether there is an index along time so many after one, which may lie beyond the last step.
     fn is_there(&self, b: &mut Builder, offset: i64, time: Operand) -> Operand {
         let index = b.add(time, Operand::i64(offset));
         let reverse = self.scan.scan.reverse;

@@ -49,7 +49,7 @@ fn lower(stage: &Stage, schedule: &Recurrence, symbol: &str) -> Result<Kernel, L
     let Some(scan) = stage.recurrence() else { return Err(parameters) };
     let mut b = Builder::new(symbol, schedule.warps * WARP);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    let kernel = RecurrenceKernel::new(&mut b, (stage, scan, form), schedule, args);
+    let kernel = RecurrenceKernel::new(&mut b, stage, scan, form, schedule, args);
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -85,7 +85,9 @@ struct RecurrenceKernel<'s> {
 impl<'s> RecurrenceKernel<'s> {
     fn new(
         b: &mut Builder,
-        (stage, scan, form): (&'s Stage, Scan<'s>, &'s Form),
+        stage: &'s Stage,
+        scan: Scan<'s>,
+        form: &'s Form,
         schedule: &'s Recurrence,
         args: Args,
     ) -> RecurrenceKernel<'s> {
@@ -143,12 +145,12 @@ impl<'s> RecurrenceKernel<'s> {
         let (length, ahead) = (self.length(), i64::from(self.schedule.ahead));
         b.for_(Operand::i64(0), length, Operand::i64(ahead), |b, start| {
             for (k, slot) in (0..).zip(&slots) {
-                let visit = b.add(start, Operand::i64(k));
-                let some = if k == 0 { Operand::bool(true) } else { b.lt(visit, length) };
+                let step = b.add(start, Operand::i64(k));
+                let some = if k == 0 { Operand::bool(true) } else { b.lt(step, length) };
                 b.if_(some, |b| {
-                    let mut values = fixed.at(b, visit, slot);
+                    let mut values = fixed.at(b, step, slot);
                     self.step(b, &mut values, &states);
-                    let next = b.add(visit, Operand::i64(ahead));
+                    let next = b.add(step, Operand::i64(ahead));
                     slot.load(b, self, next);
                 });
             }
@@ -204,12 +206,12 @@ impl<'s> RecurrenceKernel<'s> {
         self.args.size(self.scan.scan.axis)
     }
 
-    /// The index along time of the step that is visited so many steps after the first, `i64`.
-    fn time(&self, b: &mut Builder, visit: Operand) -> Operand {
+    /// The index along time of a step, numbered in the order of the scan, `i64`.
+    fn time(&self, b: &mut Builder, step: Operand) -> Operand {
         if !self.scan.scan.reverse {
-            return visit;
+            return step;
         }
         let last = b.sub(self.length(), Operand::i64(1));
-        b.sub(last, visit)
+        b.sub(last, step)
     }
 }

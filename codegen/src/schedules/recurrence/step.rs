@@ -62,7 +62,7 @@ impl<'s> RecurrenceKernel<'s> {
                 }
             };
         }
-        (0..).zip(next).map(|(k, next)| self.plus(b, values, scan.input, (k, next))).collect()
+        (0..).zip(next).map(|(k, next)| self.plus(b, values, scan.input, k, next)).collect()
     }
 
     /// The state times the diagonal of the matrix.
@@ -85,7 +85,7 @@ impl<'s> RecurrenceKernel<'s> {
     }
 
     /// A number plus a value at a place.
-    fn plus(&self, b: &mut Builder, values: &mut Values<'_, 's>, value: Value, (k, sum): (u32, Operand)) -> Operand {
+    fn plus(&self, b: &mut Builder, values: &mut Values<'_, 's>, value: Value, k: u32, sum: Operand) -> Operand {
         if let Some((x, y)) = product(self, value).filter(|_| !self.schedule.ordered) {
             let (x, y) = (values.of_place(b, x, k), values.of_place(b, y, k));
             return b.fma(x, y, sum);

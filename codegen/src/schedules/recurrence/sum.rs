@@ -45,13 +45,13 @@ impl RecurrenceKernel<'_> {
         self.across(b, chains)
     }
 
-    /// The sum over lanes of the sum of a lane's parts.
-    fn across(&self, b: &mut Builder, mut parts: Vec<Operand>) -> Operand {
-        while parts.len() > 1 {
-            parts = parts.chunks(2).map(|pair| if let [x, y] = *pair { b.add(x, y) } else { pair[0] }).collect();
+    /// The sum over lanes of the sums of a lane's numbers.
+    fn across(&self, b: &mut Builder, mut numbers: Vec<Operand>) -> Operand {
+        while numbers.len() > 1 {
+            numbers = numbers.chunks(2).map(|pair| if let [x, y] = *pair { b.add(x, y) } else { pair[0] }).collect();
         }
         let lanes = Lanes { count: self.schedule.lanes, stride: 1, position: self.position, length: 1 };
-        lanes.sum(b, &parts)[0]
+        lanes.sum(b, &numbers)[0]
     }
 
     /// The sum from the first place to the last: each lane goes on from the one before it.

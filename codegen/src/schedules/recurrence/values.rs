@@ -33,8 +33,8 @@ impl<'k, 's> Values<'k, 's> {
     }
 
     /// The values at a step, whose parameters were loaded.
-    pub(super) fn at(&self, b: &mut Builder, visit: Operand, slot: &'k Slot) -> Values<'k, 's> {
-        let time = self.kernel.time(b, visit);
+    pub(super) fn at(&self, b: &mut Builder, step: Operand, slot: &'k Slot) -> Values<'k, 's> {
+        let time = self.kernel.time(b, step);
         Values { time, slot: Some(slot), ..self.clone() }
     }
 
@@ -65,7 +65,7 @@ impl<'k, 's> Values<'k, 's> {
 
     fn param(&self, b: &mut Builder, param: u32, at: Place) -> Operand {
         let loaded = self.slot.and_then(|slot| slot.get(param, at));
-        loaded.unwrap_or_else(|| self.kernel.load_one(b, param, (at, self.time), self.other))
+        loaded.unwrap_or_else(|| self.kernel.load_one(b, param, at, self.time, self.other))
     }
 
     fn index(&self, b: &mut Builder, axis: Axis, at: Place) -> Operand {
@@ -81,7 +81,7 @@ impl<'k, 's> Values<'k, 's> {
     }
 
     /// The value so many indices later along time where there is one, else the fill.
-    fn shifted(&mut self, b: &mut Builder, (value, fill): (Value, Value), at: Place, by: i64) -> Operand {
+    fn shifted(&mut self, b: &mut Builder, value: Value, fill: Value, at: Place, by: i64) -> Operand {
         let there = Place { offset: at.offset - by, ..at };
         let index = b.add(self.time, Operand::i64(there.offset));
         let (above, below) = (b.ge(index, Operand::i64(0)), b.lt(index, self.kernel.length()));
@@ -112,7 +112,7 @@ impl Evaluate for Values<'_, '_> {
             Op::Param(param) => Some(self.param(b, param, own)),
             Op::Index(axis) => Some(self.index(b, axis, own)),
             Op::Size(axis) => Some(self.kernel.args.size(axis)),
-            Op::Shift { by, value, fill, .. } => Some(self.shifted(b, (value, fill), own, by)),
+            Op::Shift { by, value, fill, .. } => Some(self.shifted(b, value, fill, own, by)),
             Op::MatrixScan(ref scan) if scan.exclusive => Some(self.before[own.state as usize]),
             Op::MatrixScan(_) | Op::Last { .. } | Op::First { .. } => Some(self.after[own.state as usize]),
             _ => None,

@@ -19,7 +19,7 @@ pub(super) fn of(stage: &Stage, access: Access) -> Vec<Rows> {
     }
 }
 
-/// Those for any call.
+/// The parameters for any call.
 pub(super) fn general(stage: &Stage) -> Rows {
     short(&Shape::of(stage), 1)
 }

@@ -15,8 +15,8 @@ impl RowsKernel<'_> {
             return;
         }
         let first = b.eq(self.lane, 0);
-        let part = b.eq(self.part, 0);
-        let leads = b.and(first, part);
+        let first_warp = b.eq(self.warp, 0);
+        let leads = b.and(first, first_warp);
         let empty = self.empty_program();
         let any = b.ne(self.len, 0);
         for row in rows {
@@ -51,7 +51,7 @@ impl RowsKernel<'_> {
     }
 }
 
-/// The leaves at the point that the scan visits last.
+/// The leaves at the last point of the scan.
 struct FinalLeaves<'k, 's> {
     kernel: &'k RowsKernel<'s>,
     row: &'k Row<'s>,

@@ -31,7 +31,7 @@ use crate::block::carry::{Fields, Monoid, WarpAxis};
 use crate::block::persistent::shared_fields;
 use crate::block::point::{Leaves, Point, Position};
 use crate::block::pressure::{conversions, temporaries, words_per_element};
-use crate::block::reads::{constant_along, displacements, used_fields};
+use crate::block::reads::{Offsets, constant_along, displacements, used_fields};
 use crate::build::{Builder, zero};
 use crate::stage::{Refusal, Scan, Stage};
 use crate::target::WARP;
@@ -89,11 +89,11 @@ struct RowsKernel<'s> {
     monoid: Monoid<'s>,
     args: Args,
     streams: Vec<Stream>,
-    /// Span totals, field by field: two turns of `rows` of `warps`.
+    /// Span totals, field by field, for two tiles in turn: of each `rows` times `warps`.
     totals: Vec<SharedId>,
     /// Position of the lane in its team's warp, warp in its team, team in the block; `i32`.
     lane: Operand,
-    part: Operand,
+    warp: Operand,
     team: Operand,
     /// Size of the scan axis, `i64`.
     len: Operand,
@@ -102,7 +102,7 @@ struct RowsKernel<'s> {
 /// A parameter that runs along the scan axis, and the displacements at which it is read.
 struct Stream {
     param: u32,
-    offsets: (i64, i64),
+    offsets: Offsets,
 }
 
 /// A row that a team scans.
@@ -127,12 +127,12 @@ impl<'s> RowsKernel<'s> {
         let exchanged = if schedule.row_warps > 1 { 2 * schedule.rows * schedule.warps } else { 0 };
         let types = if exchanged > 0 { monoid.types() } else { vec![] };
         let totals = shared_fields(b, "totals", &types, exchanged);
-        let (lane, part, team) = places(b, schedule);
+        let TeamPlace { lane, warp, team } = team_place(b, schedule);
         let len = args.size(scan.axis);
-        RowsKernel { stage, scan, schedule, monoid, args, streams, totals, lane, part, team, len }
+        RowsKernel { stage, scan, schedule, monoid, args, streams, totals, lane, warp, team, len }
     }
 
-    /// Groups of rows, one per block and turn.
+    /// Groups of rows, one for each iteration of a block.
     fn body(&self, b: &mut Builder) {
         let rows = self.args.rows(b, self.stage.outer_axes());
         let block_rows = i64::from(self.schedule.block_rows());
@@ -144,12 +144,12 @@ impl<'s> RowsKernel<'s> {
         let tile = i64::from(self.schedule.tile());
         let tiles = b.div_ceil(self.len, tile);
         let end = b.mul(tiles, tile);
-        let turn = b.var(Operand::i32(0));
+        let parity = b.var(Operand::i32(0));
         b.for_(first, groups, step, |b, group| {
             let mut rows = self.rows(b, group, rows);
             b.for_(Operand::i64(0), end, tile, |b, at| {
                 let start = self.start(b, end, at);
-                self.tile(b, &mut rows, start, end, at, turn);
+                self.tile(b, &mut rows, start, end, at, parity);
             });
             self.finals(b, &rows);
         });
@@ -238,23 +238,35 @@ fn values<'a>(stage: &'a Stage, scan: &Scan<'a>) -> impl Iterator<Item = Value> 
     scan.elements.iter().copied().chain(outputs.map(|(_, o)| o.value))
 }
 
-/// The thread's place: lane in its team's warp, warp in its team, team in the block.
-fn places(b: &mut Builder, schedule: &Rows) -> (Operand, Operand, Operand) {
+/// The place of a thread in its team and block, `i32`.
+struct TeamPlace {
+    /// The lane in its team's warp.
+    lane: Operand,
+    /// The warp in its team.
+    warp: Operand,
+    /// The team in the block.
+    team: Operand,
+}
+
+fn team_place(b: &mut Builder, schedule: &Rows) -> TeamPlace {
     let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
     if schedule.lanes < WARP {
         let own = b.binary(Binary::And, lane, schedule.lanes as i32 - 1);
         let of_warp = b.binary(Binary::Shr, lane, schedule.lanes.trailing_zeros());
         let before = b.mul(warp, WARP / schedule.lanes);
-        return (own, Operand::i32(0), b.add(before, of_warp));
+        return TeamPlace { lane: own, warp: Operand::i32(0), team: b.add(before, of_warp) };
     }
     let warps = Operand::i32(schedule.row_warps as i32);
     match schedule.warps / schedule.row_warps {
-        1 => (lane, warp, Operand::i32(0)),
-        _ => (lane, b.binary(Binary::Rem, warp, warps), b.binary(Binary::Div, warp, warps)),
+        1 => TeamPlace { lane, warp, team: Operand::i32(0) },
+        _ => {
+            let (own, team) = (b.binary(Binary::Rem, warp, warps), b.binary(Binary::Div, warp, warps));
+            TeamPlace { lane, warp: own, team }
+        }
     }
 }
 
-/// The leaves of what is constant along a row.
+/// The leaves of values that are constant along a row.
 struct RowLeaves<'k, 's> {
     kernel: &'k RowsKernel<'s>,
     row: &'k Row<'s>,

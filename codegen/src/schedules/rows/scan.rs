@@ -1,6 +1,6 @@
 //! The scan of a tile.
 
-use super::tile::{Place, Tile};
+use super::tile::{Place, RowTile};
 use super::{Row, RowsKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::block::persistent::{load_fields, store_fields};
@@ -28,7 +28,7 @@ struct Moved {
 }
 
 impl<'s> RowsKernel<'s> {
-    /// One tile of a team's rows: outputs are stored, carries move on. `turn` is 0 and 1 in turns.
+    /// One tile of a team's rows: outputs are stored, carries move on. `parity` is that of the tile's number.
     pub(super) fn tile(
         &self,
         b: &mut Builder,
@@ -36,7 +36,7 @@ impl<'s> RowsKernel<'s> {
         start: Operand,
         end: Operand,
         at: Operand,
-        turn: Reg,
+        parity: Reg,
     ) {
         let tiles = self.load(b, rows, start);
         let mut points: Vec<_> = rows.iter().map(|row| self.points(row)).collect();
@@ -51,23 +51,23 @@ impl<'s> RowsKernel<'s> {
             .collect();
         let carried: Vec<Fields> = rows.iter().map(|row| operands(&row.carry)).collect();
         let exchanged = self.schedule.row_warps > 1;
-        let passed = if exchanged { self.exchange(b, rows, &scanned, turn) } else { vec![] };
+        let passed = if exchanged { self.exchange(b, rows, &scanned, parity) } else { vec![] };
         let mut moved = vec![];
         for (k, row) in rows.iter().enumerate() {
             let (before, after) = passed.get(k).cloned().unwrap_or((carried[k].clone(), vec![]));
-            let at = (row, &tiles[k]);
+            let at = RowTile { row, tile: &tiles[k] };
             let (state, kept) = self.finish(b, at, &mut points[k], &scanned[k], before);
             let after = if exchanged { after } else { state };
             moved.push(Moved { kept, after });
         }
-        self.step_if_lost(b, rows, (end, at), &mut moved);
+        self.step_if_lost(b, rows, end, at, &mut moved);
         for (row, moved) in rows.iter().zip(&moved) {
             assign(b, &row.carry, &moved.after);
         }
     }
 
     /// Where a state of a team's row is lost in this tile, the team steps through the tile.
-    fn step_if_lost(&self, b: &mut Builder, rows: &[Row], (end, at): (Operand, Operand), moved: &mut [Moved]) {
+    fn step_if_lost(&self, b: &mut Builder, rows: &[Row], end: Operand, at: Operand, moved: &mut [Moved]) {
         if self.takes_single_steps() || self.monoid.at_risk().is_empty() {
             return;
         }
@@ -89,7 +89,7 @@ impl<'s> RowsKernel<'s> {
                 let before = operands(&row.carry);
                 let was = self.monoid.has_states(b, &before);
                 let lost = b.and(lost, was);
-                b.if_(lost, |b| self.step_tile(b, (row, start), &before, after));
+                b.if_(lost, |b| self.step_tile(b, row, start, &before, after));
             }
         });
         for (moved, after) in moved.iter_mut().zip(after) {
@@ -111,7 +111,7 @@ impl<'s> RowsKernel<'s> {
 
     /// Steps through a row's tile and stores the outputs of the warp's span, each by the lane that has stored there before. The
     /// state behind the tile replaces the one in `after` if that is lost.
-    fn step_tile(&self, b: &mut Builder, (row, start): (&Row, Operand), before: &[Operand], after: &[Reg]) {
+    fn step_tile(&self, b: &mut Builder, row: &Row, start: Operand, before: &[Operand], after: &[Reg]) {
         let state = b.vars(before);
         let end = b.add(start, self.schedule.tile());
         let (stage, scan, monoid, args) = (self.stage, &self.scan, &self.monoid, &self.args);
@@ -121,7 +121,7 @@ impl<'s> RowsKernel<'s> {
         steps.walk(
             b,
             &state,
-            (start, end),
+            start..end,
             |b, index| if writes { self.owns(b, index, start) } else { Operand::bool(false) },
         );
         let combined = operands(after);
@@ -139,8 +139,8 @@ impl<'s> RowsKernel<'s> {
         let vector = b.binary(Binary::Div, place, self.schedule.vector);
         let lane = b.binary(Binary::And, vector, self.schedule.lanes as i32 - 1);
         let span = b.binary(Binary::Div, place, self.schedule.vectors * self.stretch());
-        let (lane, part) = (b.eq(lane, self.lane), b.eq(span, self.part));
-        b.and(lane, part)
+        let (lane, span) = (b.eq(lane, self.lane), b.eq(span, self.warp));
+        b.and(lane, span)
     }
 
     /// Whether a lane goes through a row by itself.
@@ -169,12 +169,12 @@ impl<'s> RowsKernel<'s> {
     }
 
     /// Passes the totals of the spans from warp to warp: the states before each row's span and behind its tile.
-    fn exchange(&self, b: &mut Builder, rows: &[Row], scanned: &[Scanned], turn: Reg) -> Vec<(Fields, Fields)> {
+    fn exchange(&self, b: &mut Builder, rows: &[Row], scanned: &[Scanned], parity: Reg) -> Vec<(Fields, Fields)> {
         let (warps, row_warps) = (self.schedule.warps, self.schedule.row_warps);
         let of_team = b.mul(self.team, row_warps);
-        let shift = b.mul(turn.into(), self.schedule.rows * warps);
+        let shift = b.mul(parity.into(), self.schedule.rows * warps);
         let of_team = b.add(of_team, shift);
-        let own = b.add(of_team, self.part);
+        let own = b.add(of_team, self.warp);
         let leads = b.eq(self.lane, 0);
         let slot = |b: &mut Builder, base: Operand, k: usize, w: u32| b.add(base, k as u32 * warps + w);
         let sums: Vec<Fields> = scanned.iter().map(|s| self.monoid.fold(b, &s.totals)).collect();
@@ -185,13 +185,13 @@ impl<'s> RowsKernel<'s> {
             }
         });
         b.barrier();
-        let flipped = b.binary(Binary::Xor, turn.into(), 1);
-        b.assign(turn, flipped);
+        let flipped = b.binary(Binary::Xor, parity.into(), 1);
+        b.assign(parity, flipped);
         let before = |(k, row): (usize, &Row)| {
             let mut state = operands(&row.carry);
             let mut own = state.clone();
             for w in self.scan.in_order(row_warps) {
-                let mine = b.eq(self.part, w);
+                let mine = b.eq(self.warp, w);
                 own = select(b, mine, &state, &own);
                 let at = slot(b, of_team, k, w);
                 let sum = load_fields(b, &self.totals, at);
@@ -207,7 +207,7 @@ impl<'s> RowsKernel<'s> {
     fn finish(
         &self,
         b: &mut Builder,
-        at: (&Row<'s>, &Tile),
+        at: RowTile<'_, 's>,
         points: &mut HashMap<Place, Point<'s>>,
         scanned: &Scanned,
         mut state: Fields,
@@ -234,7 +234,7 @@ impl<'s> RowsKernel<'s> {
     fn emit(
         &self,
         b: &mut Builder,
-        at: (&Row<'s>, &Tile),
+        at: RowTile<'_, 's>,
         points: &mut HashMap<Place, Point<'s>>,
         scanned: &Scanned,
         r: u32,

@@ -60,7 +60,7 @@ impl Strategy for Rows {
         true
     }
 
-    fn goes_round(&self) -> bool {
+    fn has_grid_stride(&self) -> bool {
         true
     }
 
@@ -72,18 +72,18 @@ impl Strategy for Rows {
         stage.axis()
     }
 
-    /// Teams take rows in rounds; in a round all blocks of a multiprocessor load, scan and store a tile.
+    /// In an iteration all blocks of a multiprocessor load, scan and store a tile.
     fn cost(&self, problem: &Problem<'_>, memory: &Memory) -> Cost {
-        let Constants { rows_round, rows_element, rows_unsteady, .. } = *problem.constants;
+        let Constants { rows_iteration, rows_element, rows_unsteady, .. } = *problem.constants;
         let blocks = self.blocks(problem) as f64;
         let of_one = memory.share_of_one(blocks);
         let resident = f64::from(blocks_per_sm(problem.stage, self)).min(of_one);
         let row_tiles = problem.length().div_ceil(u64::from(self.tile())) as f64;
-        let rounds = (of_one / resident.max(1.0)).ceil() * row_tiles;
+        let iterations = (of_one / resident.max(1.0)).ceil() * row_tiles;
         let tile = memory.moved / (blocks * row_tiles).max(1.0) / memory.one;
         let elements = f64::from(self.rows * self.vectors * self.vector);
-        let time = (of_one * row_tiles * tile).max(rounds * (rows_round + rows_element * elements + tile));
-        Cost { micros: time + rows_unsteady * rounds, why: of_blocks(rounds, "round", resident) }
+        let time = (of_one * row_tiles * tile).max(iterations * (rows_iteration + rows_element * elements + tile));
+        Cost { micros: time + rows_unsteady * iterations, why: of_blocks(iterations, "iteration", resident) }
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {

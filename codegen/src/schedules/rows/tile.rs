@@ -48,9 +48,9 @@ impl<'s> RowsKernel<'s> {
     /// Index of the lane's first element of the tile.
     fn first(&self, b: &mut Builder, start: Operand) -> Operand {
         let span = self.schedule.vectors * self.stretch();
-        let part = b.mul(self.part, span);
+        let before = b.mul(self.warp, span);
         let lane = b.mul(self.lane, self.schedule.vector);
-        let place = b.add(part, lane);
+        let place = b.add(before, lane);
         let place = b.convert(Ty::I64, place);
         b.add(start, place)
     }
@@ -109,10 +109,10 @@ impl<'s> RowsKernel<'s> {
                 tile.values.insert((stream.param, r, i64::from(v)), reg.into());
             }
             let reach = i64::from(vector);
-            for by in stream.offsets.0.max(-reach)..0 {
+            for by in stream.offsets.least.max(-reach)..0 {
                 self.neighbours(b, row, &mut tile, stream.param, by);
             }
-            for by in 1..=stream.offsets.1.min(reach) {
+            for by in 1..=stream.offsets.greatest.min(reach) {
                 self.neighbours(b, row, &mut tile, stream.param, by);
             }
         }
@@ -130,7 +130,7 @@ impl<'s> RowsKernel<'s> {
         let source = b.binary(oplus_dsl::ir::Binary::And, source, lanes as i32 - 1);
         let source = self.team_lane(b, source);
         let edge = b.eq(self.lane, if by < 0 { 0 } else { lanes as i32 - 1 });
-        let mut beyond = self.edge(b, row, tile, param, (edge, by));
+        let mut beyond = self.edge(b, row, tile, param, edge, by);
         let stretches: Vec<u32> = (0..self.schedule.vectors).collect();
         let order: Box<dyn Iterator<Item = &u32>> =
             if by < 0 { Box::new(stretches.iter()) } else { Box::new(stretches.iter().rev()) };
@@ -154,7 +154,7 @@ impl<'s> RowsKernel<'s> {
     }
 
     /// The element `by` before the span or after it, in the lane at that end.
-    fn edge(&self, b: &mut Builder, row: &Row, tile: &Tile, param: u32, (edge, by): (Operand, i64)) -> Operand {
+    fn edge(&self, b: &mut Builder, row: &Row, tile: &Tile, param: u32, edge: Operand, by: i64) -> Operand {
         let tensor = Tensor::Param(param);
         let last = (self.schedule.vectors - 1, self.schedule.vector - 1);
         let from = if by < 0 { tile.first } else { self.index(b, tile.first, last) };
@@ -226,7 +226,7 @@ impl<'s> RowsKernel<'s> {
     pub(super) fn output(
         &self,
         b: &mut Builder,
-        (row, tile): (&Row<'s>, &Tile),
+        RowTile { row, tile }: RowTile<'_, 's>,
         point: &mut Point<'s>,
         place: Place,
         output: u32,
@@ -240,7 +240,7 @@ impl<'s> RowsKernel<'s> {
     pub(super) fn store(
         &self,
         b: &mut Builder,
-        (row, tile): (&Row<'s>, &Tile),
+        RowTile { row, tile }: RowTile<'_, 's>,
         output: u32,
         r: u32,
         values: &[Operand],
@@ -267,6 +267,13 @@ impl<'s> RowsKernel<'s> {
             },
         );
     }
+}
+
+/// A tile of a row.
+#[derive(Clone, Copy)]
+pub(super) struct RowTile<'t, 's> {
+    pub row: &'t Row<'s>,
+    pub tile: &'t Tile,
 }
 
 /// The leaves at a place.
@@ -296,7 +303,7 @@ impl Leaves for TileLeaves<'_, '_> {
 
     fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
         let kernel = self.kernel;
-        kernel.monoid.field_at(&kernel.scan, (scan, field), at, self.states)
+        kernel.monoid.field_at(&kernel.scan, scan, field, at, self.states)
     }
 
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {

@@ -30,7 +30,7 @@ pub(crate) struct Copier<'a> {
 }
 
 impl StateSpaceKernel<'_> {
-    /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
+    /// Goes from tile to tile: takes the outputs of the stage's last tile away, and brings the next tile in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let (thread, team) = (self.copy_thread(b), self.team(b));
         let anchors = self.anchors(b, thread, self.body_outputs());
@@ -78,7 +78,7 @@ impl StateSpaceKernel<'_> {
         (self.stage.program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
     }
 
-    /// Whether the thread that takes a piece of one of these outputs away fills just that piece again, in every tile that outputs read.
+    /// Whether every thread that takes a piece of one of these outputs away fills the same piece again, in all tiles that outputs read.
     pub(crate) fn keeps_pieces(&self, outputs: impl Iterator<Item = usize>) -> bool {
         let shared = self.values.tiles.iter().filter(|tile| !tile.states);
         let tiles = shared.map(|tile| self.tile_shape(tile));
@@ -95,8 +95,8 @@ impl StateSpaceKernel<'_> {
         });
     }
 
-    /// Brings tiles of these shapes into a stage; `store` writes what it computes of those that are no plain copies. Loads
-    /// of all tiles are in flight at once, as far as `early_registers` registers hold them.
+    /// Brings tiles of these shapes into a stage; `store` computes and writes the tiles that are no plain copies. The loads of all tiles
+    /// are in flight at once, as far as they fit `early_registers` registers.
     pub(crate) fn fill_tiles(
         &self,
         b: &mut Builder,
@@ -225,7 +225,7 @@ impl StateSpaceKernel<'_> {
         self.piece_count(shape).map_or(u32::MAX / 2, |count| (count * shape.width * each).div_ceil(4))
     }
 
-    /// Stores what is computed from loaded pieces.
+    /// Stores the values computed from loaded pieces.
     fn store_pieces(
         &self,
         b: &mut Builder,
@@ -252,9 +252,9 @@ impl StateSpaceKernel<'_> {
     }
 
     pub(crate) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
-        for (k, part) in values.chunks(CHUNK as usize).enumerate() {
+        for (k, access) in values.chunks(CHUNK as usize).enumerate() {
             let at = b.add(at, k as u32 * CHUNK);
-            b.store(memory, at, part, None);
+            b.store(memory, at, access, None);
         }
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn estimate(schedule: &StateSpace, problem: &Problem<'_>) -> Cost {
     let walk = Walk::of(schedule, problem);
     if !schedule.segmented {
         let Cost { micros, why } = walk.of_blocks(walk.blocks, problem.length());
-        // Nothing is summed or written, as in the kernel of segment carries.
+        // As in the kernel of segment carries, nothing is summed or written.
         let share = if problem.stage.has_final_states() { problem.constants.state_space_carries } else { 1.0 };
         return Cost { micros: micros * share, why };
     }

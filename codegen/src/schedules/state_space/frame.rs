@@ -11,7 +11,7 @@ use oplus_dsl::ir::{Axis, Binary};
 
 /// The parts of a kernel that do not depend on what it computes.
 pub(crate) struct Frame {
-    /// The mbarriers that say of each stage of the ring that it holds a tile, and that the tile has been walked.
+    /// The mbarriers of every stage of the ring: one completes when the stage holds a tile, the other when the tile has been walked.
     pub full: SharedId,
     pub done: SharedId,
     pub warp: Operand,

@@ -83,8 +83,8 @@ impl<'k, 's> Global<'k, 's> {
         let elem = b.elem(memory);
         let access = width.min(16 / elem.bytes().unwrap_or(16) as u32);
         let mut elements = vec![];
-        for part in 0..width / access {
-            let at = b.add(offset, part * access);
+        for number in 0..width / access {
+            let at = b.add(offset, number * access);
             elements.extend(b.load(memory, at, access, Some(exists), zero(elem.value())));
         }
         elements
@@ -101,7 +101,7 @@ impl<'k, 's> Global<'k, 's> {
             exists = b.and(exists, inside);
         }
         if kernel.values.row.is_none() {
-            // The block has one row; what would be its others must not write.
+            // The block has one row; the lanes of other rows must not write.
             exists = b.eq(self.row, 0);
         }
         if axes.contains(&kernel.values.state) {

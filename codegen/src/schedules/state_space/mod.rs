@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A tile's rows are padded by 4 elements, so that 16-byte accesses of neighbouring rows meet different banks; state n
-//! is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Lane bit 0 is a row's, the state bits
-//! follow: lanes that load the same 16 bytes are then merged in pairs.
+//! is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Bit 0 of a lane's number names its row, and the
+//! next bits its states: the loads of lanes that read the same 16 bytes are then merged in pairs.
 //!
 //! Where rows are few, time is cut into segments with blocks of their own (`segments.rs`).
 //!
@@ -209,12 +209,12 @@ impl<'s> StateSpaceKernel<'s> {
         (self.schedule.steps + CHUNK) as i32
     }
 
-    /// The column of step 0: against time, the columns before it are read ahead.
+    /// The column of step 0. Where time goes backwards, the columns before it are read ahead.
     fn lead(&self) -> i32 {
         if self.scan.reverse { CHUNK as i32 } else { 0 }
     }
 
-    /// Whether steps that do not exist must leave the states alone: something is left to do after them.
+    /// Whether steps that do not exist must leave the states as they are, because states are read after them.
     fn is_exact(&self) -> bool {
         self.scan.reverse || self.stage.has_finals() && !self.schedule.ends
     }
@@ -256,8 +256,8 @@ impl<'s> StateSpaceKernel<'s> {
         Ring::of(self.schedule.stages)
     }
 
-    /// Goes through the tiles of the block's segment: waits for each, walks it with its stage and its number there, and says that it
-    /// has been walked.
+    /// Goes through the tiles of the block's segment: waits for each, walks it, and reports that it has been walked. `walk` takes the
+    /// stage, and the number of the tile in the segment.
     pub(crate) fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, Operand, Operand)) {
         let at = Ring::cursor(b, Operand::i32(0), 0);
         b.for_(Operand::i32(0), self.own_tiles(), 1, |b, number| {

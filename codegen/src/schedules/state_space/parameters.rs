@@ -1,4 +1,4 @@
-//! The parameters of states.
+//! The parameters of the schedule state_space.
 
 use crate::target::WARP;
 
@@ -31,9 +31,9 @@ schedule! {
         blocks: u32,
         /// Whether the states before every eighth step are stored, for the gradient.
         save: bool,
-        /// Whether time is cut into segments with blocks of their own, how many being a matter of the call.
+        /// Whether time is cut into segments with blocks of their own; the call says how many.
         segmented: bool,
-        /// Whether only what segments do to the states before them is found: the first of two kernels.
+        /// Whether only the segment carries are found: the first of two kernels.
         ends: bool,
     }
 }

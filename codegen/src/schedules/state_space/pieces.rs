@@ -31,6 +31,13 @@ pub(crate) struct Piece {
     pub pass: Option<u32>,
 }
 
+/// A row and a step, `i32`.
+#[derive(Clone, Copy)]
+struct Corner {
+    row: Operand,
+    step: Operand,
+}
+
 /// The passes of all threads over a shape: the rows and steps of each, and their number.
 struct Passes {
     rows: u32,
@@ -51,18 +58,21 @@ impl Shape {
     }
 
     /// The thread's piece of the first pass.
-    fn first(&self, b: &mut Builder, passes: &Passes, thread: Operand) -> (Operand, Operand) {
+    fn first(&self, b: &mut Builder, passes: &Passes, thread: Operand) -> Corner {
         let lanes = if self.across { passes.rows } else { self.steps / self.width };
         let low = b.binary(Binary::And, thread, lanes as i32 - 1);
         let high = b.binary(Binary::Shr, thread, lanes.trailing_zeros());
-        if self.across { (low, high) } else { (high, b.mul(low, self.width)) }
+        match self.across {
+            true => Corner { row: low, step: high },
+            false => Corner { row: high, step: b.mul(low, self.width) },
+        }
     }
 
-    /// The thread's piece of a pass.
-    fn piece(&self, b: &mut Builder, passes: &Passes, first: (Operand, Operand), pass: (Operand, Operand)) -> Piece {
-        let down = b.mul(pass.0, passes.rows);
-        let along = b.mul(pass.1, passes.columns);
-        let (row, column) = (b.add(first.0, down), b.add(first.1, along));
+    /// The thread's piece of a pass, whose row and step are counted in passes.
+    fn piece(&self, b: &mut Builder, passes: &Passes, first: Corner, pass: Corner) -> Piece {
+        let down = b.mul(pass.row, passes.rows);
+        let along = b.mul(pass.step, passes.columns);
+        let (row, column) = (b.add(first.row, down), b.add(first.step, along));
         let mut held = Operand::bool(true);
         if !self.height.is_multiple_of(passes.rows) {
             held = b.lt(row, self.height);
@@ -109,8 +119,8 @@ impl StateSpaceKernel<'_> {
         let first = shape.first(b, &passes, thread);
         let pass = |i: u32| [i % passes.row_passes, i / passes.row_passes].map(|i| Operand::i32(i as i32));
         let piece = |i| {
-            let [down, along] = pass(i);
-            Piece { pass: Some(i), ..shape.piece(b, &passes, first, (down, along)) }
+            let [row, step] = pass(i);
+            Piece { pass: Some(i), ..shape.piece(b, &passes, first, Corner { row, step }) }
         };
         Some((0..count).map(piece).collect())
     }
@@ -139,7 +149,7 @@ impl StateSpaceKernel<'_> {
         let count = Operand::i32((passes.row_passes * passes.column_passes) as i32);
         b.for_(Operand::i32(0), count, 1, |b, i| {
             let rows = Operand::i32(passes.row_passes as i32);
-            let pass = (b.binary(Binary::Rem, i, rows), b.binary(Binary::Div, i, rows));
+            let pass = Corner { row: b.binary(Binary::Rem, i, rows), step: b.binary(Binary::Div, i, rows) };
             let piece = shape.piece(b, &passes, first, pass);
             body(b, &[piece]);
         });

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps. A row's states take whole
-//! chunks of *places*, as many as there are states, not as many as a schedule has room for: all schedules save alike.
+//! chunks of *places*, for the states that there are and not for all that a schedule has room for: all schedules save alike.
 
 use super::{CHUNK, SUBTILE, StateSpaceKernel};
 use crate::build::Builder;
@@ -38,7 +38,7 @@ pub(crate) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
     row.map_or(AxisSet::EMPTY, |row| stage.outer_axes().without(row))
 }
 
-/// The length of what is saved, for axes of these sizes; `None` when 63 bits cannot count it.
+/// The number of saved numbers, for axes of these sizes; `None` when 63 bits cannot count it.
 pub fn saved_len(stage: &Stage, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let (time, row) = (stage.axis()?, stage.outer_axes().iter().last());
     let row_len = in_whole_chunks(size(stage.state_axis()?))?;
@@ -68,7 +68,7 @@ pub(super) fn point(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32)
 }
 
 impl Room {
-    /// That of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
+    /// Finds the room of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
     pub(crate) fn find(b: &mut Builder, capacity: u32, padded: bool, states: Operand) -> Room {
         if !padded {
             return Room { row_len: Operand::i64(i64::from(capacity)), padded };
@@ -107,7 +107,7 @@ impl Saved {
         b.mul(at, self.room.row_len)
     }
 
-    /// From a sub-tile to the next.
+    /// The distance from a sub-tile to the next.
     pub(crate) fn apart(&self, b: &mut Builder) -> Operand {
         b.mul(self.rows, self.room.row_len)
     }
@@ -131,9 +131,9 @@ impl StateSpaceKernel<'_> {
         let at = saved.element(b, subtile, row);
         let first = b.convert(Ty::I64, first);
         let at = b.add(at, first);
-        for (part, values) in states.chunks(CHUNK as usize).enumerate() {
-            let part = Operand::i64(i64::from(part as u32 * CHUNK));
-            let (at, own) = (b.add(at, part), b.add(first, part));
+        for (access, values) in states.chunks(CHUNK as usize).enumerate() {
+            let access = Operand::i64(i64::from(access as u32 * CHUNK));
+            let (at, own) = (b.add(at, access), b.add(first, access));
             let guard = saved.room.holds(b, own, guard);
             b.store(Memory::Global(self.args.scratch[0]), at, values, Some(guard));
         }

@@ -35,7 +35,7 @@ pub(crate) struct Segment {
     pub first: Operand,
     /// Its tiles, `i32`.
     pub tiles: Operand,
-    /// Whether it is walked last.
+    /// Whether it is the last one of the walk.
     pub is_last: Operand,
 }
 
@@ -110,20 +110,20 @@ impl StateSpaceKernel<'_> {
         CarryCoordinates { row, rows, room, first: b.convert(Ty::I64, state), exists }
     }
 
-    /// The indices of the fields of a segment's element: those of the lane's states `part·4` on, one after the other, and whether
+    /// The indices of the fields of a segment's element: those of the lane's states `access·4` on, one after the other, and whether
     /// there is room for them.
     fn fields_at(
         &self,
         b: &mut Builder,
         coordinates: &CarryCoordinates,
         segment: Operand,
-        part: usize,
+        access: usize,
     ) -> (Vec<Operand>, Operand) {
         let fields = self.monoid.operator.fields.len() as i64;
         let at = b.mul(segment, coordinates.rows);
         let at = b.add(at, coordinates.row);
         let at = b.mul(at, fields);
-        let own = b.add(coordinates.first, part as u32 * CHUNK);
+        let own = b.add(coordinates.first, access as u32 * CHUNK);
         let guard = coordinates.room.holds(b, own, coordinates.exists);
         let of_field = |field: i64| {
             let at = b.add(at, field);
@@ -137,8 +137,8 @@ impl StateSpaceKernel<'_> {
     pub(crate) fn store_segment_carries(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
         let (Some(segment), Some(carries)) = (&self.frame.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
-        for (part, states) in states.chunks(CHUNK as usize).enumerate() {
-            let (indices, guard) = self.fields_at(b, &coordinates, segment.number, part);
+        for (access, states) in states.chunks(CHUNK as usize).enumerate() {
+            let (indices, guard) = self.fields_at(b, &coordinates, segment.number, access);
             for (field, at) in indices.into_iter().enumerate() {
                 let values: Vec<Operand> = states.iter().map(|fields| as_number(b, fields[field].into())).collect();
                 b.store(Memory::Global(carries), at, &values, Some(guard));
@@ -181,8 +181,8 @@ impl StateSpaceKernel<'_> {
         states: &[Vec<Reg>],
     ) -> Vec<Fields> {
         let mut elements = vec![];
-        for (part, states) in states.chunks(CHUNK as usize).enumerate() {
-            let (indices, guard) = self.fields_at(b, coordinates, segment, part);
+        for (access, states) in states.chunks(CHUNK as usize).enumerate() {
+            let (indices, guard) = self.fields_at(b, coordinates, segment, access);
             let guard = b.and(guard, exists);
             let load =
                 |at: Operand| b.load(Memory::Global(carries), at, states.len() as u32, Some(guard), zero(Ty::F32));

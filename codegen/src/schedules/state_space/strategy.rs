@@ -100,7 +100,7 @@ impl Strategy for StateSpace {
     }
 
     fn blocks_along_time(&self, segments: Segments) -> u32 {
-        // The last segment's end is what nothing waits for.
+        // Nothing waits for the end of the last segment.
         (if self.ends { segments.count.saturating_sub(1) } else { segments.count }) as u32
     }
 
@@ -169,7 +169,7 @@ impl States {
         let capacity = i64::from(self.capacity);
         match self.padded {
             true if size > capacity => return wrong(state, size, Wanted::AtMost(capacity)),
-            // Lanes walk all the states that there is room for: a quarter of them where that suffices.
+            // Lanes walk all states that there is room for, so a schedule with room for a quarter is better where it suffices.
             true if capacity > LEAST_STATES && 4 * size <= capacity => {
                 return wrong(state, size, Wanted::MoreThan(capacity / 4));
             }

@@ -2,8 +2,8 @@
 //!
 //! The walk needs values at every step. Those without time are computed once and kept in registers. Of the others, a
 //! *tile value* is brought into shared memory by the copy warps, for all rows and states that it depends on: a parameter,
-//! or a map without states that takes many instructions (softplus, say), so that it is computed once per row and step. What is
-//! computed from tile values, the lanes compute. Values that only outputs need (a gate) are not tiled.
+//! or a map without states that takes many instructions (softplus, say), so that it is computed once per row and step. Lanes compute
+//! all maps of tile values. Values that only outputs need (a gate) are not tiled.
 
 use crate::block::reads::constant_along;
 use crate::stage::kind::is_point;
@@ -33,7 +33,7 @@ pub(crate) struct Values {
     pub tiles: Vec<Tile>,
     /// The values that the walk keeps in registers.
     pub constants: Vec<Value>,
-    /// The contractions: the tuple and what is summed.
+    /// The contractions: each tuple, and the value that is summed.
     pub sums: Vec<(Value, Value)>,
     /// For each contraction the tile that it may overwrite.
     pub over: Vec<Option<usize>>,
@@ -86,7 +86,7 @@ impl Values {
     }
 }
 
-/// The contractions of a program, and what they sum.
+/// The contractions of a program, each with the value that is summed.
 fn sums(program: &Program) -> Vec<(Value, Value)> {
     let sum = |(i, node): (usize, &oplus_dsl::ir::Node)| match &node.op {
         Op::Reduce { elements, .. } => Some((Value(i as u32), elements[0])),

@@ -2,7 +2,7 @@
 //!
 //! The sums of a chunk are stored in the next one, after its loads: `ptxas` cannot tell that a store to the sums does not
 //! touch the inputs, so it would hold back every load of the next chunk until the reduction is through. For the same
-//! reason what does not depend on states is loaded one chunk ahead.
+//! reason, values that do not depend on states are loaded one chunk ahead.
 
 use super::global::Global;
 use super::lane::LanePlace;
@@ -27,7 +27,7 @@ struct Lane<'k, 's> {
     /// Its first state, `i32`, and whether each exists.
     first_state: Operand,
     exists: Vec<Operand>,
-    /// The evaluator of what does not change in time.
+    /// The evaluator of values that do not change in time.
     constants: Evaluator<'k>,
     source: Global<'k, 's>,
     /// Its states, field by field.
@@ -76,7 +76,7 @@ impl StateSpaceKernel<'_> {
         lane
     }
 
-    /// Computes what does not change in time, and the initial states.
+    /// Computes the values that do not change in time, and the initial states.
     fn constants(&self, b: &mut Builder, lane: &mut Lane<'_, '_>) {
         let program = &self.stage.program;
         let Lane { constants, source, .. } = lane;

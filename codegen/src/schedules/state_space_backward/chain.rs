@@ -48,7 +48,7 @@ impl StateSpaceBackwardKernel<'_> {
     }
 
     pub(super) fn decay(&self, b: &mut Builder, lane_rows: &mut LaneRows, r: usize, at: StateStep) -> Operand {
-        lane_rows.evaluators[r].value(b, &mut lane_rows.eights[r], self.parts.decay, at)
+        lane_rows.evaluators[r].value(b, &mut lane_rows.eights[r], self.form.decay, at)
     }
 
     /// gain + decay·cotangent of the step behind.
@@ -60,8 +60,8 @@ impl StateSpaceBackwardKernel<'_> {
         at: StateStep,
         chain: Chain,
     ) -> Operand {
-        let gain = self.parts.gain;
-        match (chain, &self.parts.program.node(gain).op) {
+        let gain = self.form.gain;
+        match (chain, &self.form.program.node(gain).op) {
             (Chain::Behind(decay, cotangent), _) => {
                 let gain = evaluator.value(b, eight, gain, at);
                 b.fma(decay, cotangent, gain)

@@ -61,7 +61,7 @@ impl StateSpaceBackwardKernel<'_> {
         });
     }
 
-    /// Stores what is computed from loaded pieces, and the tile's filling where they do not exist.
+    /// Stores the values computed from loaded pieces, and the tile's filling where they do not exist.
     fn store_pieces(
         &self,
         b: &mut Builder,
@@ -71,8 +71,8 @@ impl StateSpaceBackwardKernel<'_> {
         mut sources: Vec<Global>,
         shape: Shape,
     ) {
-        let (base, parts, tile) = (&self.base, self.parts, &self.tiles.tiles[i]);
-        let plain = matches!(parts.program.node(tile.value).op, Op::Param(_));
+        let (base, form, tile) = (&self.base, self.form, &self.tiles.tiles[i]);
+        let plain = matches!(form.program.node(tile.value).op, Op::Param(_));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
                 let mut values = base.steps_of(b, source, tile.value, shape.width);
@@ -126,7 +126,7 @@ impl StateSpaceBackwardKernel<'_> {
     /// The outputs at every row and step, in the pass that writes them.
     fn bodies(&self) -> impl Iterator<Item = usize> {
         let walks = self.schedule.pass == Pass::Walk;
-        self.parts.bodies().filter(move |_| walks)
+        self.form.bodies().filter(move |_| walks)
     }
 
     /// Whether the thread that takes an output's piece away fills just that piece again, in a pass that has outputs: where tiles

@@ -63,7 +63,7 @@ impl<'a> Work<'a> {
         self.micros(self.schedule(), walk.map(|slots| slots * more), self.blocks[1] * segments.count, segments.tiles)
     }
 
-    /// Saves the states, and before that finds the ends of segments.
+    /// The passes that find the ends of segments and save the states.
     pub(super) fn save(&self, segments: Segments) -> f64 {
         let blocks = self.blocks[0] * segments.count;
         let slots = [self.constants.backward_save_update, self.constants.backward_save_step];
@@ -74,7 +74,7 @@ impl<'a> Work<'a> {
         self.before([self.constants.backward_carry_update, self.constants.backward_carry_step], segments)
     }
 
-    /// A pass that finds what all segments but one do to what they are given, and that this is taken up.
+    /// A pass that finds the carries of all segments but one, and the time to take them up.
     fn before(&self, slots: [f64; 2], segments: Segments) -> f64 {
         if segments.count == 1 {
             return 0.0;

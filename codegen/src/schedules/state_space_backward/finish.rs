@@ -33,10 +33,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn totals(&self, b: &mut Builder) -> Totals {
         let (slots, states) = (self.schedule.rows, self.schedule.states);
         let mut reg = || b.var(zero(Ty::F32));
-        let own = (0..self.parts.state_totals.len())
+        let own = (0..self.form.state_totals.len())
             .map(|_| (0..slots).map(|_| (0..states).map(|_| reg()).collect()).collect())
             .collect();
-        Totals { states: own, rows: (0..self.parts.row_totals.len()).map(|_| reg()).collect() }
+        Totals { states: own, rows: (0..self.form.row_totals.len()).map(|_| reg()).collect() }
     }
 
     /// Writes the outputs of a sub-tile, from the sums of the lane by sum, row of the lane and step.
@@ -46,11 +46,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane<'_, 's>,
         carry: &Carry,
         tile: &TileAt,
-        (column, states): (Operand, &[Vec<Vec<Operand>>]),
+        column: Operand,
+        states: &[Vec<Vec<Operand>>],
     ) {
         let lanes = self.lanes(b, lane);
         let mut sums = HashMap::new();
-        for (sum, slots) in self.parts.sums.iter().zip(states) {
+        for (sum, slots) in self.form.sums.iter().zip(states) {
             sums.insert(sum.tuple, self.lane_sum(b, lane, slots));
         }
         let (own, keeps) = (lanes.first_step(b), lanes.keeps(b));
@@ -61,12 +62,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let mut source = Finish { kernel: self, stage: tile.stage, row, column, first, count, sums, tiles };
         let mut evaluator = lane.constants[0].clone();
         let mut stores = vec![];
-        for (k, array) in self.parts.bodies().zip(&self.outputs) {
-            let value = self.parts.program.outputs[k].value;
+        for (k, array) in self.form.bodies().zip(&self.outputs) {
+            let value = self.form.program.outputs[k].value;
             let value = |step| evaluator.value(b, &mut source, value, StateStep { state: 0, step });
             stores.push((*array, (0..count).map(value).collect::<Vec<_>>()));
         }
-        for (i, sum) in self.parts.row_totals.iter().enumerate() {
+        for (i, sum) in self.form.row_totals.iter().enumerate() {
             let mut total: Operand = carry.totals.rows[i].into();
             for step in 0..count {
                 let at = b.add(column, step);
@@ -82,8 +83,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         }
         let at = self.base.element(b, self.schedule.block_rows(), tile.stage, row, column);
         for (array, values) in stores {
-            for (part, values) in values.chunks(CHUNK as usize).enumerate() {
-                let at = b.add(at, part as u32 * CHUNK);
+            for (access, values) in values.chunks(CHUNK as usize).enumerate() {
+                let at = b.add(at, access as u32 * CHUNK);
                 b.store(Memory::Shared(array), at, values, Some(keeps));
             }
         }
@@ -91,24 +92,24 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// Writes the outputs that are known at the end of time.
     pub(super) fn finals(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry) {
-        for (k, given) in self.parts.given.iter().enumerate() {
+        for (k, given) in self.form.given.iter().enumerate() {
             match given {
                 Given::Initial => {
                     let last = self.base.frame.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
-                    self.write_states(b, lane, (k, last), &carry.cotangents);
+                    self.write_states(b, lane, k, last, &carry.cotangents);
                 }
                 Given::States(i) => match &self.base.frame.segment {
                     Some(segment) => self.store_state_totals(b, lane, segment, *i, &carry.totals.states[*i]),
-                    None => self.write_states(b, lane, (k, Operand::bool(true)), &carry.totals.states[*i]),
+                    None => self.write_states(b, lane, k, Operand::bool(true), &carry.totals.states[*i]),
                 },
-                Given::Steps(i) => self.write_row(b, lane, (k, *i), carry.totals.rows[*i]),
+                Given::Steps(i) => self.write_row(b, lane, k, *i, carry.totals.rows[*i]),
                 Given::Body | Given::Rows(_) => {}
             }
         }
     }
 
     /// Writes a value for every state of every row of the lane, where the guard holds.
-    fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, guard): (usize, Operand), values: &[Vec<Reg>]) {
+    fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, k: usize, guard: Operand, values: &[Vec<Reg>]) {
         let tensor = Tensor::Output(k as u32);
         for (source, values) in lane.sources.iter().zip(values) {
             for (state, value) in values.iter().enumerate() {
@@ -120,7 +121,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     /// Writes a total of the lane's first row, over the lanes that have parts of it.
-    fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
+    fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, k: usize, i: usize, total: Reg) {
         let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
         let keeps = lanes.keeps(b);
         let own = b.select(keeps, total.into(), zero(Ty::F32));
@@ -147,7 +148,7 @@ impl Source for Finish<'_, '_> {
             }
             return Some(self.tiles[&i][at.step as usize]);
         }
-        match kernel.parts.program.node(value).op {
+        match kernel.form.program.node(value).op {
             Op::Field(tuple, _) => Some(self.sums[&tuple][at.step as usize]),
             Op::Index(_) => Some(b.add(self.first, at.step)),
             _ => None,

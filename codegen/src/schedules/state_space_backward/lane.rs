@@ -30,7 +30,7 @@ pub(super) struct Lane<'k, 's> {
     pub row_exists: Vec<Operand>,
     /// Whether each state exists.
     pub state_exists: Vec<Operand>,
-    /// The evaluator of what does not change in time, of each of the lane's rows.
+    /// The evaluator of values that do not change in time, of each of the lane's rows.
     pub constants: Vec<Evaluator<'k>>,
     pub sources: Vec<Global<'k, 's>>,
 }
@@ -41,7 +41,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         self.lane_at(b, self.base.frame.warp, self.base.frame.lane, roots)
     }
 
-    /// The lane's coordinates, rematerialised: what was computed of them before is not kept in registers.
+    /// The lane's coordinates, rematerialised: values that were computed from them before are not kept in registers.
     pub(super) fn rematerialised_lane(&self, b: &mut Builder) -> Lane<'_, 's> {
         let shuffled =
             [self.base.frame.warp, self.base.frame.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.frame.lane));
@@ -81,12 +81,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         self.scratch.room.holds(b, first, guard)
     }
 
-    /// The evaluator of what does not change in time, for a row.
+    /// The evaluator of values that do not change in time, for a row.
     pub(super) fn constants(&self, b: &mut Builder, mut source: Global, roots: &[Value]) -> Evaluator<'_> {
-        let program = &self.parts.program;
-        let mut constants = Evaluator::new(program, self.parts.time, self.parts.state);
-        for value in constant_along(program, self.parts.time, roots.iter().copied()) {
-            let states = if program.node(value).axes.contains(self.parts.state) { self.schedule.states } else { 1 };
+        let program = &self.form.program;
+        let mut constants = Evaluator::new(program, self.form.time, self.form.state);
+        for value in constant_along(program, self.form.time, roots.iter().copied()) {
+            let states = if program.node(value).axes.contains(self.form.state) { self.schedule.states } else { 1 };
             (0..states).for_each(|state| _ = constants.value(b, &mut source, value, StateStep { state, step: 0 }));
         }
         constants

@@ -7,11 +7,11 @@ use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::kind::{BackwardScan, Sum};
 use oplus_dsl::ir::{Axis, Value};
 
-/// Which values need a comparison.
+/// The values that need a comparison.
 pub(super) struct Masks {
     /// Whether a step that does not exist would change states or cotangents.
     pub steps: bool,
-    /// Of each sum, whether a state, a row or a step that does not exist would count.
+    /// Whether a state, a row or a step that does not exist would count in each sum.
     pub sums: Vec<bool>,
     pub row_sums: Vec<bool>,
     pub state_totals: Vec<bool>,
@@ -19,14 +19,14 @@ pub(super) struct Masks {
 }
 
 impl Masks {
-    pub(super) fn of(parts: &BackwardScan, tiles: &Tiles, schedule: &StateSpaceBackward) -> Masks {
-        let at = |value: Value, axis: Axis| fill(parts, tiles, value, axis);
+    pub(super) fn of(form: &BackwardScan, tiles: &Tiles, schedule: &StateSpaceBackward) -> Masks {
+        let at = |value: Value, axis: Axis| fill(form, tiles, value, axis);
         let counts = |sums: &[Sum], axis: Option<Axis>| {
             let counts = |sum: &Sum| axis.is_some_and(|axis| at(sum.element, axis) != Fill::Zero);
             sums.iter().map(counts).collect::<Vec<_>>()
         };
-        let forward = at(parts.after, parts.time) == Fill::Before;
-        let back = at(parts.decay, parts.time) == Fill::One && at(parts.gain, parts.time) == Fill::Zero;
+        let forward = at(form.after, form.time) == Fill::Before;
+        let back = at(form.decay, form.time) == Fill::One && at(form.gain, form.time) == Fill::Zero;
         let identity = match schedule.pass {
             Pass::Ends | Pass::Save => forward,
             Pass::Carry => back,
@@ -34,10 +34,10 @@ impl Masks {
         };
         Masks {
             steps: !identity,
-            sums: counts(&parts.sums, Some(parts.state).filter(|_| schedule.padded)),
-            row_sums: counts(&parts.row_sums, parts.row),
-            state_totals: counts(&parts.state_totals, Some(parts.time)),
-            row_totals: counts(&parts.row_totals, Some(parts.time)),
+            sums: counts(&form.sums, Some(form.state).filter(|_| schedule.padded)),
+            row_sums: counts(&form.row_sums, form.row),
+            state_totals: counts(&form.state_totals, Some(form.time)),
+            row_totals: counts(&form.row_totals, Some(form.time)),
         }
     }
 }

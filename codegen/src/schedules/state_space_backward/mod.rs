@@ -70,20 +70,20 @@ pub fn can_segment(stage: &Stage) -> bool {
 /// The tile kernel of a stage under one pass of the schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Result<Kernel, LowerError> {
     let refused = || LowerError::parameters(schedule);
-    let parts =
+    let form =
         stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: StateSpaceBackward::NAME, refusal })?;
-    if !is_possible(schedule) || schedule.segmented && !parts.is_linear() {
+    if !is_possible(schedule) || schedule.segmented && !form.is_linear() {
         return Err(refused());
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
     if schedule.pass == Pass::Sum {
-        sum::body(&mut b, stage, parts, schedule);
+        sum::body(&mut b, stage, form, schedule);
         return Ok(b.finish());
     }
     let states = states_schedule(schedule);
-    let stage = stage.rewritten(parts.program.clone());
-    let kernel = StateSpaceBackwardKernel::declare(&mut b, &stage, parts, schedule, &states).ok_or_else(refused)?;
+    let stage = stage.rewritten(form.program.clone());
+    let kernel = StateSpaceBackwardKernel::declare(&mut b, &stage, form, schedule, &states).ok_or_else(refused)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -109,11 +109,11 @@ fn is_possible(schedule: &StateSpaceBackward) -> bool {
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
-    let (Ok(parts), true) = (stage.kind().walk_back(), is_possible(schedule)) else { return 0 };
+    let (Ok(form), true) = (stage.kind().walk_back(), is_possible(schedule)) else { return 0 };
     Builder::shared_bytes_of(|b| {
         if schedule.pass != Pass::Sum {
-            let stage = stage.rewritten(parts.program.clone());
-            StateSpaceBackwardKernel::declare(b, &stage, parts, schedule, &states_schedule(schedule));
+            let stage = stage.rewritten(form.program.clone());
+            StateSpaceBackwardKernel::declare(b, &stage, form, schedule, &states_schedule(schedule));
         }
     })
 }
@@ -144,7 +144,7 @@ fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
 struct StateSpaceBackwardKernel<'s> {
     base: StateSpaceKernel<'s>,
     schedule: &'s StateSpaceBackward,
-    parts: &'s BackwardScan,
+    form: &'s BackwardScan,
     tiles: Tiles,
     masks: Masks,
     /// The array of each body output: a tile, or one of its own.
@@ -157,7 +157,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn declare(
         b: &mut Builder,
         stage: &'s Stage,
-        parts: &'s BackwardScan,
+        form: &'s BackwardScan,
         schedule: &'s StateSpaceBackward,
         states: &'s StateSpace,
     ) -> Option<Self> {
@@ -165,11 +165,11 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let walks = schedule.pass == Pass::Walk;
         let (walked, finished) = match schedule.pass {
             Pass::Ends => (stage.scan()?.elements.to_vec(), vec![]),
-            Pass::Save => (vec![parts.after], vec![]),
-            Pass::Carry => (vec![parts.decay, parts.gain], vec![]),
-            Pass::Walk | Pass::Sum => (parts.walked(), parts.finished()),
+            Pass::Save => (vec![form.after], vec![]),
+            Pass::Carry => (vec![form.decay, form.gain], vec![]),
+            Pass::Walk | Pass::Sum => (form.walked(), form.finished()),
         };
-        let tiles = Tiles::of(parts, &walked, &finished);
+        let tiles = Tiles::of(form, &walked, &finished);
         let pitch = schedule.steps + CHUNK;
         let array = |b: &mut Builder, name: String, ty: Ty, height: u32| {
             b.shared_values(name, ty, schedule.stages * height * pitch)
@@ -183,17 +183,17 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             let tile = &tiles.tiles[*i];
             tile.rows && !tile.states && stage.program.node(tile.value).ty == Ty::F32
         });
-        let bodies = if walks { parts.bodies().collect() } else { vec![] };
+        let bodies = if walks { form.bodies().collect() } else { vec![] };
         let mut outputs = vec![];
         for k in bodies {
             let own = |b: &mut Builder| array(b, format!("output_{k}"), Ty::F32, schedule.block_rows());
             outputs.push(free.next().map_or_else(|| own(b), |i| arrays[i]));
         }
-        let row_sums = if walks { RowSums::declare(b, parts, schedule) } else { None };
-        let base = base(b, stage, parts, schedule, states, args, tiles.tiles.clone(), arrays)?;
-        let scratch = Scratch::find(b, &base, parts, schedule);
-        let masks = Masks::of(parts, &tiles, schedule);
-        Some(StateSpaceBackwardKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
+        let row_sums = if walks { RowSums::declare(b, form, schedule) } else { None };
+        let base = base(b, stage, form, schedule, states, args, tiles.tiles.clone(), arrays)?;
+        let scratch = Scratch::find(b, &base, form, schedule);
+        let masks = Masks::of(form, &tiles, schedule);
+        Some(StateSpaceBackwardKernel { base, schedule, form, tiles, masks, outputs, row_sums, scratch })
     }
 
     fn body(&self, b: &mut Builder) {
@@ -240,7 +240,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         b.barrier();
     }
 
-    /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and says when it has been walked.
+    /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and reports when it has been walked.
     fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
         self.base.each_tile(b, |b, stage, number| {
             let tile = TileAt { stage, time: self.base.time(b, number) };
@@ -250,7 +250,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// The numbers below n, in the direction of the states.
     fn in_order(&self, n: u32) -> Vec<u32> {
-        if self.parts.reverse { (0..n).rev().collect() } else { (0..n).collect() }
+        if self.form.reverse { (0..n).rev().collect() } else { (0..n).collect() }
     }
 }
 
@@ -258,7 +258,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 fn base<'s>(
     b: &mut Builder,
     stage: &'s Stage,
-    parts: &'s BackwardScan,
+    form: &'s BackwardScan,
     schedule: &StateSpaceBackward,
     states: &'s StateSpace,
     args: Args,
@@ -266,15 +266,15 @@ fn base<'s>(
     arrays: Vec<SharedId>,
 ) -> Option<StateSpaceKernel<'s>> {
     let mut scan = stage.scan()?;
-    scan.reverse = parts.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
+    scan.reverse = form.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
     let operator = stage.program.operator(scan.operator);
-    let used = |k: usize| schedule.pass == Pass::Ends || k == parts.field as usize;
+    let used = |k: usize| schedule.pass == Pass::Ends || k == form.field as usize;
     let monoid = Monoid::new(operator, &(0..operator.fields.len()).map(used).collect::<Vec<_>>());
-    let axes = Axes { time: scan.axis, state: parts.state, row: parts.row };
+    let axes = Axes { time: scan.axis, state: form.state, row: form.row };
     let block_rows = schedule.block_rows();
     let frame = Frame::declare(b, &args, stage, axes, states, block_rows);
     let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
-    let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
+    let values = Values { row: form.row, state: form.state, tiles, constants: vec![], sums: vec![], over: vec![] };
     Some(StateSpaceKernel {
         stage,
         scan,

@@ -3,12 +3,12 @@
 use crate::target::{REGISTERS, WARP};
 
 schedule! {
-    /// Two-way: as [`StateSpace`](super::super::StateSpace), with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
+    /// State space, backward: as [`StateSpace`](super::super::StateSpace), with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
     /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
     /// computed a second time and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
     /// passes before find what each does to the states and to the cotangent that it is given.
     StateSpaceBackward, "state_space_backward" {
-        /// Which of the kernels.
+        /// The kernel.
         pass: Pass,
         /// Warps that walk.
         warps: u32,
@@ -32,7 +32,7 @@ schedule! {
         blocks: u32,
         /// Registers of a thread that walks, a multiple of 8; the others have what is left. 0 leaves all alike.
         registers: u32,
-        /// Whether time is cut into segments with blocks of their own, how many being a matter of the call.
+        /// Whether time is cut into segments with blocks of their own; the call says how many.
         segmented: bool,
     }
 }
@@ -40,11 +40,11 @@ schedule! {
 word! {
     /// The kernels of the schedule of backward scans, in order.
     Pass {
-        /// Walks each segment in the direction of the states, for what it does to those before it.
+        /// Walks each segment in the direction of the states, and finds its carry.
         Ends = "ends",
         /// Walks time, or each segment, in the direction of the states and saves them.
         Save = "save",
-        /// Walks each segment in the opposite direction, for what it does to the cotangent that it is given.
+        /// Walks each segment in the opposite direction, and finds its carry of the cotangents.
         Carry = "carry",
         /// Walks time in the opposite direction.
         Walk = "walk",

@@ -15,8 +15,8 @@ use oplus_dsl::ir::{Axis, Op};
 /// Bytes that scratch memory may take, whatever the tensors take.
 const LEAST: u64 = 64 << 10;
 
-/// Pieces, each of some launches, that a stage may have. Where these take more than [`room`], as with tensors that repeat a few
-/// elements many times, so be it: whether there is so much memory is for its allocation to say.
+/// The most pieces of a stage, each with launches of its own. So many may still take more than [`room`], as with tensors that repeat a
+/// few elements many times: then the allocation says whether there is so much memory.
 const MOST: u64 = 1 << 10;
 
 /// The pieces in which a stage takes its rows under a schedule, in order: as few as keep to [`room`].
@@ -45,7 +45,7 @@ fn fewest(least: u64, blocks: u64, has_room: impl Fn(u64) -> bool) -> u64 {
     (least..most).find(|count| has_room(*count)).unwrap_or(most)
 }
 
-/// Whether a row's number changes nothing.
+/// Whether all rows are alike: their numbers change nothing.
 fn is_alike(stage: &Stage, row: Axis) -> bool {
     let displaced = stage.views.iter().flatten().any(|view| view.axis == row);
     !displaced && !stage.program.nodes.iter().any(|node| [Op::Index(row), Op::Size(row)].contains(&node.op))

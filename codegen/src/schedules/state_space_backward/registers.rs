@@ -17,26 +17,26 @@ const OTHERS: usize = 31;
 pub fn has_registers(stage: &Stage, schedule: &StateSpaceBackward) -> bool {
     let threads = schedule.threads() * schedule.blocks;
     let bound = if schedule.registers > 0 { schedule.registers } else { (ALL / threads / 8 * 8).min(MOST) };
-    stage.kind().walk_back().map_or(true, |parts| needed(parts, schedule) <= bound as usize)
+    stage.kind().walk_back().map_or(true, |form| needed(form, schedule) <= bound as usize)
 }
 
 /// A lane's numbers: of eight steps at hand, of its states, of its rows.
-fn needed(parts: &BackwardScan, schedule: &StateSpaceBackward) -> usize {
+fn needed(form: &BackwardScan, schedule: &StateSpaceBackward) -> usize {
     let (rows, states) = (schedule.rows as usize, schedule.states as usize);
-    let tiles = Tiles::of(parts, &parts.walked(), &parts.finished());
+    let tiles = Tiles::of(form, &form.walked(), &form.finished());
     let walked = |of_rows: bool, of_states: bool| {
         let own = tiles.tiles.iter().zip(&tiles.walked).filter(|(_, walked)| **walked);
         own.filter(|(tile, _)| (tile.rows, tile.states) == (of_rows, of_states)).count()
     };
     // Values read of a step stay for the next state, whose own are read ahead; beside them decays and products, sums over states.
     let kept = |tiles: usize| if states > 1 { tiles } else { 0 };
-    let of_row = kept(walked(true, false) + walked(true, true)) + 2 + parts.sums.len();
-    let of_step = rows * of_row + kept(walked(false, false) + walked(false, true)) + parts.row_sums.len();
+    let of_row = kept(walked(true, false) + walked(true, true)) + 2 + form.sums.len();
+    let of_step = rows * of_row + kept(walked(false, false) + walked(false, true)) + form.row_sums.len();
     // The state, the saved one that comes next, the cotangent, what does not change in time, sums over time.
-    let roots = parts.walked();
-    let constants = constant_along(&parts.program, parts.time, roots.iter().copied());
-    let of_states = constants.iter().filter(|v| parts.program.node(**v).axes.contains(parts.state)).count();
-    let of_state = 3 + of_states + parts.state_totals.len();
+    let roots = form.walked();
+    let constants = constant_along(&form.program, form.time, roots.iter().copied());
+    let of_states = constants.iter().filter(|v| form.program.node(**v).axes.contains(form.state)).count();
+    let of_state = 3 + of_states + form.state_totals.len();
     let finished = tiles.walked.iter().filter(|walked| !**walked).count();
-    SUBTILE as usize * of_step + rows * states * of_state + parts.row_totals.len() + finished + OTHERS
+    SUBTILE as usize * of_step + rows * states * of_state + form.row_totals.len() + finished + OTHERS
 }

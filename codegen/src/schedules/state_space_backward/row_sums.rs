@@ -21,6 +21,17 @@ pub(super) const HALF: u32 = 2;
 /// The ring of two halves, each of which holds half a tile.
 const HALVES: Ring = Ring::of_power(2);
 
+/// The place of a batch in the ring.
+#[derive(Clone, Copy)]
+pub(super) struct BatchPlace {
+    /// The half of the ring, `i32`.
+    pub half: Operand,
+    /// The sub-tile in the half.
+    pub subtile: u32,
+    /// The batch of the lane's states.
+    pub batch: u32,
+}
+
 /// The sums over rows of a kernel, and their shared memory.
 pub(super) struct RowSums {
     /// The number of sums.
@@ -32,14 +43,14 @@ pub(super) struct RowSums {
     lanes: u32,
     heap: SharedId,
     ring: SharedId,
-    /// The mbarriers that say that a half has been filled by all warps, and that it has been taken.
+    /// The mbarriers of each half: one completes when all warps have filled it, the other when it has been taken.
     pub filled: SharedId,
     pub taken: SharedId,
 }
 
 impl RowSums {
-    pub(super) fn declare(b: &mut Builder, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Option<RowSums> {
-        let count = parts.row_sums.len() as u32;
+    pub(super) fn declare(b: &mut Builder, form: &BackwardScan, schedule: &StateSpaceBackward) -> Option<RowSums> {
+        let count = form.row_sums.len() as u32;
         if count == 0 {
             return None;
         }
@@ -109,7 +120,7 @@ impl StateSpaceBackwardKernel<'_> {
     }
 
     /// Adds a batch over the lanes of each position, into the ring.
-    pub(super) fn add_batch(&self, b: &mut Builder, sums: &RowSums, half: Operand, place: (u32, u32)) {
+    pub(super) fn add_batch(&self, b: &mut Builder, sums: &RowSums, batch: BatchPlace) {
         let shape = sums.shape();
         b.push(Stmt::SyncWarp);
         for pass in 0..shape.outputs().div_ceil(WARP) {
@@ -118,7 +129,7 @@ impl StateSpaceBackwardKernel<'_> {
             let held = if whole { Operand::bool(true) } else { b.lt(number, shape.outputs()) };
             b.if_(held, |b| {
                 let total = self.over_lanes(b, sums, number);
-                let at = self.ring_element(b, sums, (half, place), self.base.frame.warp, number);
+                let at = self.ring_element(b, sums, batch, self.base.frame.warp, number);
                 b.store(Memory::Shared(sums.ring), at, &total, None);
             });
         }
@@ -148,7 +159,7 @@ impl StateSpaceBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         sums: &RowSums,
-        (half, (subtile, batch)): (Operand, (u32, u32)),
+        BatchPlace { half, subtile, batch }: BatchPlace,
         warp: Operand,
         number: Operand,
     ) -> Operand {
@@ -174,7 +185,7 @@ impl StateSpaceBackwardKernel<'_> {
         half.index
     }
 
-    /// Says that the half has been filled.
+    /// Reports that the half has been filled.
     pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
         b.arrive(sums.filled, half);
     }

@@ -10,10 +10,10 @@ use oplus_dsl::Ty;
 
 impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn save_role(&self, b: &mut Builder) {
-        let lane = self.lane(b, &[self.parts.after]);
+        let lane = self.lane(b, &[self.form.after]);
         let mut states: Vec<Vec<Reg>> = vec![];
         for r in 0..lane.rows.len() {
-            states.push(self.initial(b, &lane, r, self.parts.init[0]));
+            states.push(self.initial(b, &lane, r, self.form.init[0]));
         }
         let first = self.first_state(b, &lane);
         let fields: Vec<Vec<Reg>> = states[0].iter().map(|state| vec![*state]).collect();

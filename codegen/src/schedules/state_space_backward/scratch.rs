@@ -28,7 +28,7 @@ pub fn before(schedule: &StateSpaceBackward, pass: Pass) -> StateSpaceBackward {
     StateSpaceBackward { pass, rows: 1, copy_warps, stages: 4, blocks: 2, registers: 0, ..*schedule }
 }
 
-/// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.
+/// The kernels of a stage under a schedule, in order: its walk, and the passes before and after it.
 pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBackward> {
     let alike = StateSpaceBackward { registers: 0, ..*schedule };
     let [ends, save, carry] = [Pass::Ends, Pass::Save, Pass::Carry].map(|pass| before(schedule, pass));
@@ -41,13 +41,13 @@ pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBac
 
 /// The threads of the last pass, for axes of these sizes; `None` when 63 bits cannot count them.
 pub fn sum_threads(stage: &Stage, schedule: &StateSpaceBackward, size: impl Fn(Axis) -> i64) -> Option<u64> {
-    let parts = stage.kind().walk_back().ok()?;
-    let points = count(parts.others(), &size)?;
-    let row_len = in_whole_chunks(size(parts.state))?;
-    let of_sum = points.checked_mul(row_len)?.checked_mul(up(size(parts.time), i64::from(CHUNK)))?;
-    let of_row = if schedule.segmented { totals_per_row(parts, row_len) } else { 0 };
-    let of_rows = points.checked_mul(parts.row.map_or(1, &size))?.checked_mul(of_row)?;
-    of_sum.checked_mul(parts.row_sums.len() as i64)?.checked_add(of_rows).map(|n| n as u64)
+    let form = stage.kind().walk_back().ok()?;
+    let points = count(form.others(), &size)?;
+    let row_len = in_whole_chunks(size(form.state))?;
+    let of_sum = points.checked_mul(row_len)?.checked_mul(up(size(form.time), i64::from(CHUNK)))?;
+    let of_row = if schedule.segmented { totals_per_row(form, row_len) } else { 0 };
+    let of_rows = points.checked_mul(form.row.map_or(1, &size))?.checked_mul(of_row)?;
+    of_sum.checked_mul(form.row_sums.len() as i64)?.checked_add(of_rows).map(|n| n as u64)
 }
 
 fn count(axes: AxisSet, size: impl Fn(Axis) -> i64) -> Option<i64> {
@@ -62,18 +62,18 @@ pub fn scratch(
     segments: u64,
     size: impl Fn(Axis) -> i64,
 ) -> Option<Vec<u64>> {
-    let parts = stage.kind().walk_back().ok()?;
-    let points = count(parts.others(), &size)?;
-    let rows = parts.row.map_or(1, &size);
-    let (states, steps) = (in_whole_chunks(size(parts.state))?, in_whole_chunks(size(parts.time))?);
+    let form = stage.kind().walk_back().ok()?;
+    let points = count(form.others(), &size)?;
+    let rows = form.row.map_or(1, &size);
+    let (states, steps) = (in_whole_chunks(size(form.state))?, in_whole_chunks(size(form.time))?);
     let saved = saved_len(stage, &size)?;
-    let all = (parts.row_sums.len() as i64).checked_mul(points)?.checked_mul(states)?.checked_mul(steps)?;
+    let all = (form.row_sums.len() as i64).checked_mul(points)?.checked_mul(states)?.checked_mul(steps)?;
     let sums = all.checked_mul(up(rows, i64::from(schedule.block_rows())))?;
     let mut lens = vec![saved, sums as u64, all as u64];
     if schedule.segmented {
         let rows = points.checked_mul(rows)?.checked_mul(segments as i64)?;
         let carries = rows.checked_mul(states.checked_mul(2)?)?;
-        let totals = rows.checked_mul(totals_per_row(parts, states))?;
+        let totals = rows.checked_mul(totals_per_row(form, states))?;
         lens.extend([carries as u64, totals as u64, ends_len(stage, segments, &size)?]);
     }
     Some(lens)
@@ -99,12 +99,12 @@ impl Scratch {
     pub(super) fn find(
         b: &mut Builder,
         base: &StateSpaceKernel,
-        parts: &BackwardScan,
+        form: &BackwardScan,
         schedule: &StateSpaceBackward,
     ) -> Scratch {
         let number = b.special(Special::Block);
         let number = b.convert(Ty::I64, number);
-        let mut scratch = Scratch::sizes(b, &base.args, parts, schedule);
+        let mut scratch = Scratch::sizes(b, &base.args, form, schedule);
         scratch.point = b.binary(Binary::Div, number, scratch.groups);
         scratch.group = b.binary(Binary::Rem, number, scratch.groups);
         scratch.saved = Some(Saved::find(b, base, schedule.block_rows()));
@@ -112,14 +112,14 @@ impl Scratch {
     }
 
     /// The scratch at point 0 and group 0.
-    pub(super) fn sizes(b: &mut Builder, args: &Args, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Scratch {
+    pub(super) fn sizes(b: &mut Builder, args: &Args, form: &BackwardScan, schedule: &StateSpaceBackward) -> Scratch {
         let zero = Operand::i64(0);
-        let rows = parts.row.map_or(Operand::i64(1), |row| args.size(row));
+        let rows = form.row.map_or(Operand::i64(1), |row| args.size(row));
         let groups = b.div_ceil(rows, schedule.block_rows());
-        let points = args.rows(b, parts.others());
-        let above = b.add(args.size(parts.time), i64::from(CHUNK) - 1);
+        let points = args.rows(b, form.others());
+        let above = b.add(args.size(form.time), i64::from(CHUNK) - 1);
         let steps = b.binary(Binary::And, above, -i64::from(CHUNK));
-        let room = Room::find(b, schedule.capacity(), schedule.padded, args.size(parts.state));
+        let room = Room::find(b, schedule.capacity(), schedule.padded, args.size(form.state));
         Scratch { point: zero, points, group: zero, groups, steps, room, saved: None }
     }
 

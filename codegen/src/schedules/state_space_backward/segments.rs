@@ -34,8 +34,8 @@ pub(super) enum Total {
 }
 
 /// The totals of each row of a segment.
-pub(super) fn totals_per_row(parts: &BackwardScan, row_len: i64) -> i64 {
-    (parts.state_totals.len() as i64).saturating_mul(row_len).saturating_add(parts.row_totals.len() as i64)
+pub(super) fn totals_per_row(form: &BackwardScan, row_len: i64) -> i64 {
+    (form.state_totals.len() as i64).saturating_mul(row_len).saturating_add(form.row_totals.len() as i64)
 }
 
 /// The indices of rows, in all points, and of their states among carries and totals. All `i64`.
@@ -49,16 +49,16 @@ pub(super) struct SegmentLayout {
 }
 
 impl SegmentLayout {
-    pub(super) fn find(b: &mut Builder, args: &Args, parts: &BackwardScan, row_len: Operand) -> SegmentLayout {
-        let rows = args.rows(b, parts.outer);
-        let each = b.mul(row_len, parts.state_totals.len());
-        let each = b.add(each, parts.row_totals.len());
+    pub(super) fn find(b: &mut Builder, args: &Args, form: &BackwardScan, row_len: Operand) -> SegmentLayout {
+        let rows = args.rows(b, form.outer);
+        let each = b.mul(row_len, form.state_totals.len());
+        let each = b.add(each, form.row_totals.len());
         let apart = b.mul(rows, each);
         SegmentLayout { rows, row_len, apart }
     }
 
     /// The first number of a sum over time, of all rows, in a segment's totals.
-    pub(super) fn sum(&self, b: &mut Builder, parts: &BackwardScan, total: Total) -> Operand {
+    pub(super) fn sum(&self, b: &mut Builder, form: &BackwardScan, total: Total) -> Operand {
         let states = |b: &mut Builder, count: usize| {
             let numbers = b.mul(self.rows, self.row_len);
             b.mul(numbers, count)
@@ -66,7 +66,7 @@ impl SegmentLayout {
         match total {
             Total::States(i) => states(b, i),
             Total::Rows(i) => {
-                let before = states(b, parts.state_totals.len());
+                let before = states(b, form.state_totals.len());
                 let rows = b.mul(self.rows, i);
                 b.add(before, rows)
             }
@@ -86,7 +86,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Emits the pass before the walk: every segment from a cotangent of zero.
     pub(super) fn carry_role(&self, b: &mut Builder) {
         let Some(segment) = &self.base.frame.segment else { return };
-        let lane = self.lane(b, &[self.parts.decay, self.parts.gain]);
+        let lane = self.lane(b, &[self.form.decay, self.form.gain]);
         let registers = |b: &mut Builder, value: f64| {
             let value = Operand::Const(Ty::F32, Literal::Float(value));
             let states = |b: &mut Builder| (0..self.schedule.states).map(|_| b.var(value)).collect::<Vec<Reg>>();
@@ -104,9 +104,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     fn store_carry(&self, b: &mut Builder, lane: &Lane, at: Operand, values: &[Reg], exists: Operand) {
-        for (part, values) in values.chunks(CHUNK as usize).enumerate() {
-            let exists = self.holds(b, lane, part as u32, exists);
-            let at = b.add(at, part as u32 * CHUNK);
+        for (access, values) in values.chunks(CHUNK as usize).enumerate() {
+            let exists = self.holds(b, lane, access as u32, exists);
+            let at = b.add(at, access as u32 * CHUNK);
             let values: Vec<Operand> = values.iter().map(|reg| (*reg).into()).collect();
             b.store(Memory::Global(self.base.args.scratch[3]), at, &values, Some(exists));
         }
@@ -149,9 +149,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         b.for_(Operand::i64(0), segment.number, 1, |b, before| {
             for (r, regs) in cotangents.iter().enumerate() {
                 let at = self.carry_index(b, lane, &layout, before, r);
-                for (part, regs) in regs.chunks(CHUNK as usize).enumerate() {
-                    let exists = self.holds(b, lane, part as u32, lane.row_exists[r]);
-                    let at = b.add(at, part as u32 * CHUNK);
+                for (access, regs) in regs.chunks(CHUNK as usize).enumerate() {
+                    let exists = self.holds(b, lane, access as u32, lane.row_exists[r]);
+                    let at = b.add(at, access as u32 * CHUNK);
                     self.join_states(b, at, layout.row_len, regs, exists);
                 }
             }
@@ -184,13 +184,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     fn segment_layout(&self, b: &mut Builder) -> SegmentLayout {
-        SegmentLayout::find(b, &self.base.args, self.parts, self.scratch.room.row_len)
+        SegmentLayout::find(b, &self.base.args, self.form, self.scratch.room.row_len)
     }
 
     /// The number of a row of the block among the rows of all points, `i64`.
     fn row_of_all(&self, b: &mut Builder, row: Operand) -> Operand {
         let own = self.row_number(b, row);
-        let rows = self.parts.row.map_or(Operand::i64(1), |row| self.base.args.size(row));
+        let rows = self.form.row.map_or(Operand::i64(1), |row| self.base.args.size(row));
         let before = b.mul(self.scratch.point, rows);
         b.add(before, own)
     }
@@ -245,7 +245,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         within: Operand,
     ) -> Operand {
         let before = b.mul(segment.number, layout.apart);
-        let sum = layout.sum(b, self.parts, total);
+        let sum = layout.sum(b, self.form, total);
         let at = b.add(before, sum);
         b.add(at, within)
     }

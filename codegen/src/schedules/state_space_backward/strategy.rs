@@ -120,7 +120,7 @@ impl Strategy for StateSpaceBackward {
 
     fn blocks_along_time(&self, segments: Segments) -> u32 {
         let count = match self.pass {
-            // What one of the segments does is what nothing waits for.
+            // Nothing waits for the carry of one of the segments.
             Pass::Ends | Pass::Carry => segments.count.saturating_sub(1),
             Pass::Save | Pass::Walk => segments.count,
             Pass::Sum => 1,

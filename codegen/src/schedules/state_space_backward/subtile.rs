@@ -63,14 +63,14 @@ pub(super) struct LaneRows<'k, 's> {
 
 impl Source for Eight<'_, '_> {
     fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
-        let parts = self.kernel.parts;
+        let form = self.kernel.form;
         if let Some(i) = self.kernel.tiles.place(value) {
             let state = if self.kernel.tiles.tiles[i].states { at.state } else { 0 };
             return Some(self.tiles[&(i, state)][at.step as usize]);
         }
-        match parts.program.node(value).op {
-            Op::Field(tuple, _) if tuple == parts.exclusive => Some(self.before[&at]),
-            Op::Field(tuple, _) if tuple == parts.back => Some(self.cotangents[&at]),
+        match form.program.node(value).op {
+            Op::Field(tuple, _) if tuple == form.exclusive => Some(self.before[&at]),
+            Op::Field(tuple, _) if tuple == form.back => Some(self.cotangents[&at]),
             Op::Field(..) => Some(self.after[&at]),
             Op::Index(_) => Some(b.add(self.first, at.step)),
             _ => None,

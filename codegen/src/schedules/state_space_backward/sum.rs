@@ -21,9 +21,9 @@ use oplus_dsl::ir::{Axis, Binary};
 const LOADED_AT_ONCE: u32 = 8;
 
 /// Emits the kernel's body.
-pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedule: &StateSpaceBackward) {
+pub(super) fn body(b: &mut Builder, stage: &Stage, form: &BackwardScan, schedule: &StateSpaceBackward) {
     let args = Args::declare(b, stage, schedule.abi(stage));
-    let scratch = Scratch::sizes(b, &args, parts, schedule);
+    let scratch = Scratch::sizes(b, &args, form, schedule);
     let (block, thread) = (b.special(Special::Block), b.special(Special::Thread));
     let [block, thread] = [block, thread].map(|x| b.convert(Ty::I64, x));
     let before = b.mul(block, schedule.threads());
@@ -36,14 +36,14 @@ pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedul
     let [row, chunk] = b.div_rem(within, chunks);
     let step = b.mul(chunk, CHUNK);
     let [point, state] = b.div_rem(row, row_len);
-    let inside = [(state, args.size(parts.state)), (step, args.size(parts.time))];
+    let inside = [(state, args.size(form.state)), (step, args.size(form.time))];
     let exists = inside.into_iter().fold(Operand::bool(true), |all, (x, end)| {
         let own = b.lt(x, end);
         b.and(all, own)
     });
     let [continues, goes_on] = pieces(b, &args);
-    let sums = Sums { args: &args, parts, schedule, scratch: &scratch, continues };
-    for i in 0..parts.row_sums.len() {
+    let sums = Sums { args: &args, form, schedule, scratch: &scratch, continues };
+    for i in 0..form.row_sums.len() {
         let own = b.eq(sum, i);
         let own = b.and(own, exists);
         b.if_(own, |b| {
@@ -56,10 +56,10 @@ pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedul
         });
     }
     if let Some(each) = args.segment_tiles {
-        let before = b.mul(all, parts.row_sums.len());
+        let before = b.mul(all, form.row_sums.len());
         let number = b.sub(number, before);
         let steps = b.mul(each, schedule.steps);
-        let above = b.add(args.size(parts.time), steps);
+        let above = b.add(args.size(form.time), steps);
         let above = b.sub(above, 1);
         let segments = b.binary(Binary::Div, above, steps);
         sums.totals(b, number, segments);
@@ -77,7 +77,7 @@ fn pieces(b: &mut Builder, args: &Args) -> [Operand; 2] {
 
 struct Sums<'a> {
     args: &'a Args,
-    parts: &'a BackwardScan,
+    form: &'a BackwardScan,
     schedule: &'a StateSpaceBackward,
     scratch: &'a Scratch,
     /// Whether there are sums so far.
@@ -138,16 +138,16 @@ impl Sums<'_> {
 
     /// Adds the number-th total over all segments, where there is one.
     fn totals(&self, b: &mut Builder, number: Operand, segments: Operand) {
-        let layout = SegmentLayout::find(b, self.args, self.parts, self.scratch.room.row_len);
-        if totals_per_row(self.parts, 1) == 0 {
+        let layout = SegmentLayout::find(b, self.args, self.form, self.scratch.room.row_len);
+        if totals_per_row(self.form, 1) == 0 {
             return;
         }
         let (below, above) = (b.lt(number, layout.apart), b.ge(number, 0));
         let exists = b.and(below, above);
         b.if_(exists, |b| {
             let total = self.over_segments(b, number, segments, layout.apart);
-            let states = (0..self.parts.state_totals.len()).map(Total::States);
-            for sum in states.chain((0..self.parts.row_totals.len()).map(Total::Rows)) {
+            let states = (0..self.form.state_totals.len()).map(Total::States);
+            for sum in states.chain((0..self.form.row_totals.len()).map(Total::Rows)) {
                 self.write_total(b, &layout, sum, number, total);
             }
         });
@@ -174,18 +174,18 @@ impl Sums<'_> {
 
     /// Writes a total to the output that has it, if its number is one of that sum.
     fn write_total(&self, b: &mut Builder, layout: &SegmentLayout, sum: Total, number: Operand, total: Operand) {
-        let first = layout.sum(b, self.parts, sum);
+        let first = layout.sum(b, self.form, sum);
         let (given, width) = match sum {
             Total::States(i) => (Given::States(i), layout.row_len),
             Total::Rows(i) => (Given::Steps(i), Operand::i64(1)),
         };
         let within = b.sub(number, first);
         let [row, state] = b.div_rem(within, width);
-        let inside = [b.ge(within, 0), b.lt(row, layout.rows), b.lt(state, self.args.size(self.parts.state))];
+        let inside = [b.ge(within, 0), b.lt(row, layout.rows), b.lt(state, self.args.size(self.form.state))];
         let inside = inside.into_iter().reduce(|all, own| b.and(all, own));
         let mut at: Vec<(Axis, Operand)> = self.args.row_indices(b, row);
-        at.push((self.parts.state, state));
-        for k in (0..self.parts.given.len()).filter(|k| self.parts.given[*k] == given) {
+        at.push((self.form.state, state));
+        for k in (0..self.form.given.len()).filter(|k| self.form.given[*k] == given) {
             let tensor = Tensor::Output(k as u32);
             let offset = self.args.offset(b, tensor, &at);
             b.store(Memory::Global(self.args.pointer(tensor)), offset, &[total], inside);
@@ -194,18 +194,18 @@ impl Sums<'_> {
 
     /// Writes four steps of a sum to the output that has it.
     fn write(&self, b: &mut Builder, sum: usize, point: Operand, state: Operand, step: Operand, total: &[Operand]) {
-        let axes = self.parts.others();
+        let axes = self.form.others();
         let mut indices: Vec<(Axis, Operand)> = self.args.indices(b, point, axes);
-        indices.push((self.parts.state, state));
-        let outputs = (0..self.parts.given.len()).filter(|k| self.parts.given[*k] == Given::Rows(sum));
+        indices.push((self.form.state, state));
+        let outputs = (0..self.form.given.len()).filter(|k| self.form.given[*k] == Given::Rows(sum));
         for k in outputs {
             let tensor = Tensor::Output(k as u32);
             let memory = Memory::Global(self.args.pointer(tensor));
             let width = self.schedule.vector.min(CHUNK);
-            for (part, values) in total.chunks(width as usize).enumerate() {
-                let own = b.add(step, part as u32 * width);
-                let exists = b.lt(own, self.args.size(self.parts.time));
-                let at: Vec<(Axis, Operand)> = indices.iter().copied().chain([(self.parts.time, own)]).collect();
+            for (access, values) in total.chunks(width as usize).enumerate() {
+                let own = b.add(step, access as u32 * width);
+                let exists = b.lt(own, self.args.size(self.form.time));
+                let at: Vec<(Axis, Operand)> = indices.iter().copied().chain([(self.form.time, own)]).collect();
                 let offset = self.args.offset(b, tensor, &at);
                 b.store(memory, offset, values, Some(exists));
             }

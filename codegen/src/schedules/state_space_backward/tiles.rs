@@ -23,14 +23,14 @@ pub(super) struct Tiles {
 
 impl Tiles {
     /// The tiles for values at every state and step, and values at every row and step.
-    pub(super) fn of(parts: &BackwardScan, walked: &[Value], finished: &[Value]) -> Tiles {
+    pub(super) fn of(form: &BackwardScan, walked: &[Value], finished: &[Value]) -> Tiles {
         let mut values = BTreeSet::new();
         let (mut seen, mut stack) = (BTreeSet::new(), walked.to_vec());
         while let Some(value) = stack.pop() {
-            if seen.insert(value) && parts.has_time(value) {
-                match &parts.program.node(value).op {
+            if seen.insert(value) && form.has_time(value) {
+                match &form.program.node(value).op {
                     Op::Field(..) | Op::Index(_) => {}
-                    op if is_tiled(parts, value) || matches!(op, Op::Param(_)) => _ = values.insert(value),
+                    op if is_tiled(form, value) || matches!(op, Op::Param(_)) => _ = values.insert(value),
                     op => stack.extend(op.operands()),
                 }
             }
@@ -38,21 +38,18 @@ impl Tiles {
         let walked = values.clone();
         stack.extend(finished);
         while let Some(value) = stack.pop() {
-            if parts.has_time(value) && !values.contains(&value) {
-                match &parts.program.node(value).op {
+            if form.has_time(value) && !values.contains(&value) {
+                match &form.program.node(value).op {
                     Op::Field(..) | Op::Index(_) => {}
                     Op::Param(_) => _ = values.insert(value),
                     op => stack.extend(op.operands()),
                 }
             }
         }
-        let over = |value: Value, axis| parts.program.node(value).axes.contains(axis);
-        let tile = |value| Tile {
-            value,
-            rows: parts.row.is_some_and(|row| over(value, row)),
-            states: over(value, parts.state),
-        };
-        let fills = values.iter().map(|value| known(parts, *value)).collect();
+        let over = |value: Value, axis| form.program.node(value).axes.contains(axis);
+        let tile =
+            |value| Tile { value, rows: form.row.is_some_and(|row| over(value, row)), states: over(value, form.state) };
+        let fills = values.iter().map(|value| known(form, *value)).collect();
         let walked = values.iter().map(|value| walked.contains(value)).collect();
         Tiles { tiles: values.into_iter().map(tile).collect(), fills, walked }
     }
@@ -64,37 +61,37 @@ impl Tiles {
 }
 
 /// Whether a map is computed by the copy warps.
-fn is_tiled(parts: &BackwardScan, value: Value) -> bool {
-    let node = parts.program.node(value);
+fn is_tiled(form: &BackwardScan, value: Value) -> bool {
+    let node = form.program.node(value);
     let number = node.op.is_map() && node.ty == Ty::F32;
-    let computed = number && !node.axes.contains(parts.state) && is_point(&parts.program, value);
-    computed && (is_dear(&node.op) || at_zero(parts, value) == Fill::Unknown)
+    let computed = number && !node.axes.contains(form.state) && is_point(&form.program, value);
+    computed && (is_dear(&node.op) || at_zero(form, value) == Fill::Unknown)
 }
 
 /// The filling where a value does not exist: the value where its parameters are zero, if that is known.
-fn known(parts: &BackwardScan, value: Value) -> Fill {
-    match at_zero(parts, value) {
+fn known(form: &BackwardScan, value: Value) -> Fill {
+    match at_zero(form, value) {
         Fill::One => Fill::One,
         _ => Fill::Zero,
     }
 }
 
 /// The value of a map of parameters where those with time are zero.
-fn at_zero(parts: &BackwardScan, value: Value) -> Fill {
-    let program = &parts.program;
-    let is_zero = |v: Value| matches!(program.node(v).op, Op::Param(_)) && parts.has_time(v);
+fn at_zero(form: &BackwardScan, value: Value) -> Fill {
+    let program = &form.program;
+    let is_zero = |v: Value| matches!(program.node(v).op, Op::Param(_)) && form.has_time(v);
     filled(program, value, |v| is_zero(v).then_some(Fill::Zero))
 }
 
 /// The value of a node at an index of `axis` that does not exist.
-pub(super) fn fill(parts: &BackwardScan, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
-    filled(&parts.program, value, |v| {
-        let node = parts.program.node(v);
+pub(super) fn fill(form: &BackwardScan, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
+    filled(&form.program, value, |v| {
+        let node = form.program.node(v);
         let has_axis = node.axes.contains(axis);
         let tile = tiles.place(v).filter(|_| has_axis).map(|i| tiles.fills[i]);
         tile.or(match node.op {
             Op::Param(_) if has_axis => Some(Fill::Zero),
-            Op::Field(tuple, _) if tuple == parts.exclusive => Some(Fill::Before),
+            Op::Field(tuple, _) if tuple == form.exclusive => Some(Fill::Before),
             _ => None,
         })
     })

@@ -2,6 +2,7 @@
 
 use super::chain::Chain;
 use super::lane::Lane;
+use super::row_sums::BatchPlace;
 use super::subtile::{Carry, Eight, LaneRows, TileAt};
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::state_step::{Evaluator, Source, StateStep};
@@ -41,7 +42,7 @@ pub(super) struct Term<'p> {
 
 impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
-        let roots = [self.parts.walked(), self.parts.finished()].concat();
+        let roots = [self.form.walked(), self.form.finished()].concat();
         let lane = self.lane(b, &roots);
         let Some(saved) = &self.scratch.saved else { return };
         let carry = self.carry(b, &lane, saved);
@@ -76,7 +77,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let (lane_rows, states) = (lane.rows.len(), self.schedule.states);
         let mut cotangents = vec![];
         for r in 0..lane_rows {
-            cotangents.push(self.initial(b, lane, r, self.parts.init[1]));
+            cotangents.push(self.initial(b, lane, r, self.form.init[1]));
         }
         self.join(b, lane, &cotangents);
         let nothing = zero(Ty::F32);
@@ -90,7 +91,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             .segment
             .as_ref()
             .map_or(Operand::i32(0), |segment| b.mul(segment.first, self.schedule.steps / SUBTILE));
-        let number = if self.parts.reverse { before } else { b.sub(last, before) };
+        let number = if self.form.reverse { before } else { b.sub(last, before) };
         let subtile = b.convert(Ty::I64, number);
         let position = self.first_place(b, lane);
         let mut indices = vec![];
@@ -137,9 +138,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let there = b.and(below, above);
         for (r, exists) in lane.row_exists.iter().enumerate() {
             let guard = b.and(there, *exists);
-            for (part, regs) in carry.before(j)[r].chunks(CHUNK as usize).enumerate() {
-                let guard = self.holds(b, lane, part as u32, guard);
-                let at = b.add(carry.saved[r].into(), part as u32 * CHUNK);
+            for (access, regs) in carry.before(j)[r].chunks(CHUNK as usize).enumerate() {
+                let guard = self.holds(b, lane, access as u32, guard);
+                let at = b.add(carry.saved[r].into(), access as u32 * CHUNK);
                 let memory = Memory::Global(self.base.args.scratch[0]);
                 let values = b.load(memory, at, regs.len() as u32, Some(guard), zero(Ty::F32));
                 regs.iter().zip(values).for_each(|(reg, value)| b.assign(*reg, value));
@@ -150,7 +151,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Moves the carry to the sub-tile behind those that have been loaded.
     fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
         let Some(saved) = &self.scratch.saved else { return };
-        let way = if self.parts.reverse { Binary::Add } else { Binary::Sub };
+        let way = if self.form.reverse { Binary::Add } else { Binary::Sub };
         let next = b.binary(way, carry.number.into(), 1);
         b.assign(carry.number, next);
         let apart = saved.apart(b);
@@ -174,9 +175,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         j: u32,
     ) {
         let mut lane_rows = self.lane_rows(b, lane, tile, column);
-        let rows = self.parts.row_sums.len();
+        let rows = self.form.row_sums.len();
         let steps = || vec![None; SUBTILE as usize];
-        let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.parts.sums.len()], rows: vec![] };
+        let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.form.sums.len()], rows: vec![] };
         self.load_states(b, &mut lane_rows, lane, tile, 0, column);
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
@@ -196,13 +197,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             }
             self.put(b, lane, &sums, state, true);
             if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1) % rows.batch == 0) {
-                self.add_batch(b, rows, half, (j, state / rows.batch));
+                let batch = BatchPlace { half, subtile: j, batch: state / rows.batch };
+                self.add_batch(b, rows, batch);
             }
         }
         b.push(Stmt::SyncWarp);
         let whole = |own_row: &Vec<Option<Operand>>| own_row.iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
         let states: Vec<Vec<Vec<Operand>>> = sums.states.iter().map(|sum| sum.iter().map(whole).collect()).collect();
-        self.finish(b, lane, carry, tile, (column, &states));
+        self.finish(b, lane, carry, tile, column, &states);
     }
 
     pub(super) fn lane_rows<'k>(
@@ -318,7 +320,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     ) -> Operand {
         let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
         eight.before.insert(at, now);
-        let after = evaluator.value(b, eight, self.parts.after, at);
+        let after = evaluator.value(b, eight, self.form.after, at);
         let exists = lane_rows.exists[at.step as usize];
         let now = if self.masks.steps { b.select(exists, after, now) } else { after };
         eight.after.insert(at, now);
@@ -365,13 +367,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     ) {
         let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
         let step = at.step as usize;
-        for (i, sum) in self.parts.sums.iter().enumerate().filter(|(_, sum)| self.parts.is_late(sum.element) == late) {
+        for (i, sum) in self.form.sums.iter().enumerate().filter(|(_, sum)| self.form.is_late(sum.element) == late) {
             let mask = self.masks.sums[i].then_some(lane.state_exists[at.state as usize]);
             let so_far = &mut sums.states[i][r][step];
             *so_far = Some(self.add_term(b, evaluator, eight, &Term { sum, at, exists: mask }, *so_far));
         }
-        let rows = self.parts.row_sums.iter().enumerate();
-        for (i, sum) in rows.filter(|(_, sum)| self.parts.is_late(sum.element) == late) {
+        let rows = self.form.row_sums.iter().enumerate();
+        for (i, sum) in rows.filter(|(_, sum)| self.form.is_late(sum.element) == late) {
             let mask = self.masks.row_sums[i].then_some(lane.row_exists[r]);
             let so_far = &mut sums.rows[i][step];
             *so_far = Some(self.add_term(b, evaluator, eight, &Term { sum, at, exists: mask }, *so_far));
@@ -389,7 +391,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     ) -> Operand {
         let Term { sum, at, exists } = *term;
         if let (Op::Binary(Binary::Mul, x, y), Some(so_far), None) =
-            (&self.parts.program.node(sum.element).op, so_far, exists)
+            (&self.form.program.node(sum.element).op, so_far, exists)
         {
             let [x, y] = [*x, *y].map(|v| evaluator.value(b, source, v, at));
             return b.fma(x, y, so_far);
@@ -402,8 +404,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Adds the terms of eight steps to the sums over time of maps of states.
     fn add_totals(&self, b: &mut Builder, carry: &Carry, lane_rows: &mut LaneRows, own: RowState, late: bool) {
         let RowState { row: r, state } = own;
-        for (i, sum) in self.parts.state_totals.iter().enumerate() {
-            if self.parts.is_late(sum.element) != late {
+        for (i, sum) in self.form.state_totals.iter().enumerate() {
+            if self.form.is_late(sum.element) != late {
                 continue;
             }
             let reg = carry.totals.states[i][r][state as usize];
@@ -423,8 +425,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Puts the lane's sums over its rows of a state on the heap.
     fn put(&self, b: &mut Builder, lane: &Lane, sums: &Sums, state: u32, late: bool) {
         let Some(rows) = &self.row_sums else { return };
-        for (i, sum) in self.parts.row_sums.iter().enumerate() {
-            if self.parts.is_late(sum.element) == late {
+        for (i, sum) in self.form.row_sums.iter().enumerate() {
+            if self.form.is_late(sum.element) == late {
                 let values: Vec<Operand> = sums.rows[i].iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
                 self.heap(b, rows, lane, i, state % rows.batch, &values);
             }

@@ -1,4 +1,4 @@
-//! The values that a backward-scan stage computes at each state and step, and what becomes of them.
+//! The values that a backward-scan stage computes at each state and step, and the sums and outputs that they go to.
 
 use std::collections::BTreeSet;
 
@@ -24,22 +24,22 @@ pub struct Sum {
     pub element: Value,
 }
 
-/// The sum or state that an output of the stage is.
+/// The kind of an output of the stage: a sum, a map of sums, or a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// A map of sums over the state axis, at every row and step.
     Body,
-    /// A sum over rows, at every state and step: which one.
+    /// The sum over rows of this number, at every state and step.
     Rows(usize),
-    /// A sum over time of a map of states: which one.
+    /// The sum over time of this number, of a map of states.
     States(usize),
-    /// A sum over time of a value of rows: which one.
+    /// The sum over time of this number, of a value of rows.
     Steps(usize),
     /// The cotangent of the initial state.
     Initial,
 }
 
-/// A backward-scan stage with work taken out of its inner loop, and its values by their parts in the walk.
+/// A backward-scan stage with work taken out of its inner loop, and its values by their roles in the walk.
 ///
 /// ```text
 /// after = before ⊕ element        cotangent = gain + decay[next]·cotangent[next]
@@ -56,7 +56,7 @@ pub struct BackwardScan {
     pub state: Axis,
     /// The axes over which everything is computed apart.
     pub outer: AxisSet,
-    /// The last of them.
+    /// The last of the outer axes.
     pub row: Option<Axis>,
     /// The field of the operator that is the state.
     pub field: u32,
@@ -80,7 +80,7 @@ pub struct BackwardScan {
     pub state_totals: Vec<Sum>,
     /// Sums over time of values of rows.
     pub row_totals: Vec<Sum>,
-    /// The sums or states that the outputs are.
+    /// The kind of each output.
     pub given: Vec<Given>,
 }
 
@@ -198,7 +198,7 @@ impl BackwardScan {
         false
     }
 
-    /// Whether what is summed at every state and step is a sum itself, which a lane has not yet.
+    /// Whether a summand at every state and step depends on a sum, which the lane has not finished then.
     fn sums_a_sum(&self) -> bool {
         let sums = [&self.sums, &self.row_sums, &self.state_totals].into_iter().flatten();
         let mut stack: Vec<Value> = sums.map(|sum| sum.element).collect();
@@ -213,7 +213,7 @@ impl BackwardScan {
         false
     }
 
-    /// Whether what is computed at every row and step reads a sum that is not over the states.
+    /// Whether a value at every row and step depends on a sum over something else than the states.
     fn maps_another_sum(&self) -> bool {
         let (mut seen, mut stack) = (BTreeSet::new(), self.finished());
         while let Some(value) = stack.pop() {
@@ -245,7 +245,7 @@ impl BackwardScan {
         [self.after, self.decay, self.gain].into_iter().chain(elements).collect()
     }
 
-    /// The values that it needs at every row and step.
+    /// The values that the walk needs at every row and step.
     pub(crate) fn finished(&self) -> Vec<Value> {
         let bodies = self.bodies().map(|k| self.program.outputs[k].value);
         bodies.chain(self.row_totals.iter().map(|s| s.element)).collect()
@@ -271,7 +271,7 @@ fn live_field(stage: &Stage, scans: &OppositeScans) -> Option<u32> {
     (operator.dependencies()[field as usize] & left == 1 << field).then_some(field)
 }
 
-/// The fields that are walked are numbers.
+/// Refuses fields that are no numbers.
 fn check_fields(program: &Program, own: [(OperatorId, u32); 2]) -> Result<(), Refusal> {
     let fields = own.map(|(operator, k)| &program.operator(operator).fields[k as usize]);
     match fields.into_iter().find(|field| field.ty != Ty::F32) {
@@ -318,8 +318,8 @@ fn written_out(program: &Program, scans: &OppositeScans, field: u32) -> Result<P
     Ok(written)
 }
 
-/// Of a sum of two products the one of parameters first: it is rounded with the sum, and the other, which the cotangent
-/// of the decay needs as well, is computed once.
+/// Puts the product of parameters first in a sum of two products. That product is then rounded with the sum; the other, which the
+/// cotangent of the decay needs as well, is computed once.
 fn input_first(b: &mut Builder, after: Value) -> Result<Value, TypeError> {
     let node = |v: Value| b.program().node(v).op.clone();
     let product = |v: Value| if let Op::Binary(Binary::Mul, x, y) = node(v) { Some([x, y]) } else { None };

@@ -30,7 +30,7 @@ pub(super) fn is_wide(ty: Ty) -> bool {
     !matches!(ty, Ty::F32 | Ty::I32 | Ty::U32 | Ty::Bool)
 }
 
-/// Parameters have elements that registers hold, and are read where they lie.
+/// Refuses parameters whose elements a register cannot hold, and views.
 pub(super) fn check_params(stage: &Stage) -> Result<(), Refusal> {
     if let Some(param) = stage.program.params.iter().find(|p| is_wide(p.elem.value())) {
         return Err(Refusal::Elem { param: param.name.clone(), elem: param.elem.to_string() });
@@ -99,7 +99,7 @@ fn is_drained(stage: &Stage, value: Value) -> bool {
     })
 }
 
-/// Whether a value is a map of final states and of what does not change in time.
+/// Whether a value is a map of final states and of values that do not change in time.
 fn is_last(stage: &Stage, time: Axis, value: Value) -> bool {
     let program = &stage.program;
     all(program, value, |v| match &program.node(v).op {

@@ -1,4 +1,4 @@
-//! Recurrences whose step moves what the state gives for a vector: the delta rules.
+//! The delta rules: recurrences whose step reads the state with one vector, and adds the result times another vector.
 //!
 //! S\[t\] = w\[t\]·S\[t−1\] + (Σ over the depth of S\[t−1\]·z\[t\])·b\[t\] + y\[t\]⊗x\[t\], with vectors z, b and y that are numbers times parameters.
 //! In the delta rules b and y are numbers times one vector, the key, so that a step adds one row times the key.
@@ -23,9 +23,9 @@ pub struct DeltaRule {
     pub outer: AxisSet,
     /// The decay, over time, the outer axes and perhaps the depth; none where it is 1.
     pub decay: Option<Decay>,
-    /// Where the decay differs along the depth, which state the step reads.
+    /// The state that the step reads, before or after the decay, where the decay differs along the depth.
     pub channels: Option<Channels>,
-    /// Where the state is forgotten, if there is such a condition: at the first time of a packed sequence.
+    /// The condition under which the state is forgotten, as at the first time of a packed sequence, if there is one.
     pub reset: Option<Value>,
     /// The vector that the state is read by, as a parameter and other factors.
     pub column: Factored,
@@ -120,12 +120,12 @@ impl DeltaRule {
         })
     }
 
-    /// Whether what the state gives and values are added times vectors of their own.
+    /// Whether reads of the state and values are added times different vectors.
     pub fn has_two_keys(&self) -> bool {
         self.key != self.row.param
     }
 
-    /// What finds factors along the axes of the form.
+    /// A finder of factors along the axes of the form.
     pub(super) fn find<'p>(&self, program: &'p Program) -> Find<'p> {
         Find { program, depth: self.depth, time: self.time }
     }
@@ -137,12 +137,12 @@ impl DeltaRule {
         params
     }
 
-    /// Whether a state before a step counts less after it, by one number for all of it.
+    /// Whether a step scales the whole state by one number.
     pub fn decays(&self) -> bool {
         (self.decay.is_some() || self.reset.is_some()) && self.channels.is_none()
     }
 
-    /// Whether decay and resets are one for all of the width.
+    /// Refuses decays and resets that differ along the width.
     pub(super) fn check_decay(&self, program: &Program) -> Result<(), Refusal> {
         let of_decay = self.decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
         let of_reset = self.reset.map_or(AxisSet::EMPTY, |reset| program.node(reset).axes);
@@ -236,7 +236,7 @@ impl Find<'_> {
         Ok(Factored { param, factors: factors.values, negative: factors.negative })
     }
 
-    /// Whether the factors of what is added have an axis that the other vectors lack.
+    /// Whether an axis is the width: the added value has it, and the other vectors lack it.
     fn is_width(&self, added: &Factors, axis: Axis, vectors: [u32; 3]) -> bool {
         let has = |param: u32| self.program.params[param as usize].axes.contains(&axis);
         let added = added.values.iter().any(|v| self.program.node(*v).axes.contains(axis));

@@ -1,15 +1,16 @@
-//! Gradients of the delta rules: a recurrence and that of the cotangents of its states, with the sums of both.
+//! Gradients of the delta rules: the recurrence of the states and that of their cotangents, with the sums of both.
 
 use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Term, Value};
-use oplus_dsl::walk::{all, follow};
+use oplus_dsl::walk::all;
 
 use super::delta::{Channels, DeltaReadout, DeltaRule, Factored, Find};
 use super::product::is;
+use crate::stage::opposite::narrow;
 use crate::stage::{Recurrence, Refusal, Stage};
 
-/// A stage as the gradient of a delta rule: states S, which each step moves by what it reads of them, and their cotangents Λ,
+/// A stage as the gradient of a delta rule: the states S and their cotangents Λ,
 ///
 /// ```text
 /// S[t] = w[t]·S[t−1] + y[t]·e[t]⊗k[t],  e[t] = x[t] − S[t−1]·z[t]        the rule
@@ -21,8 +22,8 @@ use crate::stage::{Recurrence, Refusal, Stage};
 pub struct DeltaRuleBackward {
     /// The rule, without reads of its states.
     pub states: DeltaRule,
-    /// The rule whose key has no number, for e: what a step reads of the state is no more scaled than what it is taken from. Of a rule with
-    /// two keys its rows are what each step reads.
+    /// The rule for e, whose key has no number: the step reads the state with the scale of the value that the read is taken from. In a
+    /// rule with two keys its rows are the reads of each step.
     pub errors: DeltaRule,
     /// The recurrence of the cotangents in the same form: its value is c, and its readout names the query q. Decay, column and row are those
     /// of the rule, of the step after.
@@ -46,13 +47,13 @@ pub enum DeltaSum {
     Columns,
     /// Σ over the width of e\[t\]·Λ\[t\].
     Keys,
-    /// Of a rule with two keys, Σ over the width of what the step reads of the state times Λ\[t\].
+    /// In a rule with two keys, Σ over the width of the step's read of the state times Λ\[t\].
     Reads,
-    /// Of a rule with two keys, Σ over the width of x\[t\]·Λ\[t\].
+    /// In a rule with two keys, Σ over the width of x\[t\]·Λ\[t\].
     Values,
-    /// p, the sum over the depth of k\[t\]·Λ\[t\]; of a rule with two keys, of the vector that what is read is added times.
+    /// p, the sum over the depth of k\[t\]·Λ\[t\]; in a rule with two keys, k is the key of the reads.
     Rows,
-    /// Of a rule with two keys, the sum over the depth of Λ\[t\] and the key that values are added times.
+    /// In a rule with two keys, the sum over the depth of Λ\[t\] times the key of the values.
     ValueRows,
     /// Σ over both of S\[t−1\]·Λ\[t\].
     Energy,
@@ -120,7 +121,7 @@ impl DeltaRuleBackward {
         self.sums.iter().any(|(_, own, _)| *own == sum)
     }
 
-    /// What an output is.
+    /// Finds the kind of an output.
     fn kind(&self, program: &Program, output: &oplus_dsl::ir::Output) -> Result<DeltaCotangent, Refusal> {
         let axes: AxisSet = output.axes.iter().copied().collect();
         let DeltaRule { time, depth, width, outer, .. } = self.states;
@@ -184,11 +185,6 @@ fn before_shift(program: &Program, value: Value, time: Axis, number: f64) -> Opt
     }
 }
 
-/// A value before it was broadcast.
-fn narrow(program: &Program, value: Value) -> Value {
-    follow(value, |v| if let Op::Broadcast(x) = program.node(v).op { Some(x) } else { None })
-}
-
 /// The recurrence of the cotangents of the states of a rule.
 fn cotangents(
     program: &Program,
@@ -228,7 +224,7 @@ fn cotangents(
     if !has_time || value.factors.iter().any(|v| program.node(*v).axes.contains(states.width)) {
         return Err(Refusal::TwoKeys);
     }
-    // The sum of the readout is none of the stage's: the form only says which tiles there are.
+    // The stage does not compute the sum of this readout; the form needs it to name its tiles.
     let readout = Some(DeltaReadout { value: scan.input, query: query.clone() });
     Ok((DeltaRule { value, init: scan.init, readout, ..states.clone() }, query))
 }
@@ -253,7 +249,7 @@ impl Sums<'_> {
     /// Finds the sums of the stage.
     fn find(&mut self) -> Result<(), Refusal> {
         let program = self.program;
-        // What each step reads of the state, and its sums with cotangents and those of values: parts of differences.
+        // The reads of the state; and the sums of reads and of values with cotangents, which are terms of differences.
         let (mut reads, mut parts) = (BTreeSet::new(), vec![]);
         // The sums over one axis of the energy.
         let mut halves: Vec<(Value, Axis)> = vec![];
@@ -262,10 +258,10 @@ impl Sums<'_> {
                 && let [Some(x), Some(y)] = [x, y].map(|v| parts.iter().find(|(own, _)| *own == narrow(program, v)))
                 && (x.1, y.1) == (Part::Values, Part::Reads)
             {
-                self.add(value, DeltaSum::Keys, (vec![], false));
+                self.add(value, DeltaSum::Keys, vec![], false);
             }
-            if let Some(initial) = self.initial(value) {
-                self.form.sums.push(initial);
+            if self.is_initial(value) {
+                self.add(value, DeltaSum::Initial, vec![], false);
             }
             let Op::Field(tuple, 0) = node.op else { continue };
             let Op::Reduce { axis, elements, .. } = &program.node(tuple).op else { continue };
@@ -277,7 +273,7 @@ impl Sums<'_> {
             if let Some((_, other)) = halves.iter().find(|(own, _)| *own == narrow(program, element))
                 && *other != axis
             {
-                self.add(value, DeltaSum::Energy, (vec![], false));
+                self.add(value, DeltaSum::Energy, vec![], false);
                 continue;
             }
             if !program.node(element).axes.contains(self.form.states.width) && axis == self.form.states.depth {
@@ -287,11 +283,11 @@ impl Sums<'_> {
             let find = self.form.states.find(program);
             let found = self.product(&find, element, axis, &reads);
             match found.ok_or_else(|| self.not_query(axis))? {
-                Found::Sum(sum, factors) => self.add(value, sum, factors),
+                Found::Sum(sum, (factors, negative)) => self.add(value, sum, factors, negative),
                 Found::Read => _ = reads.insert(value),
                 Found::Part(part) => parts.push((value, part)),
                 Found::Energy if self.form.states.channels.is_none() => halves.push((value, axis)),
-                Found::Energy if axis == self.form.states.width => self.add(value, DeltaSum::Energies, (vec![], false)),
+                Found::Energy if axis == self.form.states.width => self.add(value, DeltaSum::Energies, vec![], false),
                 Found::Energy => return Err(self.not_query(axis)),
             }
         }
@@ -302,11 +298,11 @@ impl Sums<'_> {
         Refusal::NotQuery { axis: self.program.axis_name(axis).to_owned() }
     }
 
-    fn add(&mut self, value: Value, sum: DeltaSum, (factors, negative): (Vec<Value>, bool)) {
+    fn add(&mut self, value: Value, sum: DeltaSum, factors: Vec<Value>, negative: bool) {
         self.form.sums.push((value, sum, Factored { param: 0, factors, negative }));
     }
 
-    /// The states that a factor is, if it is some.
+    /// The kind of states that a factor is, if it is some.
     fn states(&self, value: Value) -> Option<Of> {
         let value = narrow(self.program, value);
         if Some(value) == self.back.inclusive {
@@ -327,7 +323,7 @@ impl Sums<'_> {
         is_before.then_some(Of::Before)
     }
 
-    /// What the sum of a product over an axis is.
+    /// Finds the meaning of the sum of a product over an axis.
     fn product(&self, find: &Find<'_>, element: Value, axis: Axis, reads: &BTreeSet<Value>) -> Option<Found> {
         let form = &*self.form;
         let DeltaRule { depth, width, .. } = form.states;
@@ -412,13 +408,13 @@ impl Sums<'_> {
     }
 
     /// Whether a value is the cotangent of the state before the first step: Λ\[0\] times the matrix of the first step.
-    fn initial(&self, value: Value) -> Option<(Value, DeltaSum, Factored)> {
+    fn is_initial(&self, value: Value) -> bool {
         let program = self.program;
-        let Op::Binary(Binary::Add, x, y) = program.node(value).op else { return None };
+        let Op::Binary(Binary::Add, x, y) = program.node(value).op else { return false };
         let own = self.forward.scan;
-        let [Term::Pair { column, row }] = own.terms[..] else { return None };
+        let [Term::Pair { column, row }] = own.terms[..] else { return false };
         let first = |v: Value, of: Value| matches!(program.node(narrow(program, v)).op, Op::First { value, .. } if narrow(program, value) == narrow(program, of));
-        let dual = self.back.inclusive?;
+        let Some(dual) = self.back.inclusive else { return false };
         let product = |v: Value| match program.node(narrow(program, v)).op {
             Op::Binary(Binary::Mul, x, y) => Some([x, y]),
             _ => None,
@@ -435,12 +431,11 @@ impl Sums<'_> {
                 && product(elements[0]).is_some_and(|two| either(two, &|x, y| first(x, dual) && first(y, row)))
         };
         let is_moved = |v: Value| product(v).is_some_and(|two| either(two, &|x, y| is_read(x) && first(y, column)));
-        let is_initial = own.reset.is_none() && either([x, y], &|x, y| is_decayed(x) && is_moved(y));
-        is_initial.then(|| (value, DeltaSum::Initial, Factored { param: 0, factors: vec![], negative: false }))
+        own.reset.is_none() && either([x, y], &|x, y| is_decayed(x) && is_moved(y))
     }
 }
 
-/// What a sum of a product is.
+/// The meaning of a sum of a product.
 enum Found {
     Sum(DeltaSum, (Vec<Value>, bool)),
     /// S\[t−1\]·z\[t\].

@@ -1,4 +1,4 @@
-//! Operators whose base is a maximum that the payload is measured against: the softmax merge.
+//! The softmax merge: operators with a maximum, and payloads that are scaled by powers of their distance from it.
 
 use oplus_dsl::interpret::{Combiner, Precision};
 use oplus_dsl::ir::{Literal, Operator};

@@ -1,4 +1,4 @@
-//! Taking work out of the inner loop: products regrouped by the axes of their factors. Final states become states.
+//! Work taken out of the inner loop: products are regrouped by the axes of their factors. Final states become states.
 //!
 //! The inner loop runs over steps and states. Of the product delta·b·u only b has the state axis: as (delta·u)·b it
 //! takes one multiplication per state, the other is per row and step. And exp(delta·a), where a does not change in
@@ -18,7 +18,7 @@ pub(super) fn hoist(program: &Program, time: Axis, state: Axis) -> Program {
     Hoist::new(program, time, state).run().unwrap_or_else(|_| program.clone())
 }
 
-/// Regroups the products of two scans, of which that of the tuple `back` runs after the other: what does not depend on it is
+/// Regroups the products of two scans, of which the one of the tuple `back` runs after the other: factors that do not depend on it are
 /// multiplied first. A factor that has neither time nor states joins those without time.
 pub(super) fn hoist_backward_scan(program: &Program, time: Axis, state: Axis, back: Value) -> Program {
     let mut late = vec![false; program.nodes.len()];
@@ -45,7 +45,7 @@ struct Hoist<'p> {
     state: Axis,
     builder: Builder,
     place: Vec<Value>,
-    /// Of two scans, what depends on the second.
+    /// Whether each value depends on the second scan, where there are two.
     late: Option<Vec<bool>>,
 }
 
@@ -74,7 +74,7 @@ impl<'p> Hoist<'p> {
                 let factors = self.factors(&[x, y]);
                 self.product(factors)
             }
-            // An absent bias: the value itself, but that a zero may keep its sign.
+            // An absent bias gives the value itself; only the sign of a zero may differ.
             Op::Binary(Binary::Add, x, zero) | Op::Binary(Binary::Add, zero, x) if self.is_zero(zero) => {
                 Ok(self.place[x.0 as usize])
             }
@@ -82,7 +82,7 @@ impl<'p> Hoist<'p> {
                 Some(power) => Ok(power),
                 None => self.copy(node),
             },
-            // Where they stand, states are the final ones.
+            // In the walk these are the states at the end.
             Op::Last { value, .. } | Op::First { value, .. } => Ok(self.place[value.0 as usize]),
             _ => self.copy(node),
         }
@@ -117,7 +117,7 @@ impl<'p> Hoist<'p> {
         (axes.contains(self.time), axes.contains(self.state))
     }
 
-    /// Those without states first, then those with states but without time, then the others.
+    /// A product of factors without states first, then of those with states but without time, then of the others.
     fn product(&mut self, factors: Vec<Value>) -> Result<Value, TypeError> {
         let slow = factors.iter().any(|v| self.changes(*v) == (false, true));
         let joins = |v: &Value| self.late.is_some() && slow && !self.changes(*v).0;

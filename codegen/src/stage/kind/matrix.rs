@@ -10,7 +10,7 @@ use oplus_dsl::{Elem, Ty};
 use super::product::{Product, is};
 use crate::stage::{Refusal, Scan, Stage};
 
-/// A stage as a recurrence of matrices, S\[t\] = decay\[t\]·S[t−1] + gain\[t\]·value\[t\]⊗key\[t\], that is read by queries.
+/// A stage as a recurrence of matrices, S\[t\] = decay\[t\]·S[t−1] + gain\[t\]·value\[t\]⊗key\[t\], that queries read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatrixRecurrence {
     /// The axis scanned.
@@ -25,7 +25,7 @@ pub struct MatrixRecurrence {
     pub state: (Value, u32),
     /// The logarithm of the decay, over time and the outer axes; none where nothing is forgotten.
     pub decay: Option<Decay>,
-    /// The decay differs along the depth, too.
+    /// Whether the decay differs along the depth, too.
     pub channels: bool,
     /// The parameter with time and depth that is added.
     pub key: u32,
@@ -37,23 +37,23 @@ pub struct MatrixRecurrence {
     pub init: Option<Value>,
     /// The reads of the state at every time, if there are any.
     pub readout: Option<Readout>,
-    /// Time goes backwards; S\[t\] = decay[t+1]·S[t+1] + ….
+    /// Whether time goes backwards: S\[t\] = decay[t+1]·S[t+1] + ….
     pub reverse: bool,
 }
 
 /// The logarithm of a decay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decay {
-    /// A value.
+    /// The logarithm.
     pub log: Value,
-    /// The base is 2 instead of e.
+    /// Whether its base is 2 instead of e.
     pub binary: bool,
-    /// Where nothing is left, if there is such a condition: at the first time of a packed sequence.
+    /// The condition under which nothing is left, as at the first time of a packed sequence, if there is one.
     pub reset: Option<Value>,
 }
 
 impl Decay {
-    /// The power of a value; of 2 where that is a multiple of a logarithm to base e, which is the same.
+    /// The decay e^x or 2^x of a value x. Where x is a multiple of log₂e, the other factor to base e takes its place.
     fn of(program: &Program, log: Value, binary: bool) -> Decay {
         let natural = match program.node(log).op {
             Op::Binary(Binary::Mul, x, scale) if is(program, scale, LOG2_E) => Some(x),
@@ -111,7 +111,7 @@ impl MatrixRecurrence {
         }
     }
 
-    /// The recurrence that a scan is in a field whose decay is known, without what reads it.
+    /// The recurrence of a field of a scan whose decay is known, without a readout.
     pub(super) fn of_scan(
         program: &Program,
         scan: &Scan<'_>,
@@ -141,7 +141,7 @@ impl MatrixRecurrence {
         Ok(form)
     }
 
-    /// Divides what is added into key, value and gain.
+    /// Divides the added product into key, value and gain.
     fn payload(&mut self, program: &Program, element: Value) -> Result<(), Refusal> {
         let name = |axis: Axis| program.axis_name(axis).to_owned();
         let refusal = || Refusal::NotOuter { depth: name(self.depth), width: name(self.width) };
@@ -247,7 +247,7 @@ pub(super) enum Scale {
     Exponential(usize, bool),
 }
 
-/// A scale of the left operand, and the field of the right operand that says where the left operand is forgotten instead.
+/// A scale of the left operand, and the field of the right operand under which the left operand is forgotten, if there is one.
 pub(super) struct Coefficient {
     scale: Scale,
     reset: Option<usize>,

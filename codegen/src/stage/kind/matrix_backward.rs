@@ -20,10 +20,10 @@ use crate::stage::{Refusal, Stage};
 pub struct MatrixRecurrenceBackward {
     /// The recurrence of the states: key and value.
     pub states: MatrixRecurrence,
-    /// That of their cotangents, whose key is the query and whose value is the cotangent of what was read.
+    /// The recurrence of cotangents. Its key is the query, and its value the cotangent of the readout.
     pub cotangents: MatrixRecurrence,
-    /// The outer axes that neither key nor query has: the heads that share them, whose sums a block takes; none where decays are
-    /// those of channels.
+    /// The outer axes that neither key nor query has: the heads that share them, over which a block sums; none where decays differ by
+    /// channel.
     pub heads: AxisSet,
     /// The tuple of the sum over depth of key·λ times factors, if it is needed.
     pub contraction: Option<(Value, Vec<Value>)>,
@@ -40,7 +40,7 @@ pub enum Cotangent {
     Keys,
     /// The sum over width and heads of gain'·cotangent·S, over time and depth.
     Queries,
-    /// The sum over width of a map of the sums over depth, over time: the tuple, and what is summed.
+    /// The sum over width of a map of the sums over depth, over time: the tuple, and the value that is summed.
     Sum(Value, Value),
     /// The cotangent of the decay's logarithm, over time.
     Decay,
@@ -112,8 +112,8 @@ impl MatrixRecurrenceBackward {
         stage.program.params[self.states.key as usize].elem
     }
 
-    /// The type of the states that are saved, and of weights. Of the types of 16 bits only `bf16` has the range of states: beside
-    /// others they are in `tf32`.
+    /// The type of saved states and of weights. Only `bf16` among the types of 16 bits has the range of states; beside other factors
+    /// they are in `tf32`.
     pub fn state_elem(&self, stage: &Stage) -> Elem {
         if self.elem(stage) == Elem::Bf16 { Elem::Bf16 } else { Elem::F32 }
     }
@@ -138,7 +138,7 @@ impl MatrixRecurrenceBackward {
         });
         let of_all = |v: Value| !program.node(v).axes.contains(width);
         let mut found = None;
-        // The sum of λ times states of the step before is no such sum, and is only a part of the decay's.
+        // The sum of λ times states of the step before is none of these sums: only the decay's cotangent needs it.
         for (tuple, element) in sums.filter(|(tuple, e)| !of_all(*tuple) && !self.is_energy(program, *e)) {
             let refusal = || Refusal::NotQuery { axis: program.axis_name(depth).to_owned() };
             let factors = self.factors(program, element, self.cotangents.state, self.states.key, depth);
@@ -166,7 +166,7 @@ impl MatrixRecurrenceBackward {
         (program.node(*leaf).op == Op::Param(param)).then_some(product.factors)
     }
 
-    /// Whether a value is λ·S[t−1], λ perhaps 0 where the decay is, and 0 where that starts over.
+    /// Whether a value is λ·S[t−1]. λ may be 0 where the decay is, and the product is 0 where a sequence begins.
     fn is_energy(&self, program: &Program, value: Value) -> bool {
         let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return false };
         let (tuple, field) = self.cotangents.state;
@@ -205,7 +205,7 @@ impl MatrixRecurrenceBackward {
         }
     }
 
-    /// The sum over width and heads of a state times what it was read by.
+    /// The sum over width and heads of a state times the vector that it was read with.
     fn over_depth(&self, program: &Program, value: Value, axes: AxisSet) -> Option<Cotangent> {
         let [time, depth, width] = self.axes();
         let (mut element, mut over) = (value, AxisSet::EMPTY);

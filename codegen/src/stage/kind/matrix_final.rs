@@ -1,4 +1,4 @@
-//! Recurrences of matrices of which nothing but the final state is kept.
+//! Recurrences of matrices that keep their final state alone.
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
@@ -9,7 +9,7 @@ use crate::stage::opposite::{bare_decays, is_affine, is_zero, narrow, shifted_de
 use crate::stage::{Scan, Stage};
 
 impl MatrixRecurrence {
-    /// The form of a stage that keeps final states alone, without a readout; `None` if it has not this form. In reverse the final
+    /// The form of a stage that keeps final states alone, without a readout; `None` if it is no such recurrence. In reverse the final
     /// state is decay\[t\]·S\[t\] at the first time, as in a gradient.
     pub(super) fn of_final(stage: &Stage) -> Option<MatrixRecurrence> {
         let (program, scan) = (&stage.program, stage.scan()?);

@@ -1,4 +1,4 @@
-//! The kinds of stages, by what schedules need to know of them; found once, when the stage is made.
+//! The kinds of stages, with all that schedules need to know of them. A kind is found once, when the stage is made.
 
 mod backward;
 mod contracted;
@@ -33,7 +33,7 @@ use super::{Refusal, Stage};
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "a stage has one, behind an `Arc`")]
 pub enum Kind {
-    /// No scan.
+    /// There is no scan.
     Map,
     /// States are written, or maps of them.
     Scan,
@@ -41,7 +41,7 @@ pub enum Kind {
     Reduce,
     /// Only the final state of a recurrence of matrices is kept.
     MatrixReduce(Box<MatrixRecurrence>),
-    /// A scan with sums over columns that are stored in parts, or what it lacks for one kernel to take both.
+    /// A scan with partial sums over columns, or what it lacks for one kernel to take both.
     PartialSums(Result<PartialSums, Refusal>),
     /// A scan whose states are summed away.
     Contracted(Contracted),
@@ -74,7 +74,7 @@ pub struct Backward {
 }
 
 impl Kind {
-    /// The kind of a stage, from its program, views and part axis.
+    /// The kind of a stage, from its program, views and axis of partial sums.
     pub(super) fn of(stage: &Stage) -> Kind {
         if stage.opposite_recurrences().is_some() {
             return Kind::RecurrenceBackward(DeltaRuleBackward::of(stage).map(Box::new));
@@ -170,7 +170,7 @@ impl Kind {
         }
     }
 
-    /// The recurrence whose step moves what the state gives for a vector.
+    /// The delta rule that a recurrence is.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
@@ -178,7 +178,7 @@ impl Kind {
         self.recurrence()?.delta.as_ref().map_err(Refusal::clone)
     }
 
-    /// The gradient of a recurrence whose step moves what the state gives for a vector.
+    /// The gradient of a delta rule that two recurrences are.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
@@ -200,14 +200,14 @@ impl Kind {
         }
     }
 
-    /// The sums over columns that a stage stores in parts.
+    /// The partial sums over columns of a stage.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
     pub fn partial_sums(&self) -> Result<&PartialSums, Refusal> {
         match self {
             Kind::PartialSums(sums) => sums.as_ref().map_err(Refusal::clone),
-            _ => Err(Refusal::NoParts),
+            _ => Err(Refusal::NoPartialSums),
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Unary, Value};
 use oplus_dsl::walk::all;
 use oplus_dsl::{Elem, Ty};
 
 use super::gauge;
 use super::product::{Product, conjunction, is};
+use crate::stage::reduction::{Reduction, is_sum_of_f32};
 use crate::stage::{Refusal, Stage};
 
 /// A stage as sums over pairs of a row and a column.
@@ -17,7 +18,7 @@ pub struct Pairwise {
     pub row: Axis,
     /// The axis of the columns, over which everything is summed.
     pub column: Axis,
-    /// The axes of a pair: these two, the next, and those over which everything is computed apart.
+    /// The axes of a pair: `row`, `column`, `grouped`, and those over which everything is computed apart.
     pub pair: AxisSet,
     /// An axis that only columns have, over which the sums are added up: a row meets the columns of all its points.
     pub grouped: Option<Axis>,
@@ -33,7 +34,7 @@ pub struct Pairwise {
     pub limits: Vec<Limit>,
     /// All conditions on which a pair counts.
     pub terms: Vec<Value>,
-    /// Those that are no limits.
+    /// The conditions that are no limits.
     pub conditions: Vec<Value>,
 }
 
@@ -50,7 +51,7 @@ pub struct Contraction {
     pub right: u32,
     /// The other factors.
     pub factors: Vec<Value>,
-    /// On which conditions it is not zero, besides those of the pair.
+    /// The conditions under which it is not zero, besides those of the pair.
     pub conditions: Vec<Value>,
 }
 
@@ -74,7 +75,7 @@ pub struct Payload {
     pub factors: Vec<Value>,
     /// The factors of the sum: those without the column axis.
     pub outside: Vec<Value>,
-    /// On which conditions it counts, besides those of the pair.
+    /// The conditions under which it counts, besides those of the pair.
     pub conditions: Vec<Value>,
     /// The parameter that is weighted, with its axis within columns; none for the sum of the weights.
     pub leaf: Option<(u32, Axis)>,
@@ -87,9 +88,9 @@ pub struct Limit {
     pub term: Value,
     /// Whether columns lie below the bound, or from it on.
     pub above: bool,
-    /// The bound is the sum of these, the negated ones subtracted; `i64`, without the column axis.
+    /// The values whose sum is the bound, each with whether it is subtracted; `i64`, without the column axis.
     pub terms: Vec<(Value, bool)>,
-    /// And of this number.
+    /// A number that is added to the bound.
     pub shift: i64,
 }
 
@@ -100,7 +101,7 @@ impl Pairwise {
         let sums = outermost(program);
         let Some(first) = sums.first() else { return Err(Refusal::NoPairs) };
         let (inner, over) = beneath_sum(program, *first);
-        let Some((column, ..)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };
+        let Some(Reduction { axis: column, .. }) = Reduction::of(program, inner) else { return Err(Refusal::NoPairs) };
         let mut finder = Finder { program, column, row: None, contractions: vec![] };
         let inner: Vec<Value> = sums.iter().map(|sum| beneath_sum(program, *sum).0).collect();
         if sums.iter().any(|sum| beneath_sum(program, *sum).1 != over) {
@@ -133,7 +134,7 @@ impl Pairwise {
         Ok(form)
     }
 
-    /// Neither rows nor which columns they see may depend on the axis over which sums are added up.
+    /// Refuses rows and limits of columns that depend on the axis over which sums are added up.
     fn check_over(&self, program: &Program) -> Result<(), Refusal> {
         let Some(over) = self.grouped else { return Ok(()) };
         let rows = self.row_leaves().into_iter().any(|(p, _)| program.params[p as usize].axes.contains(&over));
@@ -144,7 +145,7 @@ impl Pairwise {
         Ok(())
     }
 
-    /// Rows and columns are of one type.
+    /// Refuses rows and columns of several types.
     fn check_types(&self, program: &Program) -> Result<(), Refusal> {
         let leaves = self.row_leaves().into_iter().chain(self.column_leaves());
         let elems: Vec<Elem> = leaves.map(|(p, _)| program.params[p as usize].elem).collect();
@@ -162,7 +163,9 @@ impl Pairwise {
         inner: Value,
         common: &mut Option<Vec<Value>>,
     ) -> Result<(), Refusal> {
-        let Some((axis, operator, elements)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };
+        let Some(Reduction { axis, operator, elements }) = Reduction::of(program, inner) else {
+            return Err(Refusal::NoPairs);
+        };
         if axis != self.column {
             return Err(Refusal::SeveralColumns);
         }
@@ -178,7 +181,7 @@ impl Pairwise {
                 self.gauge = Some(Gauge { state: (tuple, k as u32), score, rate });
                 *common = Some(seen);
             }
-            None if operator.fields.len() == 1 && is_sum(operator) && self.gauge.is_none() => {}
+            None if operator.fields.len() == 1 && is_sum_of_f32(operator) && self.gauge.is_none() => {}
             None => return Err(Refusal::NeitherSumNorMerge { operator: name() }),
         }
         for (k, element) in elements.iter().enumerate().filter(|(k, _)| Some(*k) != gauge) {
@@ -262,7 +265,8 @@ impl Pairwise {
         distinct(self.contractions.iter().map(|c| (c.left, c.axis)))
     }
 
-    /// Whether the score is its only contraction times something positive, the same for all pairs; that factor.
+    /// The positive factor, equal for all pairs, by which the score is a multiple of its only contraction; `None` if it is no such
+    /// multiple, `Some(None)` where the factor is 1.
     pub fn scale(&self, program: &Program) -> Option<Option<Value>> {
         let gauge = self.gauge.as_ref()?;
         let [contraction] = &self.contractions[..] else { return None };
@@ -297,7 +301,7 @@ impl Finder<'_> {
             if !seen.insert(value) {
                 continue;
             }
-            if reduction(self.program, value).is_some() {
+            if Reduction::of(self.program, value).is_some() {
                 let found = self.contraction(value)?;
                 stack.extend(&found.factors);
                 self.contractions.push(found);
@@ -311,9 +315,9 @@ impl Finder<'_> {
 
     fn contraction(&mut self, tuple: Value) -> Result<Contraction, Refusal> {
         let program = self.program;
-        let (axis, operator, elements) = reduction(program, tuple).ok_or(Refusal::NoPairs)?;
+        let Reduction { axis, operator, elements } = Reduction::of(program, tuple).ok_or(Refusal::NoPairs)?;
         let name = || program.axis_name(axis).to_owned();
-        if !is_sum(operator) {
+        if !is_sum_of_f32(operator) {
             return Err(Refusal::NotSum { axis: name() });
         }
         let mut product = Product::of(program, elements[0]);
@@ -346,7 +350,7 @@ fn outermost(program: &Program) -> Vec<Value> {
         if !seen.insert(value) {
             continue;
         }
-        if reduction(program, value).is_some() {
+        if Reduction::of(program, value).is_some() {
             found.insert(value);
         } else {
             stack.extend(program.node(value).op.operands());
@@ -358,15 +362,13 @@ fn outermost(program: &Program) -> Vec<Value> {
 /// The sum over pairs beneath a tuple, and the axis over which the tuple adds it up, if it is not that sum itself.
 fn beneath_sum(program: &Program, tuple: Value) -> (Value, Option<Axis>) {
     let itself = (tuple, None);
-    let Some((over, operator, [field])) = reduction(program, tuple) else { return itself };
+    let Some(outer) = Reduction::of(program, tuple) else { return itself };
+    let [field] = outer.elements else { return itself };
     let Op::Field(inner, 0) = program.node(*field).op else { return itself };
-    match reduction(program, inner) {
-        // A contraction has no other reduction beneath it.
-        Some((_, own, _)) if own == operator && is_sum(operator) && reduces_beneath(program, inner) => {
-            (inner, Some(over))
-        }
-        _ => itself,
-    }
+    let is_same_sum =
+        Reduction::of(program, inner).is_some_and(|own| own.operator == outer.operator && is_sum_of_f32(own.operator));
+    // A contraction has no other reduction beneath it.
+    if is_same_sum && reduces_beneath(program, inner) { (inner, Some(outer.axis)) } else { itself }
 }
 
 /// Whether the elements of a reduction depend on reductions.
@@ -374,7 +376,7 @@ fn reduces_beneath(program: &Program, tuple: Value) -> bool {
     let mut stack = program.node(tuple).op.operands();
     let mut seen = BTreeSet::new();
     while let Some(value) = stack.pop() {
-        if reduction(program, value).is_some() {
+        if Reduction::of(program, value).is_some() {
             return true;
         }
         if seen.insert(value) {
@@ -384,26 +386,7 @@ fn reduces_beneath(program: &Program, tuple: Value) -> bool {
     false
 }
 
-/// The axis, the operator and the elements of a reduction.
-fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Value])> {
-    match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } => Some((*axis, program.operator(*operator), elements)),
-        _ => None,
-    }
-}
-
-/// Whether an operator is the sum of floats.
-fn is_sum(operator: &Operator) -> bool {
-    let input = |v: Value| matches!(operator.body[v.0 as usize].op, Op::Input(_));
-    let zero = matches!(operator.identity[..], [Literal::Float(x)] if x == 0.0);
-    let added = |v: &Value| match operator.body[v.0 as usize].op {
-        Op::Binary(Binary::Add, l, r) => l != r && input(l) && input(r),
-        _ => false,
-    };
-    zero && matches!(&operator.combine[..], [v] if added(v)) && operator.fields[0].ty == Ty::F32
-}
-
-/// A score without the conditions outside which it is −∞, and those.
+/// A score without the conditions outside which it is −∞, and these conditions.
 fn masked(program: &Program, score: Value) -> (Value, Vec<Value>) {
     let (mut score, mut conditions) = (score, vec![]);
     loop {

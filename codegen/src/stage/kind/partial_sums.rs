@@ -1,4 +1,4 @@
-//! Scans with sums over columns that are stored in parts.
+//! Scans with partial sums over columns.
 
 use oplus_dsl::ir::{Axis, Op, Value};
 
@@ -14,24 +14,24 @@ pub struct PartialSums {
 /// A sum over columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PartialSum {
-    /// The output that stores it in parts.
+    /// The output that has its partial sums.
     pub output: u32,
     /// The value that is summed.
     pub element: Value,
 }
 
 impl PartialSums {
-    /// The sums of a stage with a part axis: they are over the axis that lies along lanes, and states are written there, too.
+    /// The sums of a stage with partial sums: they are over the axis that lies along lanes, and states are written there, too.
     pub(super) fn of(stage: &Stage) -> Result<PartialSums, Refusal> {
         let last = stage.outer_axes().iter().last().filter(|lane| Some(*lane) > stage.axis());
-        let lane = last.ok_or(Refusal::PartAxis)?;
+        let lane = last.ok_or(Refusal::PartialSumAxis)?;
         let outputs = 0..stage.program.outputs.len();
         let mut written = outputs.clone().filter(|k| !stage.has_partial_sums(*k) && !stage.is_final(*k));
         if !written.any(|k| stage.program.outputs[k].axes.contains(&lane)) {
-            return Err(Refusal::PartAxis);
+            return Err(Refusal::PartialSumAxis);
         }
         let sum = |k: usize| {
-            let (_, element) = element(stage, k).filter(|(axis, _)| *axis == lane).ok_or(Refusal::PartAxis)?;
+            let (_, element) = element(stage, k).filter(|(axis, _)| *axis == lane).ok_or(Refusal::PartialSumAxis)?;
             Ok(PartialSum { output: k as u32, element })
         };
         let sums = outputs.filter(|k| stage.has_partial_sums(*k)).map(sum).collect::<Result<_, Refusal>>()?;
@@ -39,9 +39,9 @@ impl PartialSums {
     }
 }
 
-/// The sum of a part output, and its axis.
+/// The sum of an output with partial sums, and its axis.
 fn element(stage: &Stage, output: usize) -> Option<(Axis, Value)> {
-    match &stage.program.node(stage.part_sum(output)?).op {
+    match &stage.program.node(stage.summed_tuple(output)?).op {
         Op::Reduce { axis, elements, .. } => {
             let is_summed = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
             let inner = stage.program.node(elements[0]).op.operands();

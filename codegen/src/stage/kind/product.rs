@@ -4,7 +4,7 @@ use oplus_dsl::ir::{Axis, Binary, Literal, Op, Program, Unary, Value};
 use oplus_dsl::walk::{WorkList, follow};
 use std::collections::HashMap;
 
-/// A product has at most so many factors; those beyond are one factor.
+/// The most factors of a product; the rest of a longer product is one factor.
 const MAX_FACTORS: usize = 1 << 10;
 
 /// A value as a product that is zero wherever one of its conditions is false.
@@ -28,7 +28,7 @@ impl Product {
     }
 }
 
-/// The factors of a value. Of a value that is multiplied with itself again and again, only so many are told apart.
+/// The factors of a value, at most [`MAX_FACTORS`]: a value that is multiplied with itself again and again has very many.
 fn factors(program: &Program, value: Value) -> Vec<Value> {
     let (mut factors, mut open) = (vec![], vec![value]);
     while let Some(value) = open.pop() {
@@ -54,7 +54,7 @@ fn conditions(program: &Program, value: Value) -> Vec<Value> {
     known.remove(&value).unwrap_or_default()
 }
 
-/// The values whose conditions are those of a value, or among them.
+/// The values beneath a value whose conditions are conditions of it as well.
 fn conditioned(program: &Program, value: Value) -> Vec<Value> {
     match &program.node(value).op {
         Op::Binary(Binary::Mul | Binary::Add | Binary::Sub, x, y) => vec![*x, *y],
@@ -65,7 +65,7 @@ fn conditioned(program: &Program, value: Value) -> Vec<Value> {
     }
 }
 
-/// The conditions of a value: those of all factors, of both terms of a sum, of what a sum over an axis adds.
+/// The conditions of a value: those of any factor, those that both terms of a sum share, those of the element of a sum over an axis.
 fn conditions_of(program: &Program, value: Value, known: &HashMap<Value, Vec<Value>>) -> Vec<Value> {
     let mut all = vec![];
     let mut add = |terms: &[Value]| terms.iter().for_each(|c| conjunction(program, *c, &mut all));
@@ -92,7 +92,7 @@ fn conditions_of(program: &Program, value: Value, known: &HashMap<Value, Vec<Val
     all
 }
 
-/// The axis of a reduction of one field, and what it combines.
+/// The axis of a reduction of one field, and the value that it combines.
 fn summed(program: &Program, tuple: Value) -> Option<(Axis, Value)> {
     match &program.node(tuple).op {
         Op::Reduce { axis, elements, .. } if elements.len() == 1 => Some((*axis, elements[0])),
@@ -113,7 +113,7 @@ pub(crate) fn conjunction(program: &Program, condition: Value, terms: &mut Vec<V
     }
 }
 
-/// Whether a value is that constant, wherever it is taken.
+/// Whether a value is a constant at every point.
 pub(crate) fn is(program: &Program, value: Value, number: f64) -> bool {
     let source = follow(value, |v| match program.node(v).op {
         Op::Broadcast(x) | Op::Convert(_, x) => Some(x),

@@ -18,7 +18,7 @@ pub struct Recurrence {
 }
 
 impl Recurrence {
-    /// That of a stage, if it has one.
+    /// The recurrence of a stage, if it has one.
     pub(super) fn of(stage: &Stage) -> Option<Recurrence> {
         let recurrence = stage.recurrence()?;
         let is_dense = |term: &Term| matches!(term, Term::Dense { .. });

@@ -17,7 +17,7 @@ pub(super) fn share_scaled(program: &Program, state: Axis) -> Program {
     pass.run().unwrap_or_else(|_| program.clone())
 }
 
-/// The values x of which some other is x·log₂e, with that.
+/// The values x for which the program also has x·log₂e, each with that value.
 fn scaled(program: &Program) -> HashMap<Value, Value> {
     let log2_e = |v: Value| program.node(v).op == Op::Const(Literal::Float(std::f64::consts::LOG2_E));
     let one = |(i, node): (usize, &oplus_dsl::ir::Node)| match node.op {
@@ -74,7 +74,7 @@ impl Scale<'_> {
         Ok(program)
     }
 
-    /// Of an element x·w the scaled x, and w.
+    /// The scaled x, and w, of an element x·w.
     fn factors(&self, element: Value) -> Option<(Value, Value)> {
         let Op::Binary(Binary::Mul, x, y) = self.program.node(element).op else { return None };
         let scaled = |x: &Value| self.scaled.get(x).copied();

@@ -3,8 +3,8 @@
 //! A kernel of pairs multiplies rows and columns that lie in memory. Here
 //!
 //! * the sum of a sum of products becomes the sum of several sums: Σ (a·b + c·d) = Σ a·b + Σ c·d;
-//! * of several sums one above the other the one over columns goes innermost: Σ over B and N of x = Σ over B of Σ over N of x;
-//! * a product that is divided by what has fewer axes is multiplied by the reciprocal;
+//! * where sums stand one above the other, the sum over columns goes innermost: Σ over B and N of x = Σ over B of Σ over N of x;
+//! * a product that is divided by a value with fewer axes is multiplied by the reciprocal;
 //! * rows and columns that are computed, such as keys that were rotated, become values of the call's type that are stored before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +15,11 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, OperatorId, Program, Unary, Value
 use oplus_dsl::simplify::simplify;
 use oplus_dsl::typing::TypeError;
 
-use super::find::{factors, reduction};
+use super::find::factors;
 use super::rebuild::rebuild;
-use crate::stage::contraction::is_sum;
+use crate::stage::reduction::{Reduction, Sum, is_sum};
 
-/// A program with the values in it that are stored before its sums over pairs.
+/// A program, and the values in it that are stored before its sums over pairs.
 pub(super) struct Arranged {
     pub program: Program,
     pub leaves: BTreeSet<Value>,
@@ -74,7 +74,7 @@ struct Terms {
 impl Terms {
     /// The products that a tuple sums; `None` unless there are several, and nothing else is summed.
     fn of(program: &Program, tuple: Value) -> Option<Terms> {
-        let (axis, operator, element) = sum(program, tuple)?;
+        let Sum { axis, operator, element } = Sum::of(program, tuple)?;
         let (mut terms, mut open) = (vec![], vec![(element, false)]);
         while let Some((value, is_subtracted)) = open.pop() {
             match program.node(value).op {
@@ -119,7 +119,7 @@ impl Nested {
     /// The sums beneath a tuple with one over columns innermost: Σ over N of w·(Σ over B of x) as Σ over B of Σ over N of w·x;
     /// `None` where they are so already.
     fn columns_inward(program: &Program, tuple: Value) -> Option<Nested> {
-        let (axis, operator, element) = sum(program, tuple)?;
+        let Sum { axis, operator, element } = Sum::of(program, tuple)?;
         let mut nested = Nested { axes: vec![axis], operator, element, weights: vec![], is_negated: false };
         while nested.descend(program).is_some() {}
         let contractions = contractions_beneath(program, nested.element);
@@ -132,16 +132,16 @@ impl Nested {
 
     /// If the summand is itself a multiple of a sum, by factors that lack the axis of that sum, adds that sum to the chain.
     fn descend(&mut self, program: &Program) -> Option<()> {
-        let (tuple, weights, is_negated) = multiple_of_sum(program, self.element)?;
-        let (axis, operator, element) = sum(program, tuple)?;
-        let is_free = weights.iter().all(|w| !has(program, *w, axis));
+        let multiple = Multiple::of(program, self.element)?;
+        let Sum { axis, operator, element } = Sum::of(program, multiple.tuple)?;
+        let is_free = multiple.weights.iter().all(|w| !has(program, *w, axis));
         if operator != self.operator || !is_free || row_and_column(program, element, axis).is_some() {
             return None;
         }
         self.axes.insert(0, axis);
-        self.weights.extend(weights);
+        self.weights.extend(multiple.weights);
         self.element = element;
-        self.is_negated ^= is_negated;
+        self.is_negated ^= multiple.is_negated;
         Some(())
     }
 
@@ -155,29 +155,39 @@ impl Nested {
     }
 }
 
-/// The tuple of the sum that a value is a multiple of, the factors beside it, and whether it is negated.
-fn multiple_of_sum(program: &Program, value: Value) -> Option<(Value, Vec<Value>, bool)> {
-    let (mut value, mut weights, mut is_negated) = (value, vec![], false);
-    loop {
-        value = match program.node(value).op {
-            Op::Broadcast(x) => x,
-            Op::Unary(Unary::Neg, x) => {
-                is_negated = !is_negated;
-                x
-            }
-            Op::Binary(Binary::Mul, x, y) => {
-                let (own, weight) = if has_sum_among_factors(program, x) { (x, y) } else { (y, x) };
-                weights.push(weight);
-                own
-            }
-            Op::Field(tuple, 0) => return Some((tuple, weights, is_negated)),
-            _ => return None,
-        };
+/// A multiple of a field.
+struct Multiple {
+    /// The tuple of the field.
+    tuple: Value,
+    /// The factors beside it.
+    weights: Vec<Value>,
+    is_negated: bool,
+}
+
+impl Multiple {
+    fn of(program: &Program, value: Value) -> Option<Multiple> {
+        let (mut value, mut weights, mut is_negated) = (value, vec![], false);
+        loop {
+            value = match program.node(value).op {
+                Op::Broadcast(x) => x,
+                Op::Unary(Unary::Neg, x) => {
+                    is_negated = !is_negated;
+                    x
+                }
+                Op::Binary(Binary::Mul, x, y) => {
+                    let (own, weight) = if has_sum_among_factors(program, x) { (x, y) } else { (y, x) };
+                    weights.push(weight);
+                    own
+                }
+                Op::Field(tuple, 0) => return Some(Multiple { tuple, weights, is_negated }),
+                _ => return None,
+            };
+        }
     }
 }
 
 fn has_sum_among_factors(program: &Program, value: Value) -> bool {
-    let is_sum = |v: &Value| matches!(program.node(*v).op, Op::Field(tuple, 0) if sum(program, tuple).is_some());
+    let is_sum = |v: &Value| Sum::of_field(program, *v).is_some();
     factors(program, value, &BTreeSet::new()).iter().any(is_sum)
 }
 
@@ -185,7 +195,7 @@ fn has_sum_among_factors(program: &Program, value: Value) -> bool {
 fn quotients(program: &Program) -> BTreeSet<Value> {
     let mut found = BTreeSet::new();
     for tuple in values(program) {
-        let elements = reduction(program, tuple).map_or(&[][..], |(_, _, elements)| elements);
+        let elements = Reduction::of(program, tuple).map_or(&[][..], |own| own.elements);
         for value in elements.iter().flat_map(|element| factors(program, *element, &BTreeSet::new())) {
             let Op::Binary(Binary::Div, x, y) = program.node(value).op else { continue };
             let (axes, divisor) = (program.node(x).axes, program.node(y).axes);
@@ -216,7 +226,7 @@ fn store_leaves(program: &Program) -> Result<Arranged, TypeError> {
 fn computed_leaves(program: &Program) -> BTreeMap<Value, Elem> {
     let mut found = BTreeMap::new();
     for tuple in values(program) {
-        let Some((column, operator, elements)) = reduction(program, tuple) else { continue };
+        let Some(Reduction { axis: column, operator, elements }) = Reduction::of(program, tuple) else { continue };
         if !is_sum(operator) && operator.gauge.is_none() {
             continue;
         }
@@ -279,7 +289,7 @@ fn divides(program: &Program, tuple: Value, axis: Axis) -> bool {
 
 /// The row and the column of a sum of their products.
 fn factors_of(program: &Program, tuple: Value) -> Option<(Value, Value)> {
-    let (axis, _, element) = sum(program, tuple)?;
+    let Sum { axis, element, .. } = Sum::of(program, tuple)?;
     row_and_column(program, element, axis)
 }
 
@@ -290,16 +300,6 @@ fn row_and_column(program: &Program, value: Value, axis: Axis) -> Option<(Value,
     let [x, y] = along[..] else { return None };
     let (left, right) = (program.node(x).axes, program.node(y).axes);
     (!left.minus(right).is_empty() && !right.minus(left).is_empty()).then_some((x, y))
-}
-
-/// The axis, the operator and the element of a sum.
-fn sum(program: &Program, tuple: Value) -> Option<(Axis, OperatorId, Value)> {
-    match program.node(tuple).op {
-        Op::Reduce { axis, operator, ref elements } if is_sum(program.operator(operator)) => {
-            elements.first().map(|element| (axis, operator, *element))
-        }
-        _ => None,
-    }
 }
 
 fn has(program: &Program, value: Value, axis: Axis) -> bool {

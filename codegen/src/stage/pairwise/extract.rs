@@ -35,7 +35,7 @@ impl Root {
         Root { value, name, axes, elem, sink: Sink::Buffer(index), exact: true }
     }
 
-    /// Where the value can be read again.
+    /// The tensor from which the value can be read again, if it holds every bit.
     pub(super) fn held(&self) -> Option<(Value, Held)> {
         let source = match self.sink {
             Sink::Output(k) => Source::Output(k),
@@ -52,7 +52,7 @@ pub(super) struct Held {
     source: Source,
     /// Its axes in memory order.
     axes: Vec<Axis>,
-    /// What it stores.
+    /// The type that it stores.
     elem: Elem,
 }
 
@@ -99,7 +99,7 @@ impl Part {
         Ok(Part { program: builder.finish(), sources, sinks: roots.iter().map(|root| root.sink).collect() })
     }
 
-    /// The part as one stage, over the axes that it uses; its sums are stored in parts along an axis, if one is given.
+    /// The part as one stage, over the axes that it uses, with partial sums along an axis, if one is given.
     pub(super) fn whole(self, part_axis: Option<Axis>) -> Stage {
         let used = used_axes(&self.program);
         let axes: Vec<Axis> = used.iter().collect();

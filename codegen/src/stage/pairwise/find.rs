@@ -1,18 +1,18 @@
-//! Which reductions are pair sums.
+//! The search for pair sums among reductions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Unary, Value};
 
 use super::extract::Stored;
-use crate::stage::contraction::is_sum;
+use crate::stage::reduction::{Reduction, is_sum};
 
 /// The pair sums of a program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pairs {
-    /// In order of evaluation.
+    /// The sums, in order of evaluation.
     pub sums: Vec<PairSum>,
-    /// Their fields that are read by more than the maps of outputs.
+    /// The fields of these sums that something else reads than the maps of outputs.
     pub demanded: BTreeSet<Value>,
     /// Rows and columns that are stored before.
     pub leaves: BTreeSet<Value>,
@@ -33,20 +33,20 @@ pub(super) struct PairSum {
     pub needs: BTreeSet<Value>,
     /// The number of pair sums that wait for each other up to this one.
     pub level: u32,
-    /// Sums of different numbers have stages of their own.
+    /// The number of the stage among those of one level: sums of different numbers have different stages.
     pub own: u32,
     /// An axis of the pairs over which the sums are added up.
     pub over: Option<Axis>,
 }
 
-/// Which sums share a stage.
+/// The pair sums that share a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
-    /// Those over the same columns and pairs.
+    /// The sums over the same columns and pairs.
     Fused,
-    /// None.
+    /// No sums: each has a stage.
     Separate,
-    /// Those over the same columns and pairs, with the sums over an axis that repeats them.
+    /// The sums over the same columns and pairs, with the sums over an axis that repeats them.
     GroupedQuery,
 }
 
@@ -56,7 +56,7 @@ impl Pairs {
         Pairs::among(program, sharing, &BTreeSet::new(), &BTreeSet::new())
     }
 
-    /// The sums over pairs of a program that has values which are stored before, but for some.
+    /// The pair sums of a program, some of whose values are stored before; without these tuples.
     pub(super) fn among(
         program: &Program,
         sharing: Sharing,
@@ -80,14 +80,14 @@ impl Pairs {
         pairs
     }
 
-    /// Takes a sum over an axis that repeats a pair sum, which nothing else reads, for the pair sum.
+    /// Makes a sum over an axis that repeats a pair sum part of the pair sum, if nothing else reads that.
     fn gather(&mut self, program: &Program, tuple: Value) {
-        let Some((axis, operator, elements)) = reduction(program, tuple) else { return };
+        let Some(Reduction { axis, operator, elements }) = Reduction::of(program, tuple) else { return };
         let [field] = elements[..] else { return };
         let Op::Field(inner, 0) = program.node(field).op else { return };
         let Some(place) = self.place.get(&inner).copied() else { return };
         let sum = &mut self.sums[place];
-        let same = reduction(program, inner).is_some_and(|(_, own, _)| own == operator) && is_sum(operator);
+        let same = Reduction::of(program, inner).is_some_and(|own| own.operator == operator) && is_sum(operator);
         if same && sum.over.is_none() && sum.pair.minus(sum.rows).contains(axis) && is_read_once(program, inner) {
             sum.over = Some(axis);
             self.place.remove(&inner);
@@ -102,7 +102,10 @@ impl Pairs {
 
     /// The tuples of the sums of a group.
     pub(super) fn tuples(&self, group: super::Group) -> impl Iterator<Item = Value> {
-        self.place.iter().filter(move |(_, place)| super::key(&self.sums[**place]) == group).map(|(tuple, _)| *tuple)
+        self.place
+            .iter()
+            .filter(move |(_, place)| super::Group::of(&self.sums[**place]) == group)
+            .map(|(tuple, _)| *tuple)
     }
 
     /// The pair sum that a value is a field of.
@@ -149,7 +152,7 @@ impl Pairs {
         let mut stack: Vec<Value> = vec![];
         for output in &program.outputs {
             match self.beneath_maps(program, output.value) {
-                Some(sums) if sums.iter().all(|sum| super::key(sum) == super::key(&sums[0])) => {
+                Some(sums) if sums.iter().all(|sum| super::Group::of(sum) == super::Group::of(&sums[0])) => {
                     let fields = self.fields_beneath(program, &[output.value], &Stored::new());
                     stack.extend(fields.iter().flat_map(|v| beneath(program, *v)));
                 }
@@ -191,7 +194,7 @@ fn is_point(op: &Op) -> bool {
 
 /// The pair sum that a tuple is.
 fn pair_sum(program: &Program, stored: &BTreeSet<Value>, tuple: Value) -> Option<PairSum> {
-    let (column, operator, elements) = reduction(program, tuple)?;
+    let Reduction { axis: column, operator, elements } = Reduction::of(program, tuple)?;
     if !is_sum(operator) && operator.gauge.is_none() {
         return None;
     }
@@ -222,7 +225,7 @@ fn pair_sum(program: &Program, stored: &BTreeSet<Value>, tuple: Value) -> Option
 
 /// The row of a tuple that is the sum of products of a row and a column, both parameters or stored, with the axis that is summed.
 fn row_of(program: &Program, stored: &BTreeSet<Value>, tuple: Value, column: Axis) -> Option<Value> {
-    let (axis, operator, elements) = reduction(program, tuple)?;
+    let Reduction { axis, operator, elements } = Reduction::of(program, tuple)?;
     if axis == column || !is_sum(operator) {
         return None;
     }
@@ -255,12 +258,4 @@ pub(super) fn factors(program: &Program, value: Value, whole: &BTreeSet<Value>) 
 /// Whether a value is the constant 0.
 pub(super) fn is_zero(program: &Program, value: Value) -> bool {
     matches!(program.node(value).op, Op::Const(literal) if literal.as_f64() == 0.0)
-}
-
-/// The axis, the operator and the elements of a reduction.
-pub(super) fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Value])> {
-    match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } => Some((*axis, program.operator(*operator), elements)),
-        _ => None,
-    }
 }

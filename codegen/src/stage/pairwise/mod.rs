@@ -14,7 +14,7 @@
 //!
 //! [`cut_pairwise_separate`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
 //! the registers. [`cut_arranged`] does so for programs that are written otherwise, see [`arrange`]. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
-//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into parts, which are joined afterwards, see [`split_k`]: for few rows.
+//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into ranges with partial sums, see [`split_k`]: for few rows.
 
 mod arrange;
 mod extract;
@@ -55,7 +55,7 @@ impl Outward {
     /// [`cut_pairwise_separate`].
     pub(super) fn separate(&self) -> Result<Option<Cut>, CutError> {
         let [fused, separate] = [Sharing::Fused, Sharing::Separate].map(|sharing| Pairs::of(&self.0, sharing));
-        let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
+        let stages = |pairs: &Pairs| pairs.sums.iter().map(Group::of).collect::<BTreeSet<Group>>().len();
         if stages(&fused) == stages(&separate) { Ok(None) } else { cut_with(&self.0, &separate, None).map(Some) }
     }
 
@@ -118,7 +118,7 @@ pub fn cut_grouped_query(program: &Program) -> Result<Option<Cut>, CutError> {
     Outward::of(&prepare(program)?).grouped_query()
 }
 
-/// [`cut_pairwise`] with the columns in parts; `None` unless there is one stage of pair sums.
+/// [`cut_pairwise`] with partial sums over the columns; `None` unless there is one stage of pair sums.
 pub fn cut_split_k(program: &Program) -> Result<Option<Cut>, CutError> {
     Outward::of(&prepare(program)?).split_k()
 }
@@ -133,7 +133,7 @@ fn cut_with(program: &Program, pairs: &Pairs, split: Option<&SplitK>) -> Result<
 struct Cutter<'p> {
     program: &'p Program,
     pairs: &'p Pairs,
-    /// The sums that are stored in parts, if there are any.
+    /// The partial sums, if there are any.
     split: Option<&'p SplitK>,
     /// Where values are that were written.
     stored: Stored,
@@ -149,13 +149,30 @@ struct Cutter<'p> {
     is_narrow: bool,
 }
 
-/// Pair sums that share a stage: of one level, over the same columns and pairs, of one number, and added up over the same axis.
-type Group = (u32, Axis, AxisSet, u32, Option<Axis>);
+/// The pair sums that share a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    level: u32,
+    column: Axis,
+    pair: AxisSet,
+    /// [`PairSum::own`].
+    own: u32,
+    /// The axis over which the sums are added up.
+    over: Option<Axis>,
+}
+
+impl Group {
+    /// The group of a pair sum.
+    fn of(sum: &PairSum) -> Group {
+        let PairSum { level, column, pair, own, over, .. } = *sum;
+        Group { level, column, pair, own, over }
+    }
+}
 
 impl<'p> Cutter<'p> {
     fn new(program: &'p Program, pairs: &'p Pairs, split: Option<&'p SplitK>) -> Cutter<'p> {
         let group = |output: &oplus_dsl::ir::Output| {
-            let sums: BTreeSet<Group> = pairs.beneath_maps(program, output.value)?.iter().map(key).collect();
+            let sums: BTreeSet<Group> = pairs.beneath_maps(program, output.value)?.iter().map(Group::of).collect();
             if sums.len() == 1 { sums.into_iter().next() } else { None }
         };
         let fused = program.outputs.iter().map(group).collect();
@@ -195,10 +212,10 @@ impl<'p> Cutter<'p> {
             return Ok(());
         }
         let mut roots = self.written_outputs(Some(group));
-        let is_member = |v: &&Value| self.pairs.of_field(self.program, **v).map(key) == Some(group);
+        let is_member = |v: &&Value| self.pairs.of_field(self.program, **v).map(Group::of) == Some(group);
         let demanded: Vec<Value> = self.pairs.demanded.iter().filter(is_member).copied().collect();
         roots.extend(demanded.into_iter().map(|field| self.buffer(self.part_of(field))));
-        let members: Vec<&PairSum> = self.pairs.sums.iter().filter(|sum| key(sum) == group).collect();
+        let members: Vec<&PairSum> = self.pairs.sums.iter().filter(|sum| Group::of(sum) == group).collect();
         let needs: BTreeSet<Value> = members.iter().flat_map(|sum| sum.needs.iter().copied()).collect();
         self.provide(&needs)?;
         let part = Part::of(self.program, &self.stored, &roots)?;
@@ -215,7 +232,7 @@ impl<'p> Cutter<'p> {
     fn provide(&mut self, values: &BTreeSet<Value>) -> Result<(), CutError> {
         for value in values {
             match self.pairs.of_field(self.program, *value) {
-                Some(sum) if !self.stored.contains_key(value) => self.group(key(sum))?,
+                Some(sum) if !self.stored.contains_key(value) => self.group(Group::of(sum))?,
                 _ => {}
             }
         }
@@ -245,7 +262,7 @@ impl<'p> Cutter<'p> {
 
     /// The stored form of a field.
     fn part_of(&self, field: Value) -> Value {
-        self.split.and_then(|split| split.parts.get(&field)).copied().unwrap_or(field)
+        self.split.and_then(|split| split.partial_sums.get(&field)).copied().unwrap_or(field)
     }
 
     /// A new buffer for a value.
@@ -281,8 +298,4 @@ impl<'p> Cutter<'p> {
         }
         Cut { stages: self.stages, buffers: self.buffers, part_axis: self.split.map(|split| split.axis) }
     }
-}
-
-fn key(sum: &PairSum) -> Group {
-    (sum.level, sum.column, sum.pair, sum.own, sum.over)
 }

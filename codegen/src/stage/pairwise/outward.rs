@@ -8,9 +8,9 @@ use oplus_dsl::ir::{Axis, Op, OperatorId, Program, Unary, Value};
 use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::follow;
 
-use super::find::{is_zero, reduction};
+use super::find::is_zero;
 use super::rebuild::rebuild;
-use crate::stage::contraction::is_sum;
+use crate::stage::reduction::{Reduction, is_sum};
 
 /// The program with such sums exchanged. One that cannot be built again is given back as it is.
 pub(super) fn outward(program: &Program) -> Program {
@@ -26,10 +26,9 @@ pub(super) fn outward(program: &Program) -> Program {
 
 /// The sum beneath an outer sum that is to be exchanged with it: its tuple.
 fn inner_sum(program: &Program, tuple: Value) -> Option<Value> {
-    let (_, operator, elements) = reduction(program, tuple)?;
+    let Reduction { axis: outer_axis, operator, elements } = Reduction::of(program, tuple)?;
     let inner = linear(program, *elements.first()?)?;
-    let (axis, own, _) = reduction(program, inner)?;
-    let (outer_axis, _, _) = reduction(program, tuple)?;
+    let Reduction { axis, operator: own, .. } = Reduction::of(program, inner)?;
     let repeats = program.node(inner).axes.contains(outer_axis) && is_sum(operator) && own == operator;
     // Of two sums directly one above the other, either order will do.
     let direct = matches!(program.node(*elements.first()?).op, Op::Field(t, _) if t == inner);
@@ -44,7 +43,7 @@ fn linear(program: &Program, value: Value) -> Option<Value> {
         _ => None,
     });
     let Op::Field(tuple, _) = program.node(source).op else { return None };
-    reduction(program, tuple).map(|_| tuple)
+    Reduction::of(program, tuple).map(|_| tuple)
 }
 
 /// Whether nothing between a value and the sum beneath it has the axis that the sum is over.
@@ -77,13 +76,12 @@ fn exchanged(
     inner: Value,
     place: &[Value],
 ) -> Result<Value, TypeError> {
-    let (Some((_, _, elements)), Some((repeated, _, own))) = (reduction(program, tuple), reduction(program, inner))
-    else {
+    let (Some(outer), Some(own)) = (Reduction::of(program, tuple), Reduction::of(program, inner)) else {
         return Err(TypeError::NotATuple);
     };
-    let element = proportional(b, program, elements[0], place[own[0].0 as usize], place)?;
+    let element = proportional(b, program, outer.elements[0], place[own.elements[0].0 as usize], place)?;
     let sum = b.reduce(axis, operator, &[element])?;
-    let outer = b.reduce(repeated, operator, &sum)?;
+    let outer = b.reduce(own.axis, operator, &sum)?;
     match b.program().node(outer[0]).op {
         Op::Field(tuple, _) => Ok(tuple),
         _ => Err(TypeError::NotATuple),

@@ -1,14 +1,14 @@
-//! Pair sums in parts.
+//! Split-K: partial sums over pairs.
 //!
 //! Where rows are few, one block for each sixty-four of them leaves most of a device idle. Their columns are then divided into
-//! parts, each with blocks of its own. The program gets one axis more, the *part axis*, and its operator joins the parts:
+//! ranges, each with blocks of its own. The program gets one axis more, the *axis of partial sums*, and its operator joins these:
 //!
 //! ```text
-//! x = the sum or merge over the columns  ⟶  part[p] = that of part p's columns;   x = that over p of part[p]
+//! x = the sum or merge over the columns  ⟶  part[p] = that of range p's columns;   x = that over p of part[p]
 //! ```
 //!
-//! As a program it is read with a part axis of size 1, on which the sum is broadcast; the plan gives the axis its size. The
-//! parts are joined in an order that depends on their number only.
+//! As a program it is read with such an axis of size 1, on which the sum is broadcast; the plan gives the axis its size. The
+//! partial sums are joined in an order that depends on their number only.
 
 use std::collections::HashMap;
 
@@ -16,33 +16,34 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
 use oplus_dsl::typing::TypeError;
 
-use super::find::{Pairs, Sharing, reduction};
-use super::key;
-use crate::stage::partial_sums::part_name;
+use super::Group;
+use super::find::{Pairs, Sharing};
+use crate::stage::partial_sums::partial_axis_name;
+use crate::stage::reduction::Reduction;
 
-/// A program whose pair sums are taken in parts.
+/// A program with partial sums over pairs.
 #[derive(Debug)]
 pub(super) struct SplitK {
-    /// The program with the part axis, its last one.
+    /// The program. The axis of partial sums is its last one.
     pub program: Program,
     /// The axis.
     pub axis: Axis,
-    /// For every field of a pair sum what is stored of it in parts.
-    pub parts: HashMap<Value, Value>,
+    /// The partial sums of every field of a pair sum: values to be stored.
+    pub partial_sums: HashMap<Value, Value>,
 }
 
 impl SplitK {
-    /// The program in parts; `None` unless it has one stage of pair sums.
+    /// The program with partial sums; `None` unless it has one stage of pair sums.
     pub(super) fn of(program: &Program) -> Result<Option<SplitK>, TypeError> {
         let pairs = Pairs::of(program, Sharing::Fused);
-        let Some(first) = pairs.sums.first().map(key) else { return Ok(None) };
-        if pairs.sums.iter().any(|sum| key(sum) != first) {
+        let Some(first) = pairs.sums.first().map(Group::of) else { return Ok(None) };
+        if pairs.sums.iter().any(|sum| Group::of(sum) != first) {
             return Ok(None);
         }
         let axis = Axis(program.axes.len() as u32);
         let mut empty = Program { nodes: vec![], outputs: vec![], ..program.without_nodes() };
-        empty.axes.push(part_name(program));
-        let (mut b, mut parts) = (Builder::from_program(empty), HashMap::new());
+        empty.axes.push(partial_axis_name(program));
+        let (mut b, mut partial_sums) = (Builder::from_program(empty), HashMap::new());
         // The joined fields of every pair sum, by its tuple.
         let mut joined: HashMap<Value, Vec<Value>> = HashMap::new();
         let mut place: Vec<Value> = vec![];
@@ -51,7 +52,7 @@ impl SplitK {
             let op = node.op.map_operands(|v| place[v.0 as usize]);
             let value = match (&op, &node.op) {
                 (Op::Reduce { .. }, _) if pairs.contains(tuple) => {
-                    let fields = in_parts(&mut b, program, tuple, axis, &place, &mut parts)?;
+                    let fields = split(&mut b, program, tuple, axis, &place, &mut partial_sums)?;
                     // Nothing reads the tuple but its fields.
                     let first = fields[0];
                     joined.insert(tuple, fields);
@@ -64,28 +65,28 @@ impl SplitK {
         }
         let output = |o: &Output| Output { value: place[o.value.0 as usize], ..o.clone() };
         let outputs = program.outputs.iter().map(output).collect();
-        Ok(Some(SplitK { program: Program { outputs, ..b.finish() }, axis, parts }))
+        Ok(Some(SplitK { program: Program { outputs, ..b.finish() }, axis, partial_sums }))
     }
 }
 
-/// The fields of a pair sum, joined from parts.
-fn in_parts(
+/// The fields of a pair sum, joined from partial sums.
+fn split(
     b: &mut Builder,
     program: &Program,
     tuple: Value,
-    part: Axis,
+    outer: Axis,
     place: &[Value],
-    parts: &mut HashMap<Value, Value>,
+    partial_sums: &mut HashMap<Value, Value>,
 ) -> Result<Vec<Value>, TypeError> {
     let Op::Reduce { operator, .. } = program.node(tuple).op else { return Err(TypeError::NotATuple) };
-    let (axis, _, elements) = reduction(program, tuple).ok_or(TypeError::NotATuple)?;
+    let Reduction { axis, elements, .. } = Reduction::of(program, tuple).ok_or(TypeError::NotATuple)?;
     let elements: Vec<Value> = elements.iter().map(|v| place[v.0 as usize]).collect();
     let mut stored = vec![];
     for field in b.reduce(axis, operator, &elements)? {
-        let axes = b.program().node(field).axes.with(part);
+        let axes = b.program().node(field).axes.with(outer);
         let value = b.broadcast(field, axes)?;
-        parts.insert(field, value);
+        partial_sums.insert(field, value);
         stored.push(value);
     }
-    b.reduce(part, operator, &stored)
+    b.reduce(outer, operator, &stored)
 }

@@ -6,27 +6,28 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
 use oplus_dsl::typing::TypeError;
 
-use super::Parts;
+use super::Progress;
 use super::points::Points;
 use crate::stage::{NormalForm, Sink, Source, Stage};
 
 /// The stage over these axes that writes values there. All that it reads is in memory.
 pub(super) fn assemble(
-    parts: &Parts<'_>,
-    (axes, points): (AxisSet, &Points),
+    progress: &Progress<'_>,
+    axes: AxisSet,
+    points: &Points,
     writes: &[(Value, Sink)],
 ) -> Result<Stage, TypeError> {
-    let mut assembly = Assembly::new(parts, axes, points)?;
+    let mut assembly = Assembly::new(progress, axes, points)?;
     let all = points.inside.union(&points.held).copied();
     for value in all {
         let place = if points.held.contains(&value) { assembly.held(value)? } else { assembly.node(value)? };
         assembly.places.insert(value, place);
     }
     for (value, sink) in writes {
-        let (axes, elem) = parts.layout(*sink);
+        let (axes, elem) = progress.layout(*sink);
         let name = match sink {
-            Sink::Output(k) => parts.program.outputs[*k as usize].name.clone(),
-            Sink::Buffer(k) => parts.buffers[*k as usize].name.clone(),
+            Sink::Output(k) => progress.program.outputs[*k as usize].name.clone(),
+            Sink::Buffer(k) => progress.buffers[*k as usize].name.clone(),
         };
         let axes: Vec<Axis> = axes.iter().map(|axis| assembly.axis(*axis)).collect();
         let value = assembly.places[value];
@@ -39,7 +40,7 @@ pub(super) fn assemble(
 }
 
 struct Assembly<'a> {
-    parts: &'a Parts<'a>,
+    progress: &'a Progress<'a>,
     builder: Builder,
     /// The axes of the whole program, in the stage's order.
     axes: Vec<Axis>,
@@ -48,8 +49,8 @@ struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    fn new(parts: &'a Parts<'a>, axes: AxisSet, points: &Points) -> Result<Assembly<'a>, TypeError> {
-        let program = parts.program;
+    fn new(progress: &'a Progress<'a>, axes: AxisSet, points: &Points) -> Result<Assembly<'a>, TypeError> {
+        let program = progress.program;
         let mut own = axes;
         for value in points.inside.union(&points.held) {
             own = own.union(program.node(*value).axes);
@@ -62,7 +63,7 @@ impl<'a> Assembly<'a> {
         for axis in &axes {
             builder.axis(program.axis_name(*axis))?;
         }
-        Ok(Assembly { parts, builder, axes, places: HashMap::new(), sources: vec![] })
+        Ok(Assembly { progress, builder, axes, places: HashMap::new(), sources: vec![] })
     }
 
     fn axis(&self, axis: Axis) -> Axis {
@@ -71,8 +72,8 @@ impl<'a> Assembly<'a> {
 
     /// A value that is in memory.
     fn held(&mut self, value: Value) -> Result<Value, TypeError> {
-        let source = self.parts.held[&value];
-        let (axes, elem) = self.parts.source_layout(source);
+        let source = self.progress.held[&value];
+        let (axes, elem) = self.progress.source_layout(source);
         self.param(&format!("held.v{}", value.0), &axes, elem, source)
     }
 
@@ -83,7 +84,7 @@ impl<'a> Assembly<'a> {
     }
 
     fn node(&mut self, value: Value) -> Result<Value, TypeError> {
-        let program = self.parts.program;
+        let program = self.progress.program;
         let node = program.node(value);
         if let Op::Param(k) = node.op {
             let param = &program.params[k as usize];

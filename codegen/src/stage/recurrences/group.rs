@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Value};
 use oplus_dsl::transition::is_sum;
 
 use super::points::Points;
-use super::{Parts, waits};
+use super::{Progress, waits};
 
 /// A recurrence with what its stage reads and writes.
 pub(super) struct Group {
@@ -23,15 +23,15 @@ pub(super) struct Group {
 
 impl Group {
     /// The next recurrence whose operands are known; `None` if all have their stages.
-    pub(super) fn next(parts: &Parts<'_>) -> Option<Group> {
-        let program = parts.program;
-        let reach = Reach::find(parts)?;
+    pub(super) fn next(progress: &Progress<'_>) -> Option<Group> {
+        let program = progress.program;
+        let reach = Reach::find(progress)?;
         let (mut outputs, mut stored) = (vec![], BTreeSet::new());
         let mut open = vec![];
-        for (k, output) in program.outputs.iter().enumerate().filter(|(k, _)| !parts.written.contains(k)) {
+        for (k, output) in program.outputs.iter().enumerate().filter(|(k, _)| !progress.written.contains(k)) {
             let own: AxisSet = output.axes.iter().copied().collect();
             let is_whole = own == program.node(output.value).axes;
-            if is_whole && (reach.is_body(output.value) || reach.is_end(parts, output.value)) {
+            if is_whole && (reach.is_body(output.value) || reach.is_end(progress, output.value)) {
                 outputs.push(k);
             } else {
                 open.push(output.value);
@@ -39,10 +39,10 @@ impl Group {
         }
         let mut seen = BTreeSet::new();
         while let Some(value) = open.pop() {
-            if parts.held.contains_key(&value) || !reach.waits[value.0 as usize] || !seen.insert(value) {
+            if progress.held.contains_key(&value) || !reach.waits[value.0 as usize] || !seen.insert(value) {
                 continue;
             }
-            if reach.is_state(value) || reach.is_readout(value) || reach.is_end(parts, value) {
+            if reach.is_state(value) || reach.is_readout(value) || reach.is_end(progress, value) {
                 stored.insert(value);
             } else {
                 open.extend(program.node(value).op.operands());
@@ -50,7 +50,7 @@ impl Group {
         }
         let Reach { scan, members, .. } = reach;
         let mut group = Group { scan, members, imports: BTreeSet::new(), outputs, stored };
-        group.imports = group.points(parts).imports;
+        group.imports = group.points(progress).imports;
         Some(group)
     }
 
@@ -60,9 +60,9 @@ impl Group {
     }
 
     /// The values beneath the stage.
-    pub(super) fn points(&self, parts: &Parts<'_>) -> Points {
-        let outputs = self.outputs.iter().map(|k| parts.program.outputs[*k].value);
-        Points::of(parts, &self.scan, &self.members, outputs.chain(self.stored.iter().copied()).collect())
+    pub(super) fn points(&self, progress: &Progress<'_>) -> Points {
+        let outputs = self.outputs.iter().map(|k| progress.program.outputs[*k].value);
+        Points::of(progress, &self.scan, &self.members, outputs.chain(self.stored.iter().copied()).collect())
     }
 }
 
@@ -79,14 +79,14 @@ struct Reach {
 }
 
 impl Reach {
-    fn find(parts: &Parts<'_>) -> Option<Reach> {
-        let program = parts.program;
-        let waits = waits(parts);
+    fn find(progress: &Progress<'_>) -> Option<Reach> {
+        let program = progress.program;
+        let waits = waits(progress);
         let scan_of = |v: Value| match &program.node(v).op {
             Op::MatrixScan(scan) => Some(&**scan),
             _ => None,
         };
-        let is_left = |v: &Value| !parts.ran.contains(v) && !parts.held.contains_key(v);
+        let is_left = |v: &Value| !progress.ran.contains(v) && !progress.held.contains_key(v);
         let is_ready = |v: &Value| {
             let operands = scan_of(*v).map(MatrixScan::operands);
             operands.is_some_and(|all| all.iter().all(|operand| !waits[operand.0 as usize]))
@@ -119,17 +119,17 @@ impl Reach {
     }
 
     /// Whether a value is the last state.
-    fn is_end(&self, parts: &Parts<'_>, value: Value) -> bool {
-        let (axis, of, empty, reverse) = match parts.program.node(value).op {
+    fn is_end(&self, progress: &Progress<'_>, value: Value) -> bool {
+        let (axis, of, empty, reverse) = match progress.program.node(value).op {
             Op::Last { axis, value, empty } => (axis, value, empty, false),
             Op::First { axis, value, empty } => (axis, value, empty, true),
             _ => return false,
         };
-        let is_inclusive = matches!(&parts.program.node(of).op, Op::MatrixScan(scan) if !scan.exclusive);
+        let is_inclusive = matches!(&progress.program.node(of).op, Op::MatrixScan(scan) if !scan.exclusive);
         is_inclusive
             && self.is_state(of)
             && (axis, reverse, empty) == (self.scan.axis, self.scan.reverse, self.scan.init)
-            && self.axes(parts.program).without(axis) == parts.program.node(value).axes
+            && self.axes(progress.program).without(axis) == progress.program.node(value).axes
     }
 
     fn axes(&self, program: &Program) -> AxisSet {

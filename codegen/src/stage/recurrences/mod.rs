@@ -30,17 +30,17 @@ pub(super) fn cut_recurrences(
     decays: Decays,
     plain: impl Fn(&Program) -> Result<Cut, CutError>,
 ) -> Result<Cut, CutError> {
-    let mut parts = Parts { decays, ..Parts::new(program) };
-    while let Some(group) = Group::next(&parts) {
-        parts.store(&group.imports, &plain)?;
-        parts.run(&group)?;
+    let mut progress = Progress { decays, ..Progress::new(program) };
+    while let Some(group) = Group::next(&progress) {
+        progress.store(&group.imports, &plain)?;
+        progress.run(&group)?;
     }
-    parts.rest(&plain)?;
-    Ok(parts.finish())
+    progress.rest(&plain)?;
+    Ok(progress.finish())
 }
 
-/// A program of which some stages are made.
-struct Parts<'p> {
+/// A program while it is cut: the stages so far, and the values that they have stored.
+struct Progress<'p> {
     program: &'p Program,
     /// Where the exponentials of decays are computed that differ along the axis that the matrices act on.
     decays: Decays,
@@ -54,10 +54,10 @@ struct Parts<'p> {
     buffers: Vec<Temporary>,
 }
 
-impl<'p> Parts<'p> {
-    fn new(program: &'p Program) -> Parts<'p> {
+impl<'p> Progress<'p> {
+    fn new(program: &'p Program) -> Progress<'p> {
         let (ran, held, written) = (BTreeSet::new(), HashMap::new(), BTreeSet::new());
-        Parts { program, decays: Decays::Stored, ran, held, written, stages: vec![], buffers: vec![] }
+        Progress { program, decays: Decays::Stored, ran, held, written, stages: vec![], buffers: vec![] }
     }
 
     /// A tensor that holds a value exactly; the axis `last` is its fastest one.
@@ -88,7 +88,7 @@ impl<'p> Parts<'p> {
             sinks.push(sink);
         }
         let all = std::mem::replace(&mut self.held, known);
-        self.part(outputs, sinks, plain)?;
+        self.add_stages(outputs, sinks, plain)?;
         self.held = all;
         Ok(())
     }
@@ -120,7 +120,7 @@ impl<'p> Parts<'p> {
     }
 
     /// Adds the stages that write some outputs, of values that depend on no recurrence without a stage.
-    fn part(
+    fn add_stages(
         &mut self,
         outputs: Vec<Output>,
         sinks: Vec<Sink>,
@@ -155,7 +155,7 @@ impl<'p> Parts<'p> {
         let program = self.program;
         let rest: Vec<usize> = (0..program.outputs.len()).filter(|k| !self.written.contains(k)).collect();
         let outputs: Vec<Output> = rest.iter().map(|k| program.outputs[*k].clone()).collect();
-        self.part(outputs, rest.iter().map(|k| Sink::Output(*k as u32)).collect(), plain)
+        self.add_stages(outputs, rest.iter().map(|k| Sink::Output(*k as u32)).collect(), plain)
     }
 
     /// The program of some outputs that reads what is in memory, and where its parameters come from.
@@ -208,7 +208,7 @@ impl<'p> Parts<'p> {
         let known: HashMap<Value, Source> =
             self.held.iter().filter(|(value, _)| !own.contains(value)).map(|(v, s)| (*v, *s)).collect();
         let all = std::mem::replace(&mut self.held, known);
-        let stage = assemble(self, (group.axes(self.program), &group.points(self)), &writes)?;
+        let stage = assemble(self, group.axes(self.program), &group.points(self), &writes)?;
         self.held = all;
         self.held.extend(stored.iter().map(|(value, sink)| (*value, of_sink(*sink))));
         self.stages.push(stage);
@@ -245,12 +245,12 @@ fn of_sink(sink: Sink) -> Source {
 }
 
 /// For every value, whether it depends on a recurrence without a stage, other than through what is in memory.
-fn waits(parts: &Parts<'_>) -> Vec<bool> {
+fn waits(progress: &Progress<'_>) -> Vec<bool> {
     let mut waits: Vec<bool> = vec![];
-    for (k, node) in parts.program.nodes.iter().enumerate() {
+    for (k, node) in progress.program.nodes.iter().enumerate() {
         let value = Value(k as u32);
         let own = matches!(node.op, Op::MatrixScan(_)) || node.op.operands().iter().any(|v| waits[v.0 as usize]);
-        waits.push(own && !parts.held.contains_key(&value));
+        waits.push(own && !progress.held.contains_key(&value));
     }
     waits
 }

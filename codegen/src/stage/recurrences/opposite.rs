@@ -10,7 +10,7 @@ use oplus_dsl::transition::is_sum;
 
 use super::assemble::assemble;
 use super::points::{Points, is_decay};
-use super::{Parts, of_sink, waits};
+use super::{Progress, of_sink, waits};
 use crate::stage::dear::is_dear;
 use crate::stage::error::CutError;
 use crate::stage::{Cut, Sink};
@@ -21,26 +21,28 @@ pub(in crate::stage) fn cut_opposite(
     program: &Program,
     plain: impl Fn(&Program) -> Result<Cut, CutError>,
 ) -> Result<Option<Cut>, CutError> {
-    let mut parts = Parts::new(program);
-    let Some(both) = Both::of(&parts) else { return Ok(None) };
+    let mut progress = Progress::new(program);
+    let Some(both) = Both::of(&progress) else { return Ok(None) };
     let Some((outputs, stored)) = both.written() else { return Ok(None) };
     let roots: Vec<Value> =
         outputs.iter().map(|k| program.outputs[*k].value).chain(stored.iter().copied()).chain(both.members()).collect();
-    let imports = both.points(&parts, roots.clone()).imports;
-    parts.store(&imports, &plain)?;
-    let points = both.points(&parts, roots);
+    let imports = both.points(&progress, roots.clone()).imports;
+    progress.store(&imports, &plain)?;
+    let points = both.points(&progress, roots);
     let mut writes: Vec<(Value, Sink)> =
         outputs.iter().map(|k| (program.outputs[*k].value, Sink::Output(*k as u32))).collect();
-    let known = parts.held.clone();
-    writes.extend(stored.iter().map(|value| (*value, parts.buffer(*value, None))));
-    let all = std::mem::replace(&mut parts.held, known);
-    let stage = assemble(&parts, (both.axes, &points), &writes)?;
-    parts.held = all;
-    parts.held.extend(writes.iter().map(|(value, sink)| (*value, of_sink(*sink))).filter(|(v, _)| stored.contains(v)));
-    parts.written.extend(outputs);
-    parts.stages.push(stage);
-    parts.rest(&plain)?;
-    Ok(Some(parts.finish()))
+    let known = progress.held.clone();
+    writes.extend(stored.iter().map(|value| (*value, progress.buffer(*value, None))));
+    let all = std::mem::replace(&mut progress.held, known);
+    let stage = assemble(&progress, both.axes, &points, &writes)?;
+    progress.held = all;
+    progress
+        .held
+        .extend(writes.iter().map(|(value, sink)| (*value, of_sink(*sink))).filter(|(v, _)| stored.contains(v)));
+    progress.written.extend(outputs);
+    progress.stages.push(stage);
+    progress.rest(&plain)?;
+    Ok(Some(progress.finish()))
 }
 
 /// The recurrences of a gradient.
@@ -63,8 +65,8 @@ struct Both<'p> {
 }
 
 impl<'p> Both<'p> {
-    fn of(parts: &Parts<'p>) -> Option<Both<'p>> {
-        let program = parts.program;
+    fn of(progress: &Progress<'p>) -> Option<Both<'p>> {
+        let program = progress.program;
         let scan = |(k, node): (usize, &'p oplus_dsl::ir::Node)| match &node.op {
             Op::MatrixScan(scan) => Some((Value(k as u32), &**scan)),
             _ => None,
@@ -76,7 +78,7 @@ impl<'p> Both<'p> {
         if back.exclusive || !states.iter().all(|(_, scan)| is_alike(scan)) {
             return None;
         }
-        let waits = waits(parts);
+        let waits = waits(progress);
         let is_known = |scan: &MatrixScan| scan.operands().iter().all(|v| !waits[v.0 as usize]);
         let [Term::Pair { row, .. }] = forward.terms[..] else { return None };
         let axes = program.node(first).axes;
@@ -160,10 +162,10 @@ impl<'p> Both<'p> {
     }
 
     /// The values beneath some.
-    fn points(&self, parts: &Parts<'_>, mut open: Vec<Value>) -> Points {
+    fn points(&self, progress: &Progress<'_>, mut open: Vec<Value>) -> Points {
         let mut points = Points { inside: BTreeSet::new(), held: BTreeSet::new(), imports: BTreeSet::new() };
         while let Some(value) = open.pop() {
-            if parts.held.contains_key(&value) {
+            if progress.held.contains_key(&value) {
                 points.held.insert(value);
             } else if !self.is_inside(value) {
                 points.imports.insert(value);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Unary, Value};
 
-use super::Parts;
+use super::Progress;
 use crate::stage::dear::is_dear;
 
 /// The values beneath a stage.
@@ -19,17 +19,17 @@ pub(super) struct Points {
 
 impl Points {
     /// The point values beneath the states of a recurrence, whose nodes are `members`, and beneath the outputs of the stage.
-    pub(super) fn of(parts: &Parts<'_>, scan: &MatrixScan, members: &[Value], written: Vec<Value>) -> Points {
-        let program = parts.program;
+    pub(super) fn of(progress: &Progress<'_>, scan: &MatrixScan, members: &[Value], written: Vec<Value>) -> Points {
+        let program = progress.program;
         let mut points = Points { inside: BTreeSet::new(), held: BTreeSet::new(), imports: BTreeSet::new() };
         let rows = program.node(members[0]).axes.without(scan.axis).without(scan.along);
         let mut open: Vec<Value> = written;
         open.extend(members);
         while let Some(value) = open.pop() {
-            if parts.held.contains_key(&value) {
+            if progress.held.contains_key(&value) {
                 points.held.insert(value);
-            } else if is_inside(program, value, (scan, members), rows)
-                || parts.decays == Decays::Computed && is_decay(program, value, scan)
+            } else if is_inside(program, value, scan, members, rows)
+                || progress.decays == Decays::Computed && is_decay(program, value, scan)
             {
                 if points.inside.insert(value) {
                     open.extend(program.node(value).op.operands());
@@ -78,7 +78,7 @@ pub(in crate::stage) fn stores_decays(program: &Program) -> bool {
 }
 
 /// Whether the stage computes a value that is not in memory.
-fn is_inside(program: &Program, value: Value, (scan, members): (&MatrixScan, &[Value]), rows: AxisSet) -> bool {
+fn is_inside(program: &Program, value: Value, scan: &MatrixScan, members: &[Value], rows: AxisSet) -> bool {
     let (node, time, along) = (program.node(value), scan.axis, scan.along);
     match &node.op {
         Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,

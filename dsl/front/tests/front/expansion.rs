@@ -1,4 +1,4 @@
-//! What blocks expand to.
+//! The expansion of blocks.
 
 use oplus_front::expand;
 use proc_macro2::TokenStream;

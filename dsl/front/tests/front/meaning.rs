@@ -1,4 +1,4 @@
-//! What the parts of the language mean, by small programs with known results.
+//! The meaning of each part of the language, by small programs with known results.
 
 use crate::common::{close, int_row, lowered, row, run};
 use oplus_dsl::interpret::Array;

@@ -16,7 +16,7 @@ pub(crate) struct Sizes {
     pub(crate) v: usize,
 }
 
-/// What the recurrence is given, or the gradients of it: g[h, t, k], x[h, t, k, v] = k⊗v, s0[h, k, v].
+/// The inputs of the recurrence, or the gradients of it: g[h, t, k], x[h, t, k, v] = k⊗v, s0[h, k, v].
 #[derive(Clone, Debug)]
 pub(crate) struct Tensors {
     pub(crate) g: Vec<f64>,

@@ -25,7 +25,7 @@ fn models() -> Vec<(Program, Step)> {
     oplus_front::model_programs().into_iter().chain([convolved_scan(0)]).filter_map(with_step).collect()
 }
 
-/// What a run over some times gives, and how it was made.
+/// A run over some times: how it was made, and its results.
 struct Run {
     program: Program,
     times: usize,

@@ -77,7 +77,7 @@ impl Point {
         if self.o.softplus { (raw.exp().ln_1p(), sigmoid(raw)) } else { (raw, 1.0) }
     }
 
-    /// What the chunks are given: the step size, neither skip nor gate.
+    /// The inputs of the chunks: the step size, neither skip nor gate.
     fn inside(&self) -> Tensors {
         let of = |name: &str| floats(&self.given[name]).to_vec();
         let (low, high) = self.o.limits.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));

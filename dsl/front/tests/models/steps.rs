@@ -104,7 +104,7 @@ fn programs(text: &str) -> Vec<Program> {
     oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
-/// What steps one after the other give for the output `y` at each time of `x`, from the states `given` before the first.
+/// The output `y` of single steps at each time of `x`, one after the other, from the states `given` before the first.
 fn walk(step: &Step, inputs: &Named, times: std::ops::Range<usize>, given: Named) -> Vec<f64> {
     let program = step.program.instantiate(Elem::F32);
     let (mut states, mut all) = (given, vec![]);

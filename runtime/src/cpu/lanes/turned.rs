@@ -81,11 +81,12 @@ impl Turned<'_> {
         let mut none: Vec<_> = totals.iter().map(|_| None).collect();
         let leaves_out = self.first != First::AsOthers;
         let how = How { exclusive: false, in_blocks: of.in_blocks(), leaves_out };
+        let results = Results { states: &mut totals, outputs: &mut none };
         if takes(&of.total) {
             elements.iter().for_each(|element| bring_near(element.values));
-            self.run_as_it_lies(&of.total, elements, (&mut totals, &mut none), how, workspace)?;
+            self.run_as_it_lies(&of.total, elements, results, how, workspace)?;
         } else {
-            self.run(&of.total, elements, (&mut totals, &mut none), how, workspace)?;
+            self.run(&of.total, elements, results, how, workspace)?;
         }
         Ok(totals)
     }
@@ -106,7 +107,7 @@ impl Turned<'_> {
             let first = elements.iter().zip(&first).map(|(e, first)| Operand { dims: e.dims, values: first.from(0) });
             let mut none: Vec<_> = states.iter().map(|_| None).collect();
             let results = Results { states, outputs: &mut none };
-            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, (0..1, First::Alone), workspace)?;
+            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, 0..1, First::Alone, workspace)?;
         }
         Ok(())
     }
@@ -148,18 +149,19 @@ impl Turned<'_> {
         workspace: &mut Workspace,
     ) -> Result<Vec<Values>, CpuError> {
         let mut starts = Values::copies(totals)?;
-        self.merge(of, totals, states, (&mut starts, is_kept), 0..self.parts, workspace)?;
+        let kept = is_kept.then_some(&mut starts[..]);
+        self.merge(of, totals, states, kept, 0..self.parts, workspace)?;
         Ok(starts)
     }
 
     /// Combines states with the totals of some parts, one after the other. The states before each go to `starts`, if
-    /// these are kept.
+    /// there are any.
     fn merge(
         &self,
         of: &Combination,
         totals: &[Values],
         states: &mut [Values],
-        (starts, is_kept): (&mut [Values], bool),
+        starts: Option<&mut [Values]>,
         parts: Range<usize>,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
@@ -179,8 +181,10 @@ impl Turned<'_> {
         };
         let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
         let kept = of.merge.kept();
-        let output = |(field, start)| (is_kept && kept >> field & 1 == 1).then_some(start);
-        let mut outputs: Vec<Option<&mut Values>> = starts.iter_mut().enumerate().map(output).collect();
+        let mut outputs: Vec<Option<&mut Values>> = totals.iter().map(|_| None).collect();
+        for (field, start) in starts.into_iter().flatten().enumerate().filter(|(field, _)| kept >> field & 1 == 1) {
+            outputs[field] = Some(start);
+        }
         sweep(&of.merge, &geometry, &elements, states, &mut outputs, true, workspace)
     }
 
@@ -197,7 +201,7 @@ impl Turned<'_> {
         let mut starts = Values::copies(totals)?;
         for part in 0..self.parts {
             let before = Values::copies(states)?;
-            self.merge(of, totals, states, (&mut starts, true), part..part + 1, workspace)?;
+            self.merge(of, totals, states, Some(&mut starts), part..part + 1, workspace)?;
             if !lost::any(&of.merge, &before, states) {
                 continue;
             }
@@ -207,7 +211,7 @@ impl Turned<'_> {
             let first = if is_entered { First::LeftOut } else { First::AsOthers };
             let range = part * self.steps..(part + 1) * self.steps;
             let results = Results { states: &mut stepped, outputs: &mut none };
-            self.block.sweep_as_it_lies(of, elements, results, (range, first), workspace)?;
+            self.block.sweep_as_it_lies(of, elements, results, range, first, workspace)?;
             lost::replace(&of.merge, &before, states, &stepped);
         }
         Ok(starts)
@@ -224,7 +228,7 @@ impl Turned<'_> {
     ) -> Result<(), CpuError> {
         let how = How { exclusive: of.exclusive, in_blocks: of.in_blocks(), leaves_out: false };
         if takes(&of.scan) {
-            return self.run_as_it_lies(&of.scan, elements, (starts, outputs), how, workspace);
+            return self.run_as_it_lies(&of.scan, elements, Results { states: starts, outputs }, how, workspace);
         }
         let mut turned: Vec<Option<Values>> = vec![];
         for (output, dims) in outputs.iter().zip(self.block.states) {
@@ -232,7 +236,7 @@ impl Turned<'_> {
             turned.push(room.transpose()?);
         }
         let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
-        self.run(&of.scan, elements, (starts, &mut targets), how, workspace)?;
+        self.run(&of.scan, elements, Results { states: starts, outputs: &mut targets }, how, workspace)?;
         for ((output, turned), dims) in outputs.iter_mut().zip(&turned).zip(self.block.states) {
             if let (Some(output), Some(turned)) = (output, turned) {
                 let dims = dims | 1 << self.block.axis;
@@ -248,7 +252,7 @@ impl Turned<'_> {
         &self,
         kernel: &Kernel,
         elements: &[Operand<'_>],
-        results: (&mut [Values], &mut [Option<&mut Values>]),
+        results: Results<'_, '_>,
         how: How,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
@@ -261,11 +265,12 @@ impl Turned<'_> {
         self.sweep_parts(kernel, &slices, self.geometry(elements, along, how), results, how, workspace)
     }
 
+    /// Sweeps every part after its elements are copied with the steps outermost.
     fn run(
         &self,
         kernel: &Kernel,
         elements: &[Operand<'_>],
-        results: (&mut [Values], &mut [Option<&mut Values>]),
+        results: Results<'_, '_>,
         how: How,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
@@ -307,7 +312,7 @@ impl Turned<'_> {
         kernel: &Kernel,
         slices: &[Slice<'_>],
         mut geometry: Geometry,
-        (states, outputs): (&mut [Values], &mut [Option<&mut Values>]),
+        Results { states, outputs }: Results<'_, '_>,
         how: How,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {

@@ -36,7 +36,7 @@ pub(crate) enum Exchange {
     AllGather,
     /// Every rank gets those of one.
     Broadcast {
-        /// That one.
+        /// The rank that sends.
         root: usize,
     },
     /// Every rank sends to one, and receives from one.

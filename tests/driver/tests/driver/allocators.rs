@@ -90,7 +90,7 @@ pub(crate) fn give_what_calls_need() -> Done {
     Ok(device.synchronize()?)
 }
 
-/// What an allocator refuses is the call's error, and the call leaves nothing behind.
+/// A refusal of an allocator is the call's error, and the call leaves nothing behind.
 pub(crate) fn refuse() -> Done {
     let (_, device) = new_stream()?;
     let x = ramp(&[2, 64]).to_device(&device)?;

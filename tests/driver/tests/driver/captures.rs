@@ -29,7 +29,7 @@ impl Drop for Graph {
     }
 }
 
-/// What `work` queues on a stream, as a graph, and what it gives. The capture ends however it goes.
+/// A graph of the work that `work` queues on a stream, and its result. The capture ends however it goes.
 pub(crate) fn captured<T>(stream: &Arc<CudaStream>, work: impl FnOnce() -> T) -> Result<(Graph, T), DriverError> {
     stream.begin_capture(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     let value = work();
@@ -236,7 +236,7 @@ pub(crate) fn launched_at_once() -> Done {
     two_executables(false)
 }
 
-/// What `Kernel::call_into` says: executables of one graph use the same memory, so that they must not run at once.
+/// A rule of `Kernel::call_into`: executables of one graph use the same memory, so that they must not run at once.
 #[test]
 fn executables_of_one_graph_that_run_at_once_are_a_race() {
     let output = process("captures::launched_at_once", folder_of_driver(), &[]);

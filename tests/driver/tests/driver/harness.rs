@@ -15,7 +15,7 @@ pub(crate) const SCENARIO: &str = "OPLUS_TEST_DRIVER_SCENARIO";
 const ON_HOPPER: &[&str] = &["memory::of_saved_states"];
 /// How long a scenario may take before it counts as one that waits for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What a process ends with when its scenario gave an error, and when the driver's report is not empty.
+/// The exit codes of a process whose scenario gave an error, and of one whose driver's report is not empty.
 pub(crate) const REFUSED: i32 = 3;
 pub(crate) const REPORTED: i32 = 4;
 
@@ -28,7 +28,7 @@ pub(crate) struct Ending {
     pub(crate) calls: u64,
     /// Whether one of them was made to fail.
     pub(crate) failed: bool,
-    /// What it has said.
+    /// The output of the process.
     pub(crate) said: String,
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn alone() -> Done {
     Ok(())
 }
 
-/// What NCCL refuses, in words: the error of the first rank.
+/// A refusal of NCCL in words: the error of the first rank.
 pub(crate) fn refusal() -> Done {
     let error = match ranks(all_exchanges) {
         Err(error) => error,

@@ -87,7 +87,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let values = Values::new(self.stage, &self.args, [time, width], head.outer.clone());
         self.sum_channels(b, arrays, &values, chunk.first);
         if self.schedule.wide {
-            return self.all_parts(b, arrays, &chunk, &head, &values);
+            return self.all_slices(b, arrays, &chunk, &head, &values);
         }
         for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
             b.wait(tile.full, RingStage::FIRST);

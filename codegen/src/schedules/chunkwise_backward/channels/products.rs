@@ -20,6 +20,14 @@ use oplus_dsl::ir::Binary;
 /// The sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
 
+/// A factor of products over times, in a block of times that scales it.
+#[derive(Clone, Copy)]
+struct ScaledBlock<'a> {
+    factor: Factor<'a>,
+    block: Operand,
+    scale: Scale,
+}
+
 impl ChunkwiseBackwardKernel<'_> {
     /// value' at the warp's times and the places of the width of its half.
     pub(super) fn channel_values(&self, b: &mut Builder, own: &Steps, head: &Head) -> Blocks {
@@ -78,20 +86,15 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Adds weights·(queries or keys, scaled) of a block of times.
-    fn add_scaled(
-        &self,
-        b: &mut Builder,
-        own: &Steps,
-        sums: &mut Blocks,
-        ((left, right), block, scale): (([Operand; 4], Factor), Operand, Scale),
-    ) {
+    fn add_scaled(&self, b: &mut Builder, own: &Steps, sums: &mut Blocks, weights: [Operand; 4], scaled: ScaledBlock) {
+        let ScaledBlock { factor, block, scale } = scaled;
         let first = b.mul(block, ROWS);
-        let right = self.of_block(b, right, block);
+        let right = self.of_block(b, factor, block);
         for pair in 0..sums.len() as u32 / 2 {
             let packed = right.four(b, 0, pair, true);
             let (channel, _) = self.channels_of(b, 2 * pair);
             let columns = self.scaled_in_time(b, own.arrays, packed, first, channel, scale);
-            mma_two(b, self.keys.elem, &mut sums[2 * pair as usize..], left, columns);
+            mma_two(b, self.keys.elem, &mut sums[2 * pair as usize..], weights, columns);
         }
     }
 
@@ -185,7 +188,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let index = own.arrays.pairs.lanes_at(b, row, piece, later);
             let left = load_four(b, &own.arrays.pairs, index, false);
             let scale = Scale { factor: ScaledFactor::Query, border: own.end };
-            self.add_scaled(b, own, found, ((left, right), later, scale));
+            self.add_scaled(b, own, found, left, ScaledBlock { factor: right, block: later, scale });
         });
         let found = self.with_own(b, own, &found, self.key_sums, scale);
         if self.needs(Cotangent::Keys) {
@@ -219,7 +222,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let index = b.add(lanes, rows);
             let left = load_four(b, &own.arrays.pairs, index, true);
             let scale = Scale { factor: ScaledFactor::Key, border: own.start };
-            self.add_scaled(b, own, found, ((left, right), earlier, scale));
+            self.add_scaled(b, own, found, left, ScaledBlock { factor: right, block: earlier, scale });
         });
         let found = self.with_own(
             b,

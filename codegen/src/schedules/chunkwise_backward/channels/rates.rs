@@ -16,8 +16,8 @@ use oplus_dsl::Ty;
 const NOTHING: f64 = -150.0;
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// Sums S·D of each thread's channels over 16 places of the width; the sums of a part are added to those of the parts before.
-    pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, part: Option<Operand>) {
+    /// Sums S·D of each thread's channels over 16 places of the width; the sums of a slice are added to those of the slices before.
+    pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, slice: Option<Operand>) {
         if !self.has_channels() {
             return;
         }
@@ -40,10 +40,10 @@ impl ChunkwiseBackwardKernel<'_> {
             let at = b.mul(item.block, self.schedule.depth);
             let at = b.add(at, item.channel);
             let energies = Memory::Shared(arrays.energies);
-            let all = match part {
+            let all = match slice {
                 None => sum.into(),
-                Some(part) => {
-                    let has_before = b.ne(part, 0);
+                Some(slice) => {
+                    let has_before = b.ne(slice, 0);
                     let has_before = b.and(has_before, item.exists);
                     let before = b.load(energies, at, 1, Some(has_before), zero(Ty::F32))[0];
                     b.add(before, sum)

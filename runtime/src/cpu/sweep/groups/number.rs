@@ -1,4 +1,4 @@
-//! What instructions compute of registers.
+//! The arithmetic of instructions on registers.
 
 use oplus_dsl::ir::{Binary, Unary};
 use pulp::Simd;

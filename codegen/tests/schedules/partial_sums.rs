@@ -1,4 +1,4 @@
-//! Sums over the columns of a scan, in parts.
+//! Partial sums over the columns of a scan.
 
 use oplus_codegen::plan::{Planner, cuts, variants};
 use oplus_codegen::schedules::Schedule;

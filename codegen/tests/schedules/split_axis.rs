@@ -1,4 +1,4 @@
-//! Recurrences of matrices that are deeper than a block: an axis in two, and a sum over its parts.
+//! Recurrences of matrices that are deeper than a block: a split axis, and a sum over its outer one.
 
 use oplus_codegen::plan::{Plan, Planner};
 use oplus_codegen::simulate::Order;
@@ -24,8 +24,8 @@ fn sizes(program: &Program, own: &[(&str, usize)]) -> Vec<usize> {
     program.axes.iter().map(size).collect()
 }
 
-/// Whether the plan has an axis in two.
-fn is_in_two(plan: &Plan) -> bool {
+/// Whether the plan has a split axis.
+fn has_split_axis(plan: &Plan) -> bool {
     plan.steps.iter().any(|launch| launch.stage.program.axes.iter().any(|axis| axis.ends_with(".outer")))
 }
 
@@ -44,14 +44,14 @@ fn deep_recurrences_go_by_chunks() {
                 program.axes.iter().map(|axis| if axis == "T" { 2048 } else { size(axis) }).collect();
             let planner = Planner::new(&program, &Target::H200).expect("cuts");
             let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
-            assert!(is_in_two(&plan), "{} {own:?}", program.name);
+            assert!(has_split_axis(&plan), "{} {own:?}", program.name);
             assert!(plan.steps.iter().any(|launch| launch.schedule.to_string().starts_with("chunkwise")));
         }
     }
 }
 
 #[test]
-fn parts_give_what_the_whole_gives() {
+fn split_axes_give_what_the_whole_gives() {
     let cases: [Divided<'_>; 4] = [
         ("ssd", &[("N", 64), ("T", 130), ("P", 64), ("H", 2)], 2),
         ("ssd", &[("N", 48), ("T", 65), ("P", 17), ("G", 2)], 3),
@@ -66,7 +66,7 @@ fn parts_give_what_the_whole_gives() {
                 (sizes(&program, own), program.axis(if name == "ssd" { "N" } else { "K" }).expect("one"));
             for placement in [Placement::Contiguous, Placement::Padded] {
                 let case = Case { program: &program, sizes: &sizes, placement, order: Order::Random(3) };
-                let schedules = case.check_in_parts(how, &Target::H200, (axis, parts));
+                let schedules = case.check_split_axis(how, &Target::H200, axis, parts);
                 let by_chunks = schedules.iter().any(|own| own.to_string().starts_with("chunkwise"));
                 assert!(by_chunks || how == CutKind::Contracted, "{schedules:?}");
             }
@@ -75,17 +75,17 @@ fn parts_give_what_the_whole_gives() {
 }
 
 #[test]
-fn axes_that_cannot_be_in_two_are_whole() {
+fn axes_that_cannot_be_split_are_whole() {
     // A prime number of keys has no equal parts; selective scans sum few states.
     for (name, own) in [("retention", [("K", 131), ("T", 128)]), ("mamba", [("N", 16), ("T", 128)])] {
         let program = model(name, Elem::Bf16);
         let sizes = sizes(&program, &own);
         let planner = Planner::new(&program, &Target::H200).expect("cuts");
         let call = call(&program, &sizes, Placement::Contiguous);
-        assert!(!is_in_two(&planner.plan(&call).expect("plans")), "{name}");
+        assert!(!has_split_axis(&planner.plan(&call).expect("plans")), "{name}");
     }
     let program = model("ssd", Elem::Bf16);
     let committed = Planner::of_committed(&program, &Target::H200).expect("cuts");
     let call = call(&program, &sizes(&program, &[("N", 256), ("T", 128)]), Placement::Contiguous);
-    assert!(!is_in_two(&committed.plan(&call).expect("plans")));
+    assert!(!has_split_axis(&committed.plan(&call).expect("plans")));
 }
