@@ -198,7 +198,7 @@ impl<'s> FlashKernel<'s> {
         } else {
             empty
         };
-        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
+        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * (schedule.warps + schedule.copiers));
         let team = Team { first: 0, warps: schedule.warps, repeat: schedule.repeat, barrier: 0 };
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
