@@ -111,6 +111,8 @@ constants! {
     flash_overlapped,
     /// Flash: from such a block's start to its first tiles and from its last one to its end, while no other block computes.
     flash_overlapped_start,
+    /// Flash: the same of a tile of rows of a pair, where persistent blocks overlap.
+    flash_pairs_start,
     /// Chunkwise: multiply-adds per microsecond by warps.
     chunkwise_warps,
     /// Chunkwise: multiply-adds per microsecond by warpgroups.

@@ -34,7 +34,9 @@ fn every_point_has_its_own_columns() {
     };
     for program in sums() {
         for (points, most) in [(2, 64), (4, 32), (16, 8)] {
-            for sizes in [[1, 1, most], [points as usize - 1, 3, 2], [points as usize, 2, most], [37, 5, most - 2], [3, 0, 4]] {
+            for sizes in
+                [[1, 1, most], [points as usize - 1, 3, 2], [points as usize, 2, most], [37, 5, most - 2], [3, 1, 4]]
+            {
                 let schedule = Schedule::Columns(Columns { points, ..walk });
                 for placement in [Placement::Contiguous, Placement::Padded] {
                     Case { program: &program, sizes: &sizes, placement, order: Order::Random(7) }.check(schedule);

@@ -35,22 +35,26 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
     let all: Vec<Flash> = exact.into_iter().chain(padded).flatten().collect();
     let few = all.iter().filter_map(|schedule| few_rows(form, schedule));
     let short = all.iter().filter_map(|schedule| short_rows(&stage.program, form, schedule));
-    let overlapped = all.iter().filter_map(|schedule| overlapped(stage, form, schedule));
-    let overlapped = overlapped.flat_map(|s| [s, Flash { persistent: !s.persistent, ..s }]);
+    let overlapped = all.iter().flat_map(|schedule| overlapped(stage, form, schedule));
     all.iter().copied().chain(few).chain(short).chain(overlapped).collect()
 }
 
-/// A schedule for long rows, one block of which fills a multiprocessor: some warps only copy, and the others overlap products with
-/// weights. A block has many rows, so that it copies little for each.
-fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Option<Flash> {
-    let usual = Flash { warps: 12, repeat: 1, stages: 3, blocks: 1, copiers: GROUP, slack: 8, ..*s };
+/// Schedules for long rows, one block of which fills a multiprocessor: some warps only copy, and the others overlap products with
+/// weights. A block has many rows, so that it copies little for each. Blocks are persistent; where rows see different columns, pairs
+/// of their tiles may be badly divided among these, so that there are others, too.
+fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Vec<Flash> {
+    let usual = Flash { warps: 12, repeat: 1, stages: 3, blocks: 1, copiers: GROUP, slack: 8, persistent: true, ..*s };
     let schedule = match s.depth {
-        64 => Flash { columns: 128, persistent: form.limits.is_empty(), turns: true, ..usual },
+        64 => Flash { columns: 128, turns: true, ..usual },
         128 => Flash { columns: 80, ..usual },
-        _ => return None,
+        _ => return vec![],
     };
     let is_meant = !s.padded && is_light(&stage.program, form, s.padded) && !reads_limits(&stage.program, form);
-    (is_meant && can_overlap(stage, form, &schedule)).then_some(schedule)
+    if !is_meant || !can_overlap(stage, form, &schedule) {
+        return vec![];
+    }
+    let alone = (!form.limits.is_empty()).then_some(Flash { persistent: false, ..schedule });
+    alone.into_iter().chain([schedule]).collect()
 }
 
 /// Whether limits of a row's range are read for each row, which takes registers that the weights of two tiles need.

@@ -5,6 +5,7 @@ use crate::abi::{Tensor, elem};
 use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
 use crate::schedules::strategy::Strategy;
+use crate::stage::kind::Pairwise;
 use crate::words::counted;
 use oplus_dsl::ir::Axis;
 
@@ -24,12 +25,20 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let grouped = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
     // Of columns that are limited rows see half, and tiles of which they see some only: beside many rows that overlap these are
     // several, and take longer than others.
-    let partial =
-        f64::from(schedule.columns) / 2.0 + if schedule.copiers > 0 { f64::from(schedule.rows()) } else { 0.0 };
+    let in_pairs = schedule.persistent && !form.limits.is_empty();
+    let overlapping = match schedule.copiers {
+        0 => 0.0,
+        _ if in_pairs => f64::from(schedule.rows()) / 3.0,
+        _ => f64::from(schedule.rows()),
+    };
+    let partial = f64::from(schedule.columns) / 2.0 + overlapping;
     let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, partial) };
     let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * grouped * blocks;
     let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
-    let each = (blocks / f64::from(target.multiprocessors)).ceil();
+    let each = match in_pairs {
+        true => most_of_pairs(schedule, problem, form) as f64,
+        false => (blocks / f64::from(target.multiprocessors)).ceil(),
+    };
     let share = each / blocks.max(1.0);
     // Element by element tiles are filled by ordinary loads; places that may not exist are compared.
     let slower = match schedule.vector {
@@ -42,6 +51,7 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let iterations = columns / f64::from(schedule.columns);
     let (products, start) = match schedule.copiers {
         0 => (constants.flash_products, constants.flash_start),
+        _ if in_pairs => (constants.flash_overlapped, constants.flash_pairs_start),
         _ => (constants.flash_overlapped, constants.flash_overlapped_start),
     };
     let starts = start * each / f64::from(schedule.blocks).min(each.max(1.0));
@@ -50,4 +60,19 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
         * slower
         + starts;
     Cost { micros, why }
+}
+
+/// The most tiles of rows that a persistent block has where they go in pairs. Tiles in the middle, which are alone, come last.
+fn most_of_pairs(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> u64 {
+    let tiles = (problem.size(form.row) as u64).div_ceil(u64::from(schedule.rows()));
+    let points = schedule.blocks(problem) / tiles.max(1);
+    let multiprocessors = u64::from(problem.target.multiprocessors);
+    let (pairs, alone) = (points * (tiles / 2), points * (tiles % 2));
+    let (each, more) = (pairs / multiprocessors, pairs % multiprocessors);
+    let of_others = 2 * each + alone.div_ceil(multiprocessors);
+    if more == 0 {
+        return of_others;
+    }
+    let of_first = 2 * (each + 1) + alone.saturating_sub(multiprocessors - more).div_ceil(multiprocessors);
+    of_first.max(of_others)
 }

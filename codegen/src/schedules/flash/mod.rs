@@ -30,8 +30,8 @@ mod block_rows;
 mod candidates;
 mod cost;
 mod finals;
-mod inspect;
 mod grouped_query;
+mod inspect;
 mod non_finite;
 mod overlap;
 mod parameters;
@@ -173,8 +173,11 @@ impl<'s> FlashKernel<'s> {
         let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
             Tile::declare(b, stage, TileOf { param, along, inner }, TileShape { rows, depth: depth(inner), stages })
         };
-        let mut row_tiles: Vec<Tile> =
-            form.row_leaves().into_iter().map(|leaf| tile(b, form.row, leaf, schedule.rows(), schedule.row_stages())).collect();
+        let mut row_tiles: Vec<Tile> = form
+            .row_leaves()
+            .into_iter()
+            .map(|leaf| tile(b, form.row, leaf, schedule.rows(), schedule.row_stages()))
+            .collect();
         let columns = form.column_leaves().into_iter();
         let mut column_tiles: Vec<Tile> =
             columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();

@@ -8,8 +8,8 @@
 //! see then come before all others, and the warpgroup [leaves them out](FlashKernel::unseen).
 
 use super::parameters::GROUP;
-use super::{FlashKernel, ROWS, ThreadTile};
-use crate::block::pair::{Coordinates, Index, Values};
+use super::{FlashKernel, ThreadTile};
+use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
@@ -138,13 +138,20 @@ impl FlashKernel<'_> {
     }
 
     /// The iterations at the beginning whose tiles no row of the thread's warpgroup sees, `i32`. None where there are partial tiles
-    /// before the whole ones, where the block has a part of the columns, or where bounds do not follow the rows.
+    /// before the whole ones, or where the block has a part of the columns.
     pub(super) fn unseen(&self, b: &mut Builder, tiles: &Tiles) -> Operand {
         let none = Operand::i32(0);
-        let has_upper = self.form.limits.iter().any(|limit| limit.above);
-        let (Some(end), None, true) = (tiles.end, self.part, has_upper && self.follow_rows()) else { return none };
-        let first = self.first_row_of_group(b);
-        let [_, to, ..] = self.of_rows(b, first, GROUP * ROWS * self.schedule.repeat);
+        let (Some(end), None, true) = (tiles.end, self.part, self.form.limits.iter().any(|limit| limit.above)) else {
+            return none;
+        };
+        let first = b.binary(Binary::Div, self.thread.warp, GROUP);
+        let first = b.mul(first, GROUP);
+        let [_, some_to, ..] = self.ends_of_warps();
+        let to = (0..GROUP).fold(none, |to, warp| {
+            let at = b.add(first, some_to + warp as i32);
+            let own = b.load1(Memory::Shared(self.ends), at);
+            b.binary(Binary::Max, to, own)
+        });
         let more = b.add(to, self.schedule.columns as i32 - 1);
         let seen = b.binary(Binary::Div, more, self.schedule.columns);
         let seen = b.binary(Binary::Max, seen, tiles.behind);
@@ -154,9 +161,10 @@ impl FlashKernel<'_> {
         b.select(no_head, unseen, none)
     }
 
-    /// Whether the ranges of the first and the last row say what all rows between them see.
-    fn follow_rows(&self) -> bool {
-        self.form.limits_follow_rows(&self.stage.program)
+    /// Where the team's ends of ranges begin in shared memory, one for each warp.
+    fn ends_of_warps(&self) -> [i32; 4] {
+        let (warps, before) = (self.team.warps as i32, 4 * self.team.first as i32);
+        [0, 1, 2, 3].map(|k| before + k * warps)
     }
 
     /// The columns that some row of the block sees, and those that all rows see.
@@ -164,17 +172,6 @@ impl FlashKernel<'_> {
         if self.form.limits.is_empty() {
             return (ranges[0], ranges[0]);
         }
-        let [some_from, some_to, all_from, all_to] = if self.schedule.copiers > 0 && self.follow_rows() {
-            self.of_rows(b, Operand::i32(0), self.schedule.rows())
-        } else {
-            let ends = self.ends(b, values, ranges);
-            self.over_block(b, ends)
-        };
-        (Range { from: some_from, to: some_to }, Range { from: all_from, to: all_to })
-    }
-
-    /// The extremes of the ranges of rows that exist, whose indices `values` has.
-    fn ends(&self, b: &mut Builder, values: &Values, ranges: &[Range]) -> [Operand; 4] {
         let size = b.convert(Ty::I32, self.args.size(self.form.column));
         let mut ends = [size, Operand::i32(0), Operand::i32(0), size];
         for (number, range) in ranges.iter().enumerate() {
@@ -185,30 +182,13 @@ impl FlashKernel<'_> {
                 ends[k] = b.select(exists, joined, ends[k]);
             }
         }
-        ends
+        let [some_from, some_to, all_from, all_to] = self.over_block(b, ends);
+        (Range { from: some_from, to: some_to }, Range { from: all_from, to: all_to })
     }
 
-    /// The extremes over `count` of the block's rows, from row `first` (`i32`) of the block on, from those of the first and the last that
-    /// exist. No warp waits for another.
-    fn of_rows(&self, b: &mut Builder, first: Operand, count: u32) -> [Operand; 4] {
-        let axes = [self.form.row, self.form.column];
-        let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
-        let first = b.add(self.first_row, first);
-        let size = b.convert(Ty::I32, self.args.size(self.form.row));
-        let end = b.add(first, count);
-        let end = b.binary(Binary::Min, end, size);
-        let last = b.sub(end, 1);
-        let last = b.binary(Binary::Max, last, first);
-        for (number, row) in [(0, first), (1, last)] {
-            values.set_row(number, Index::along(b, &self.args, row, self.form.row));
-        }
-        let ranges = self.ranges(b, &mut values, &ThreadTile { rows: 2, columns: 0 });
-        self.ends(b, &values, &ranges)
-    }
-
-    /// The extremes over the team's threads, through shared memory.
+    /// The extremes over the block's threads, through shared memory.
     fn over_block(&self, b: &mut Builder, ends: [Operand; 4]) -> [Operand; 4] {
-        let (warps, before) = (self.team.warps as i32, 4 * self.team.first as i32);
+        let of_warps = self.ends_of_warps();
         if self.schedule.persistent {
             // All warps have read the ends of the rows before.
             self.team_barrier(b);
@@ -220,17 +200,15 @@ impl FlashKernel<'_> {
                 let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
                 end = b.binary(WIDEST[k], end, other);
             }
-            let at = b.add(self.thread.warp, before + k as i32 * warps);
+            let at = b.add(self.thread.warp, of_warps[k]);
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));
         }
         self.team_barrier(b);
         std::array::from_fn(|k| {
-            let of_warp = |b: &mut Builder, w: i32| {
-                b.load1(Memory::Shared(self.ends), Operand::i32(before + k as i32 * warps + w))
-            };
+            let of_warp = |b: &mut Builder, w: i32| b.load1(Memory::Shared(self.ends), Operand::i32(of_warps[k] + w));
             let first = of_warp(b, 0);
-            (1..warps).fold(first, |end, w| {
+            (1..self.team.warps as i32).fold(first, |end, w| {
                 let other = of_warp(b, w);
                 b.binary(WIDEST[k], end, other)
             })

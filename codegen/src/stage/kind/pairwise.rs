@@ -95,16 +95,6 @@ pub struct Limit {
 }
 
 impl Pairwise {
-    /// Whether every bound is the row's index and numbers that all rows share: then the first row and the last one have the least and
-    /// the greatest bound.
-    pub fn limits_follow_rows(&self, program: &Program) -> bool {
-        let mut terms = self.limits.iter().flat_map(|limit| &limit.terms);
-        terms.all(|(term, _)| {
-            let node = program.node(*term);
-            node.op == Op::Index(self.row) || !node.axes.contains(self.row)
-        })
-    }
-
     /// The sums of a stage, or what it lacks.
     pub(super) fn of(stage: &Stage) -> Result<Pairwise, Refusal> {
         let program = &stage.program;
