@@ -85,6 +85,7 @@ impl Stmt {
             | Stmt::Barrier { .. }
             | Stmt::FenceInit
             | Stmt::FenceAsync
+            | Stmt::FenceDevice
             | Stmt::BulkWait { .. }
             | Stmt::DrawTicket { .. } => {}
         }

@@ -73,7 +73,8 @@
 //! # Messages between blocks
 //!
 //! A *message word* is 64 bits in global scratch: a 32-bit value and the 32-bit *tag* of the launch. It is written
-//! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered. A
+//! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered. Where a
+//! message stands for something in global memory, [`Stmt::FenceDevice`] stands before it is published and after it was polled. A
 //! word is published once with one tag. [`Stmt::Poll`] reads again those entries whose tags are still missing; a loop
 //! around it waits. Tickets are drawn with [`Stmt::DrawTicket`], the only atomic: the *control word* is 64 bits, the next
 //! ticket in its lower half and the tag of the launch in its upper half, so that one addition gives both. There are no

@@ -97,6 +97,7 @@ impl Run<'_, '_> {
                 self.block.clocks.fence(self.warp.index, self.warp.active);
                 Ok(Flow::Next)
             }
+            Stmt::FenceDevice => self.fence_device(),
             Stmt::CopyAsync { .. } => self.copy_async(stmt),
             Stmt::CopyAsyncArrive(mbarrier) => self.copy_async_arrive(*mbarrier),
             Stmt::DrawTicket { ticket, tag, control } => self.draw_ticket(*ticket, *tag, *control),

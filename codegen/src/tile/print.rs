@@ -230,10 +230,11 @@ impl<W: Write> Printer<'_, W> {
                 let count = self.op(*count, Ty::I32);
                 format!("bulk_load {to} = {from} × {count} on {}", self.mbarrier(*mbarrier))
             }
-            Stmt::BulkStore { to, to_index, from, from_index, count } => {
+            Stmt::BulkStore { to, to_index, from, from_index, count, adds } => {
                 let to = self.place(Memory::Global(*to), *to_index);
                 let from = self.place(Memory::Shared(*from), *from_index);
-                format!("bulk_store {to} = {from} × {}", self.op(*count, Ty::I32))
+                let sign = if *adds { "+=" } else { "=" };
+                format!("bulk_store {to} {sign} {from} × {}", self.op(*count, Ty::I32))
             }
             Stmt::BulkWait { pending, read: true } => format!("bulk_wait_read {pending}"),
             Stmt::BulkWait { pending, read: false } => format!("bulk_wait {pending}"),
@@ -243,6 +244,7 @@ impl<W: Write> Printer<'_, W> {
                 format!("copy_async {to} = {from} × {elements}{}", self.guard(*guard))
             }
             Stmt::FenceInit => "fence_init".into(),
+            Stmt::FenceDevice => "fence_device".into(),
             _ => "fence_async".into(),
         }
     }

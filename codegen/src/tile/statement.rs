@@ -192,6 +192,8 @@ pub enum Stmt {
         from_index: Operand,
         /// Elements, `i32`; a multiple of 16 bytes.
         count: Operand,
+        /// Adds them to the elements that are there, each sum rounded; elements of `f32` only.
+        adds: bool,
     },
     /// Waits until at most `pending` of the thread's bulk groups have yet to read their source (`read`) or to complete.
     BulkWait {
@@ -202,6 +204,9 @@ pub enum Stmt {
     },
     /// Orders the thread's earlier shared accesses before later asynchronous copies.
     FenceAsync,
+    /// Orders accesses to global memory of different blocks, those of bulk stores that were waited for included: what the thread did
+    /// before it, ahead of the messages that it publishes next; and what it does next, behind the messages that it has polled.
+    FenceDevice,
     /// Starts a copy of `elements` (4, 8 or 16 bytes in all) from global to shared memory. Where the guard is false,
     /// zeros are written instead.
     CopyAsync {

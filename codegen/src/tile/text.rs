@@ -73,9 +73,9 @@
 //! | `syncwarp`, `barrier id, threads` | [`Stmt::SyncWarp`], [`Stmt::Barrier`] |
 //! | `registers up to n`, `registers down to n` | [`Stmt::SetMaxRegisters`] |
 //! | `m[k].init n`, `.arrive`, `.expect a`, `.wait a`, `.copy_async_arrive` | statements of an mbarrier |
-//! | `fence_init`, `fence_async` | [`Stmt::FenceInit`], [`Stmt::FenceAsync`] |
+//! | `fence_init`, `fence_async`, `fence_device` | [`Stmt::FenceInit`], [`Stmt::FenceAsync`], [`Stmt::FenceDevice`] |
 //! | `bulk_load t[k] = x[k] × n on m[k]` | [`Stmt::BulkLoad`] |
-//! | `bulk_store x[k] = t[k] × n`, `bulk_wait n`, `bulk_wait_read n` | [`Stmt::BulkStore`], [`Stmt::BulkWait`] |
+//! | `bulk_store x[k] = t[k] × n`, `+=` where it adds, `bulk_wait n`, `bulk_wait_read n` | [`Stmt::BulkStore`], [`Stmt::BulkWait`] |
 //! | `copy_async t[k] = x[k] × n if c` | [`Stmt::CopyAsync`]; the sign may also be written `x` |
 //! | `r, r = draw_ticket c`, `reset_tickets c tag a` | [`Stmt::DrawTicket`], [`Stmt::ResetTickets`] |
 //! | `publish m[k] = a, … tag a if c` | [`Stmt::Publish`] |
@@ -88,7 +88,7 @@ use super::Stmt;
 use super::{Kernel, Special};
 
 /// The words that start statements, or stand where the name of a parameter or an array may stand.
-const WORDS: [&str; 42] = [
+const WORDS: [&str; 43] = [
     "if",
     "else",
     "for",
@@ -109,6 +109,7 @@ const WORDS: [&str; 42] = [
     "registers",
     "fence_init",
     "fence_async",
+    "fence_device",
     "bulk_load",
     "bulk_store",
     "bulk_wait",

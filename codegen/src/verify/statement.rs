@@ -54,7 +54,8 @@ impl Checker<'_> {
             | Stmt::BulkLoad { .. }
             | Stmt::BulkStore { .. }
             | Stmt::BulkWait { .. }
-            | Stmt::FenceAsync => self.bulk(stmt),
+            | Stmt::FenceAsync
+            | Stmt::FenceDevice => self.bulk(stmt),
             Stmt::CopyAsync { .. } => self.copy_async(stmt),
             Stmt::DrawTicket { .. } | Stmt::ResetTickets { .. } => self.control(stmt),
             Stmt::Publish { .. } | Stmt::Poll { .. } => self.message(stmt),
@@ -216,7 +217,7 @@ impl Checker<'_> {
                 self.typed("the count", count, Ty::I32);
                 self.copy((from, from_index), (to, to_index));
             }
-            Stmt::BulkStore { to, to_index, from, from_index, count } => {
+            Stmt::BulkStore { to, to_index, from, from_index, count, .. } => {
                 self.typed("the count", count, Ty::I32);
                 self.writable(Memory::Global(to));
                 self.copy((to, to_index), (from, from_index));

@@ -169,7 +169,7 @@ impl Maker {
                 let mbarrier = self.mbarrier();
                 Stmt::BulkLoad { to: shared, to_index, from: global, from_index, count, mbarrier }
             }
-            3 => Stmt::BulkStore { to: global, to_index, from: shared, from_index, count },
+            3 => Stmt::BulkStore { to: global, to_index, from: shared, from_index, count, adds: self.rng.once_in(2) },
             4 => Stmt::BulkWait { pending: self.count(), read: self.rng.once_in(2) },
             _ => {
                 let (elements, guard) = (self.count(), self.guard());

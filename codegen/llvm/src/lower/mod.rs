@@ -117,11 +117,12 @@ impl<'c> Lower<'c, '_> {
             Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier } => {
                 self.bulk_load((*to, *to_index), (*from, *from_index), *count, mbarrier)
             }
-            Stmt::BulkStore { to, to_index, from, from_index, count } => {
-                self.bulk_store((*to, *to_index), (*from, *from_index), *count)
+            Stmt::BulkStore { to, to_index, from, from_index, count, adds } => {
+                self.bulk_store((*to, *to_index), (*from, *from_index), *count, *adds)
             }
             Stmt::BulkWait { pending, read } => self.bulk_wait(*pending, *read),
             Stmt::FenceAsync => self.fence_async(),
+            Stmt::FenceDevice => self.fence_device(),
             Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } => {
                 self.copy_async((*to, *to_index), (*from, *from_index), *elements, *guard)
             }

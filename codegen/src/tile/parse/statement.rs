@@ -78,6 +78,7 @@ impl Parser {
         Ok(Some(match word {
             "fence_init" => Stmt::FenceInit,
             "fence_async" => Stmt::FenceAsync,
+            "fence_device" => Stmt::FenceDevice,
             "bulk_load" => {
                 let (to, to_index) = self.shared_place()?;
                 self.sign("=")?;
@@ -90,10 +91,13 @@ impl Parser {
             }
             "bulk_store" => {
                 let (to, to_index) = self.global_place()?;
-                self.sign("=")?;
+                let adds = self.accept("+=");
+                if !adds {
+                    self.sign("=")?;
+                }
                 let (from, from_index) = self.shared_place()?;
                 self.times()?;
-                Stmt::BulkStore { to, to_index, from, from_index, count: self.operand(Ty::I32)? }
+                Stmt::BulkStore { to, to_index, from, from_index, count: self.operand(Ty::I32)?, adds }
             }
             "bulk_wait" | "bulk_wait_read" => {
                 let pending = self.count("how many copies may be outstanding")?;
