@@ -109,6 +109,12 @@ constants! {
     flash_overlapped,
     /// Flash: until such a block has its first tiles and after its last one, in which no other computes.
     flash_overlapped_start,
+    /// Flash: multiply-adds per microsecond of blocks that also have sums over rows.
+    flash_both_products,
+    /// Flash: pairs whose weights such blocks evaluate per microsecond, beside the products.
+    flash_both_pairs,
+    /// Flash: until such a block has its first tiles and after its last one, for each outer point.
+    flash_both_start,
     /// Chunkwise: multiply-adds per microsecond by warps.
     chunkwise_warps,
     /// Chunkwise: multiply-adds per microsecond by warpgroups.

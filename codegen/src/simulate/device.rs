@@ -82,7 +82,17 @@ impl<'a> Device<'a> {
             }
         }
         let scalars = params.map(scalar).collect();
-        Device { program, launch, memory, scalars, cells, in_flight: vec![], told: HashMap::new(), events: 0, copies: 0 }
+        Device {
+            program,
+            launch,
+            memory,
+            scalars,
+            cells,
+            in_flight: vec![],
+            told: HashMap::new(),
+            events: 0,
+            copies: 0,
+        }
     }
 
     /// The names by which accesses are reported.

@@ -3,6 +3,7 @@
 #[macro_use]
 mod operators;
 
+mod across;
 mod axis_in_two;
 mod borders;
 mod call_pieces;

@@ -1,17 +1,24 @@
 //! The cost of sums over pairs.
 
-use super::Flash;
+use super::{Flash, SumsOver, outer_axes};
 use crate::abi::{Tensor, elem};
 use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
 use crate::schedules::strategy::Strategy;
+use crate::stage::kind::Pairwise;
 use crate::words::counted;
 use oplus_dsl::ir::Axis;
+
+/// Bytes per microsecond at which sums over rows are read and made outputs.
+const BANDWIDTH: f64 = 3e6;
 
 /// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let Problem { stage, bound, target, constants } = *problem;
     let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
+    if schedule.sums != SumsOver::Columns {
+        return of_both(schedule, problem, form);
+    }
     let places =
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
     let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
@@ -49,5 +56,27 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
         * share
         * slower
         + starts;
+    Cost { micros, why }
+}
+
+/// With sums over rows: whole gangs of blocks go from point to point, and the sums are read and written once more.
+fn of_both(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
+    let Problem { bound, target, constants, .. } = *problem;
+    let own = (bound.size(form.row) as f64 / f64::from(schedule.rows())).ceil().max(1.0);
+    let gangs = (f64::from(target.multiprocessors) / own).floor().max(1.0);
+    let points = bound.count(outer_axes(form).iter()) as f64;
+    let rounds = (points / gangs).ceil();
+    let queries = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
+    // Blocks that see little at one point see much at the next.
+    let seen = if form.limits.is_empty() { 1.0 } else { 0.5 + 0.5 / own };
+    let tiles = (bound.size(form.column) as f64 / f64::from(schedule.columns)).ceil() * seen * queries;
+    let pairs = tiles * f64::from(schedule.columns * schedule.rows());
+    let products = 5.0 * f64::from(schedule.depth);
+    let each = pairs * (products / constants.flash_both_products + 1.0 / constants.flash_both_pairs);
+    let sums = points * queries * bound.size(form.column) as f64 * f64::from(schedule.depth);
+    let finish = constants.launch + 6.0 * sums / BANDWIDTH;
+    let micros = rounds * (each + constants.flash_both_start) + finish;
+    let work = rounds * pairs * products * own * gangs;
+    let why = format!("{} of {}, {:.1} G multiply-adds", counted(gangs, "gang"), counted(own, "block"), work / 1e9);
     Cost { micros, why }
 }

@@ -18,10 +18,15 @@ impl FlashKernel<'_> {
         // Where registers are scarce, all rows of an output are stored in succession: their offsets are then needed for one output alone.
         let at_once = if self.is_scarce() { thread_tile.rows } else { 1 };
         for first in (0..thread_tile.rows).step_by(at_once as usize) {
-            for output in 0..self.stage.program.outputs.len() {
+            for output in (0..self.stage.program.outputs.len()).filter(|output| self.is_of_rows(*output)) {
                 self.store(b, &mut values, sums, first..first + at_once, output);
             }
         }
+    }
+
+    /// Whether an output is one of the block's rows.
+    fn is_of_rows(&self, output: usize) -> bool {
+        axes(self.stage, Tensor::Output(output as u32)).contains(&self.form.row)
     }
 
     /// Stores an output of some of the thread's rows.

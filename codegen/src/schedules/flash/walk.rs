@@ -58,6 +58,9 @@ pub(super) struct Walk<'w, 's> {
 impl FlashKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
+        if self.across.is_some() {
+            return self.across_roles(b);
+        }
         if self.schedule.copiers > 0 {
             return self.roles(b);
         }
@@ -160,6 +163,7 @@ impl FlashKernel<'_> {
             for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty) {
                 b.init_mbarriers(array, stages, arrivals);
             }
+            self.start_across(b);
             b.push(Stmt::FenceInit);
         });
         b.barrier();
@@ -229,7 +233,7 @@ impl FlashKernel<'_> {
     }
 
     /// The ring of tiles of columns, of which every iteration uses one.
-    fn ring(&self) -> Ring {
+    pub(super) fn ring(&self) -> Ring {
         Ring::of(self.schedule.stages)
     }
 
@@ -323,7 +327,7 @@ impl FlashKernel<'_> {
         self.set_numbers(b, &mut values, stage);
         let seen = partial.then(|| self.seen(b, walk.course.ranges, first));
         for number in 0..products.len() {
-            if self.schedule.copiers == 0 {
+            if self.schedule.copiers == 0 || self.across.is_some() {
                 self.finish(b, products, number);
             }
             self.know(b, &mut values, &products[number], number);
@@ -406,7 +410,7 @@ impl FlashKernel<'_> {
     }
 
     /// The range of seen columns of every row of the thread, counted from the thread's first column of a tile.
-    fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
+    pub(super) fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
         let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         let mut shifted = |x| b.sub(x, own);

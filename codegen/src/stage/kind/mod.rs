@@ -1,5 +1,6 @@
 //! The kinds of stages, by what schedules need to know of them; found once, when the stage is made.
 
+mod across;
 mod backward;
 mod contracted;
 mod delta;
@@ -16,6 +17,7 @@ mod readouts;
 mod recurrence;
 mod scale;
 
+pub use across::Across;
 pub use backward::{BackwardScan, Given, Sum};
 pub use contracted::Walk;
 pub(crate) use contracted::is_point;
@@ -198,6 +200,15 @@ impl Kind {
             Kind::Pairwise(pairs) => pairs.as_ref().map_err(Refusal::clone),
             _ => Err(Refusal::NoPairs),
         }
+    }
+
+    /// The sums over pairs that a stage is, one of them over rows.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what the stage lacks.
+    pub fn across(&self) -> Result<(&Pairwise, &Across), Refusal> {
+        let form = self.pairwise()?;
+        form.across.as_ref().map(|across| (form, across)).ok_or(Refusal::NotAcross)
     }
 
     /// The sums over columns that a stage stores in parts.

@@ -6,6 +6,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary
 use oplus_dsl::walk::all;
 use oplus_dsl::{Elem, Ty};
 
+use super::across::{Across, with_across};
 use super::gauge;
 use super::product::{Product, conjunction, is};
 use crate::stage::{Refusal, Stage};
@@ -35,6 +36,8 @@ pub struct Pairwise {
     pub terms: Vec<Value>,
     /// Those that are no limits.
     pub conditions: Vec<Value>,
+    /// The sum over rows beside those over columns, if there is one.
+    pub across: Option<Across>,
 }
 
 /// Σ over `axis` of left·right, times `factors`.
@@ -97,7 +100,7 @@ impl Pairwise {
     /// The sums of a stage, or what it lacks.
     pub(super) fn of(stage: &Stage) -> Result<Pairwise, Refusal> {
         let program = &stage.program;
-        let sums = outermost(program);
+        let (sums, across) = with_across(program, outermost(program));
         let Some(first) = sums.first() else { return Err(Refusal::NoPairs) };
         let (inner, over) = beneath_sum(program, *first);
         let Some((column, ..)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };
@@ -121,15 +124,18 @@ impl Pairwise {
             limits: vec![],
             terms: vec![],
             conditions: vec![],
+            across: None,
         };
         let mut common: Option<Vec<Value>> = None;
         for (tuple, inner) in sums.into_iter().zip(inner) {
             form.sum(program, tuple, inner, &mut common)?;
         }
+        form.across = across.map(|tuple| Across::of(program, &form, tuple, common.as_deref())).transpose()?;
         form.divide_conditions(program, common.unwrap_or_default());
         form.collect_inner()?;
         form.check_over(program)?;
         form.check_types(program)?;
+        form.across.as_ref().map_or(Ok(()), |across| across.check(program, &form))?;
         Ok(form)
     }
 
@@ -356,7 +362,7 @@ fn outermost(program: &Program) -> Vec<Value> {
 }
 
 /// The sum over pairs beneath a tuple, and the axis over which the tuple adds it up, if it is not that sum itself.
-fn beneath_sum(program: &Program, tuple: Value) -> (Value, Option<Axis>) {
+pub(super) fn beneath_sum(program: &Program, tuple: Value) -> (Value, Option<Axis>) {
     let itself = (tuple, None);
     let Some((over, operator, [field])) = reduction(program, tuple) else { return itself };
     let Op::Field(inner, 0) = program.node(*field).op else { return itself };
@@ -385,7 +391,7 @@ fn reduces_beneath(program: &Program, tuple: Value) -> bool {
 }
 
 /// The axis, the operator and the elements of a reduction.
-fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Value])> {
+pub(super) fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Value])> {
     match &program.node(tuple).op {
         Op::Reduce { axis, operator, elements } => Some((*axis, program.operator(*operator), elements)),
         _ => None,
@@ -393,7 +399,7 @@ fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Valu
 }
 
 /// Whether an operator is the sum of floats.
-fn is_sum(operator: &Operator) -> bool {
+pub(super) fn is_sum(operator: &Operator) -> bool {
     let input = |v: Value| matches!(operator.body[v.0 as usize].op, Op::Input(_));
     let zero = matches!(operator.identity[..], [Literal::Float(x)] if x == 0.0);
     let added = |v: &Value| match operator.body[v.0 as usize].op {

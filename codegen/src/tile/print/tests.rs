@@ -87,7 +87,14 @@ fn every_kind_of_statement() {
     });
     products(&mut b, tile, at);
     b.push(Stmt::FenceAsync);
-    b.push(Stmt::BulkStore { to: y, to_index: from, from: tile, from_index: at, count: Operand::i32(128), adds: false });
+    b.push(Stmt::BulkStore {
+        to: y,
+        to_index: from,
+        from: tile,
+        from_index: at,
+        count: Operand::i32(128),
+        adds: false,
+    });
     b.push(Stmt::BulkWait { pending: 0, read: true });
     b.push(Stmt::Publish {
         messages,
