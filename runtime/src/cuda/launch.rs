@@ -147,10 +147,10 @@ impl Step {
         let [x, y, z] = self.grid;
         // A graph keeps the kernel that it is given, so it must not get one of the fast-compile tier.
         let function = self.function.now(|| stream.is_capturing().unwrap_or(false));
-        // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
-        // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.
         let (raw, shared, on) = (function.raw, self.shared_bytes, stream.raw.cu_stream());
         let (name, launched) = if self.at_once {
+            // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
+            // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.
             let launched = unsafe {
                 sys::cuLaunchCooperativeKernel(raw, x, y, z, self.threads, 1, 1, shared, on, args.as_mut_ptr())
             };

@@ -4,9 +4,15 @@ use super::super::FlashKernel;
 use super::course::{Course, Visit};
 use crate::abi::Tensor;
 use crate::block::copy::Source;
+use crate::block::layout::Tile;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
-use crate::tile::Operand;
+use crate::tile::{Operand, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// Rows after which the places of pieces repeat.
+const EIGHT: u32 = 8;
 
 impl FlashKernel<'_> {
     /// Copies the rows of the block and all tiles of columns.
@@ -15,7 +21,10 @@ impl FlashKernel<'_> {
         self.each_point(b, |kernel, b, course, round| {
             let read = RingStage::only(b, round.into()).before(b);
             b.wait(kernel.rows_empty, read);
-            kernel.fill_rows(b, &kernel.source(&kernel.outer));
+            let source = kernel.source(&kernel.outer);
+            for tile in &kernel.row_tiles {
+                kernel.copy_tile(b, tile, &source, kernel.first_row, Operand::i32(0));
+            }
             kernel.each_visit(b, course, number, |b, visit| kernel.copy_visit(b, course, visit));
         });
     }
@@ -29,8 +38,7 @@ impl FlashKernel<'_> {
             vector: self.schedule.vector,
             padded: false,
             fenced: true,
-            // Few threads copy many pieces each, with few registers.
-            rolled: true,
+            rolled: false,
         }
     }
 
@@ -50,8 +58,51 @@ impl FlashKernel<'_> {
                     vector.fill(b, &source, self.form.column, origin, first, filled.index);
                 }
             }
-            let origin = tile.origin(b, &source);
-            tile.fill(b, &source, origin, first, filled.index);
+            self.copy_tile(b, tile, &source, first, filled.index);
         }
+    }
+
+    /// Starts the copies of a tile's rows from `first` on into a stage, and arrives there. Few threads copy many pieces each, with few
+    /// registers: a loop over eight rows at a time, within which a thread's places are always the same.
+    fn copy_tile(&self, b: &mut Builder, tile: &Tile, source: &Source, first: Operand, stage: Operand) {
+        let tensor = Tensor::Param(tile.param);
+        let (pieces, threads) = (tile.pieces(), source.threads);
+        let [row, piece] = b.div_rem(source.thread, pieces);
+        let start = b.mul(stage, tile.len());
+        let size = b.convert(Ty::I32, self.args.size(tile.along));
+        let left = b.sub(size, first);
+        let left = b.sub(left, row);
+        let stride = self.args.stride(tensor, tile.along);
+        let origin = tile.origin(b, source);
+        let from_row = b.add(first, row);
+        let from_row = b.convert(Ty::I64, from_row);
+        let of_row = b.mul(from_row, stride);
+        let of_piece = b.mul(piece, tile.piece());
+        let of_piece = b.convert(Ty::I64, of_piece);
+        let own = b.add(of_row, of_piece);
+        let from = b.add(origin, own);
+        let each = threads / pieces;
+        let places: Vec<(u32, Operand, Operand)> = (0..EIGHT / each)
+            .map(|k| {
+                let further = k * each;
+                let row = b.add(row, further);
+                let place = tile.piece_index(b, row, piece);
+                let beside = b.mul(stride, i64::from(further));
+                (further, b.add(place, start), b.add(from, beside))
+            })
+            .collect();
+        b.for_(Operand::i32(0), tile.rows, EIGHT, |b, down| {
+            let rows = b.convert(Ty::I64, down);
+            let of_rows = b.mul(rows, stride);
+            let of_panel = b.mul(down, tile.panel());
+            for (further, to, from) in &places {
+                let row = b.add(down, *further);
+                let exists = b.binary(Binary::Gt, left, row);
+                let (to_index, from_index) = (b.add(*to, of_panel), b.add(*from, of_rows));
+                let (to, from, elements) = (tile.array, self.args.pointer(tensor), tile.piece());
+                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements, guard: Some(exists) });
+            }
+        });
+        b.arrive_with_copies(tile.full, stage);
     }
 }
