@@ -1,6 +1,5 @@
 //! The kinds of stages, by what schedules need to know of them; found once, when the stage is made.
 
-mod across;
 mod backward;
 mod contracted;
 mod delta;
@@ -17,7 +16,6 @@ mod readouts;
 mod recurrence;
 mod scale;
 
-pub use across::Across;
 pub use backward::{BackwardScan, Given, Sum};
 pub use contracted::Walk;
 pub(crate) use contracted::is_point;
@@ -25,7 +23,7 @@ pub use delta::{Channels, DeltaReadout, DeltaRule, Factored};
 pub use delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
-pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
+pub use pairwise::{Across, Contraction, Gauge, Limit, Pairwise, Payload};
 pub use partial_sums::{PartialSum, PartialSums};
 pub use recurrence::Recurrence;
 

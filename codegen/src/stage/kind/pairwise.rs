@@ -1,12 +1,16 @@
 //! Sums over all pairs of a row and a column, of which attention and both halves of its gradient are three.
 
+mod across;
+
+pub use across::Across;
+use across::with_across;
+
 use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary, Value};
 use oplus_dsl::walk::all;
 use oplus_dsl::{Elem, Ty};
 
-use super::across::{Across, with_across};
 use super::gauge;
 use super::product::{Product, conjunction, is};
 use crate::stage::{Refusal, Stage};

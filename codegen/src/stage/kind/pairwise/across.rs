@@ -4,9 +4,9 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 use oplus_dsl::walk::follow;
 
-use super::pairwise::{Limit, Pairwise, Payload, beneath_sum, is_sum, reduction};
-use super::product::Product;
+use super::{Limit, Pairwise, Payload, beneath_sum, is_sum, reduction};
 use crate::stage::Refusal;
+use crate::stage::kind::product::Product;
 
 /// A sum over the rows, for each column, of the weights of one of the payloads, times a parameter of the rows.
 #[derive(Clone, Debug, PartialEq)]
