@@ -79,6 +79,9 @@ impl Run<'_, '_> {
             Stmt::Shuffle { dst, value, mode, lane } => self.shuffle(*dst, *value, *mode, *lane),
             Stmt::All { dst, condition } => self.all(*dst, *condition),
             Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
+            Stmt::StoreMatrix { values, array, index, transposed } => {
+                self.store_matrix(values, *array, *index, *transposed)
+            }
             Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, (a, b, c)),
             Stmt::WarpgroupMma { .. } => self.warpgroup_mma(stmt),
             Stmt::WarpgroupWait { pending, sums } => self.warpgroup_wait(*pending as usize, sums),

@@ -157,7 +157,7 @@ impl<W: Write> Printer<'_, W> {
                 format!("registers {} {count}", if *more { "up to" } else { "down to" })
             }
             Stmt::Shuffle { .. } | Stmt::All { .. } | Stmt::SyncWarp | Stmt::Barrier { .. } => self.collective(stmt),
-            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
+            Stmt::LoadMatrix { .. } | Stmt::StoreMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
             Stmt::WarpgroupMma { .. } | Stmt::WarpgroupWait { .. } => self.matrix(stmt),
             Stmt::DrawTicket { .. } | Stmt::ResetTickets { .. } | Stmt::Publish { .. } => self.message(stmt),
             _ => self.asynchronous(stmt),
@@ -188,6 +188,10 @@ impl<W: Write> Printer<'_, W> {
             Stmt::LoadMatrix { dst, array, index, transposed } => {
                 let name = if *transposed { "load_matrix_transposed" } else { "load_matrix" };
                 format!("{name} {} = {}", self.regs(dst), self.place(Memory::Shared(*array), *index))
+            }
+            Stmt::StoreMatrix { values, array, index, transposed } => {
+                let name = if *transposed { "store_matrix_transposed" } else { "store_matrix" };
+                format!("{name} {} = {}", self.place(Memory::Shared(*array), *index), self.ops(values, Ty::U32))
             }
             Stmt::Mma { elem, dst, a, b, c } => {
                 let [a, b] = [&a[..], b].map(|list| self.ops(list, Ty::U32));

@@ -104,6 +104,17 @@ pub enum Stmt {
         /// Gives the transposed matrices.
         transposed: bool,
     },
+    /// Writes fragments to shared memory as matrices of 8 rows of 16 bytes. Warp-collective.
+    StoreMatrix {
+        /// One for each matrix, `u32`; 1, 2 or 4.
+        values: Vec<Operand>,
+        /// An array of elements of 2 bytes.
+        array: SharedId,
+        /// In lane 8m + i the index of the first element of row i of matrix m, as in [`Stmt::LoadMatrix`].
+        index: Operand,
+        /// Writes the transposed matrices.
+        transposed: bool,
+    },
     /// D = A·B + C on fragments. Warp-collective.
     Mma {
         /// The element type of A and B: `bf16`, `f16` or `f32`.

@@ -67,6 +67,7 @@
 //! | `store x[k] = a, … if c` | [`Stmt::Store`] |
 //! | `r = shuffle_up(a, n)`, `_down`, `_xor`, `_index`; `r = all(c)` | [`Stmt::Shuffle`], [`Stmt::All`] |
 //! | `load_matrix r, … = t[k]`, `load_matrix_transposed` | [`Stmt::LoadMatrix`] |
+//! | `store_matrix t[k] = a, …`, `store_matrix_transposed` | [`Stmt::StoreMatrix`] |
 //! | `mma E r, … = (a, …) * (b, …) + (c, …)` | [`Stmt::Mma`] |
 //! | `warpgroup_mma E transposed r, … += A * B + …` | [`Stmt::WarpgroupMma`]; `=` where the sums begin at zero; A is `(a, …)` or panels, panels are `t[k] rows 64 apart 4096` |
 //! | `warpgroup_wait n r, …` | [`Stmt::WarpgroupWait`] |
@@ -88,7 +89,7 @@ use super::Stmt;
 use super::{Kernel, Special};
 
 /// The words that start statements, or stand where the name of a parameter or an array may stand.
-const WORDS: [&str; 43] = [
+const WORDS: [&str; 45] = [
     "if",
     "else",
     "for",
@@ -101,6 +102,8 @@ const WORDS: [&str; 43] = [
     "all",
     "load_matrix",
     "load_matrix_transposed",
+    "store_matrix",
+    "store_matrix_transposed",
     "mma",
     "warpgroup_mma",
     "warpgroup_wait",

@@ -31,6 +31,7 @@ impl Checker<'_> {
                 self.typed("the condition", *condition, Ty::Bool);
             }
             Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
+            Stmt::StoreMatrix { .. } => self.store_matrix(stmt),
             Stmt::WarpgroupMma { .. } => self.warpgroup(stmt),
             Stmt::WarpgroupWait { pending, sums } => {
                 sums.iter().for_each(|r| self.typed("a sum", (*r).into(), Ty::F32));
@@ -147,6 +148,22 @@ impl Checker<'_> {
                 c.iter().for_each(|x| self.typed("a term", *x, Ty::F32));
             }
             _ => {}
+        }
+    }
+
+    fn store_matrix(&mut self, stmt: &Stmt) {
+        let Stmt::StoreMatrix { values, array, index, .. } = stmt else { return };
+        if !self.target.isa.stores_matrices() {
+            self.fault(Fault::NoStoresOfMatrices(self.target.isa.name()));
+        }
+        self.typed("the index", *index, Ty::I32);
+        values.iter().for_each(|x| self.typed("a value", *x, Ty::U32));
+        if !matches!(values.len(), 1 | 2 | 4) {
+            self.fault(Fault::Matrices(values.len()));
+        }
+        let Some(found) = self.elements(Memory::Shared(*array)) else { return };
+        if found.bytes() != Some(2) {
+            self.fault(Fault::Elements { found, expected: "of 2 bytes" });
         }
     }
 

@@ -25,12 +25,12 @@ impl FlashKernel<'_> {
     }
 
     /// Whether an output is one of the block's rows.
-    fn is_of_rows(&self, output: usize) -> bool {
+    pub(super) fn is_of_rows(&self, output: usize) -> bool {
         axes(self.stage, Tensor::Output(output as u32)).contains(&self.form.row)
     }
 
     /// Stores an output of some of the thread's rows.
-    fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
+    pub(super) fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
             Some(axis) => self.store_places(b, values, sums, rows, output, *axis),
@@ -70,7 +70,7 @@ impl FlashKernel<'_> {
     }
 
     /// The offset of a row of an output.
-    fn offset(&self, b: &mut Builder, output: usize, row: Operand) -> Operand {
+    pub(super) fn offset(&self, b: &mut Builder, output: usize, row: Operand) -> Operand {
         let mut indices = self.outer.clone();
         indices.push((self.form.row, row));
         self.args.offset(b, Tensor::Output(output as u32), &indices)
@@ -118,7 +118,7 @@ impl FlashKernel<'_> {
     }
 
     /// Makes the sums with a leaf known to the evaluator, at one coordinate along the leaf's axis that the thread has.
-    fn set_sums(&self, b: &mut Builder, values: &mut Values, sums: &Sums, row: u32, block: u32, c: u32, axis: Axis) {
+    pub(super) fn set_sums(&self, b: &mut Builder, values: &mut Values, sums: &Sums, row: u32, block: u32, c: u32, axis: Axis) {
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
             if let (PayloadSums::Blocks(blocks), Some((param, own))) = (sums, payload.leaf)
                 && own == axis

@@ -248,7 +248,8 @@ impl<'s> FlashKernel<'s> {
             kernel.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
         }
         kernel.declare_sums(b);
-        kernel.across = weights.map(|weights| AcrossArrays::declare(b, weights, schedule));
+        let tiles: Vec<&Tile> = kernel.row_tiles.iter().chain(&kernel.column_tiles).collect();
+        kernel.across = weights.map(|weights| AcrossArrays::declare(b, weights, schedule, &tiles));
         Some(kernel)
     }
 

@@ -55,7 +55,7 @@ impl FlashKernel<'_> {
     }
 
     /// Σ left·right by warpgroups: an asynchronous product that is only started.
-    fn contract_asynchronously(&self, b: &mut Builder, left: &Tile, right: &Tile, start: Operand) -> Grid {
+    pub(super) fn contract_asynchronously(&self, b: &mut Builder, left: &Tile, right: &Tile, start: Operand) -> Grid {
         let first = self.first_row_of_group(b);
         let zero = Operand::i32(0);
         let mut grid = vec![];

@@ -183,7 +183,7 @@ impl FlashKernel<'_> {
     }
 
     /// Sets the indices of the thread's rows.
-    fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
+    pub(super) fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         let of_warp = self.first_row_of_warp(b);
         let own = b.add(of_warp, self.fragment.group);
         let first = b.add(self.first_row, own);
@@ -194,7 +194,7 @@ impl FlashKernel<'_> {
     }
 
     /// Evaluates what does not depend on columns once.
-    fn hoist(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
+    pub(super) fn hoist(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         for value in self.constant_values() {
             for row in 0..thread_tile.rows {
                 values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
@@ -327,7 +327,7 @@ impl FlashKernel<'_> {
         self.set_numbers(b, &mut values, stage);
         let seen = partial.then(|| self.seen(b, walk.course.ranges, first));
         for number in 0..products.len() {
-            if self.schedule.copiers == 0 || self.across.is_some() {
+            if self.schedule.copiers == 0 {
                 self.finish(b, products, number);
             }
             self.know(b, &mut values, &products[number], number);
@@ -392,7 +392,7 @@ impl FlashKernel<'_> {
         }
     }
 
-    fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
+    pub(super) fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
         let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         for column in 0..thread_tile.columns {
@@ -402,7 +402,7 @@ impl FlashKernel<'_> {
     }
 
     /// Tells the evaluator where the elements of vectors are that came with a stage's tiles.
-    fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
+    pub(super) fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
         let twice = self.fragment.column(b);
         let start = b.mul(stage, self.schedule.columns);
         let first = b.add(start, twice);

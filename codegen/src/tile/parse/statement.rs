@@ -56,6 +56,7 @@ impl Parser {
             "load" => self.load()?,
             "store" => self.store()?,
             "load_matrix" | "load_matrix_transposed" => self.load_matrix(word == "load_matrix_transposed")?,
+            "store_matrix" | "store_matrix_transposed" => self.store_matrix(word == "store_matrix_transposed")?,
             "mma" => self.mma()?,
             "warpgroup_mma" => self.warpgroup_mma()?,
             "warpgroup_wait" => {
@@ -263,6 +264,12 @@ impl Parser {
         self.sign("=")?;
         let (array, index) = self.shared_place()?;
         Ok(Stmt::LoadMatrix { dst, array, index, transposed })
+    }
+
+    fn store_matrix(&mut self, transposed: bool) -> Parsed<Stmt> {
+        let (array, index) = self.shared_place()?;
+        self.sign("=")?;
+        Ok(Stmt::StoreMatrix { values: self.operands(Ty::U32)?, array, index, transposed })
     }
 
     fn mma(&mut self) -> Parsed<Stmt> {

@@ -8,11 +8,12 @@
 //! last rows to the first. The rows of an odd point are given out in the opposite order, so that those who have much to do have little to do
 //! next, and are walked down, with visitors from the first rows to the last.
 
-use super::super::{FlashKernel, outer_axes};
+use super::super::visible::Range;
+use super::super::{COLUMNS, FlashKernel, outer_axes};
 use super::BLOCK_ROWS;
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::Builder;
-use crate::tile::{Memory, Operand, Reg, Special};
+use crate::tile::{Memory, Operand, Reg, Shuffle, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
@@ -66,10 +67,25 @@ pub(super) struct Visit {
 }
 
 impl FlashKernel<'_> {
-    /// Goes through the outer points of the block.
-    pub(super) fn each_point(&self, b: &mut Builder, body: impl FnOnce(&Self, &mut Builder, &Course, Reg)) {
+    /// The block's number, which the assembler then knows to be the same in all lanes of a warp. By whole warps.
+    pub(super) fn ticket_of_warp(&self, b: &mut Builder) -> Operand {
+        let ticket = self.ticket(b);
+        b.shuffle(Shuffle::Index, ticket, Operand::i32(0))
+    }
+
+    /// The block's number.
+    pub(super) fn ticket(&self, b: &mut Builder) -> Operand {
         let ticket = b.load1(Memory::Shared(self.arrays().launch), Operand::i32(0));
-        let ticket = b.convert(Ty::I32, ticket);
+        b.convert(Ty::I32, ticket)
+    }
+
+    /// Goes through the outer points of the block of a ticket.
+    pub(super) fn each_point(
+        &self,
+        b: &mut Builder,
+        ticket: Operand,
+        body: impl FnOnce(&Self, &mut Builder, &Course, Reg),
+    ) {
         let blocks = b.div_ceil(self.args.size(self.form.row), BLOCK_ROWS);
         let blocks = b.convert(Ty::I32, blocks);
         let [gang, own] = b.div_rem(ticket, blocks);
@@ -159,6 +175,28 @@ impl FlashKernel<'_> {
         let end = b.binary(Binary::Div, to, columns);
         let end = b.binary(Binary::Min, end, tiles);
         Span { first, end: b.binary(Binary::Max, end, first) }
+    }
+
+    /// The columns that each of the thread's rows sees, and none where there is no such row. They are computed again where they are
+    /// needed, as they would take registers from tile to tile.
+    pub(super) fn seen_columns(&self, b: &mut Builder, course: &Course) -> Vec<Range> {
+        let of_warp = self.first_row_of_warp(b);
+        let own = b.add(of_warp, self.fragment.group);
+        let [columns, rows] = [self.form.column, self.form.row].map(|axis| b.convert(Ty::I32, self.args.size(axis)));
+        let left = b.sub(rows, self.first_row);
+        (0..self.thread_tile().rows)
+            .map(|row| {
+                let row = b.add(own, row * COLUMNS);
+                let exists = b.lt(row, left);
+                let (mut from, mut to) = (Operand::i32(0), columns);
+                if let Some(sight) = course.sight {
+                    from = b.add(sight.from, row);
+                    let end = b.add(sight.to, row);
+                    to = b.binary(Binary::Min, end, columns);
+                }
+                Range { from, to: b.select(exists, to, Operand::i32(0)) }
+            })
+            .collect()
     }
 
     /// Goes through the visits of a block at an outer point; `number` counts all of them.

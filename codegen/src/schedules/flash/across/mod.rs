@@ -17,8 +17,10 @@ mod add;
 mod copy;
 mod course;
 mod finish;
+mod outputs;
 mod sums;
 mod walk;
+mod weigh;
 
 pub(super) use finish::{finish, heads};
 
@@ -55,6 +57,8 @@ pub(super) struct AcrossArrays {
     /// The mbarriers that say that sums are staged, and that they may be staged again.
     staged: SharedId,
     unstaged: SharedId,
+    /// The mbarriers that say of each tile of rows, and of each stage of each tile of columns, that its copies have landed.
+    landed: Vec<SharedId>,
     /// The block's ticket and the launch's tag.
     launch: SharedId,
     /// Of each warp that walks, whether it has found non-finite elements in the rows.
@@ -68,13 +72,15 @@ impl AcrossArrays {
         Tile::bare(b, "weights", elem(stage, Tensor::Param(leaf)), schedule.columns, BLOCK_ROWS)
     }
 
-    pub(super) fn declare(b: &mut Builder, weights: Tile, schedule: &Flash) -> AcrossArrays {
+    pub(super) fn declare(b: &mut Builder, weights: Tile, schedule: &Flash, tiles: &[&Tile]) -> AcrossArrays {
         let sums = b.shared("row_sums", SharedKind::Elem(Elem::F32), STAGED * schedule.columns * schedule.depth);
         let [weights_read, staged, unstaged] = [("weights_read", 1), ("staged", STAGED), ("unstaged", STAGED)]
             .map(|(name, stages)| b.shared(name, SharedKind::Mbarrier, stages));
+        let landed = |tile: &&Tile| b.shared(format!("{}_landed", tile.name), SharedKind::Mbarrier, schedule.stages);
+        let landed = tiles.iter().map(landed).collect();
         let launch = b.shared("launch", SharedKind::Elem(Elem::U32), 2);
         let non_finite = b.shared("non_finite_rows", SharedKind::Elem(Elem::I32), schedule.warps);
-        AcrossArrays { weights, sums, weights_read, staged, unstaged, launch, non_finite }
+        AcrossArrays { weights, sums, weights_read, staged, unstaged, landed, launch, non_finite }
     }
 }
 
@@ -123,6 +129,7 @@ impl FlashKernel<'_> {
         b.init_mbarriers(arrays.weights_read, 1, self.schedule.walkers());
         b.init_mbarriers(arrays.staged, STAGED, self.schedule.walkers());
         b.init_mbarriers(arrays.unstaged, STAGED, 1);
+        arrays.landed.iter().for_each(|array| b.init_mbarriers(*array, self.schedule.stages, self.schedule.copying()));
         let [ticket, tag] = [0; 2].map(|_| b.reg(Ty::U32));
         b.push(Stmt::DrawTicket { ticket, tag, control });
         for (at, number) in [ticket, tag].into_iter().enumerate() {

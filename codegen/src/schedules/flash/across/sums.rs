@@ -4,8 +4,8 @@
 //! heads of 64 half of the columns. A thread has, of each 8 places, four numbers, at the places of the fragment.
 
 use super::super::FlashKernel;
-use super::super::weigh::of_grid;
-use super::super::{COLUMNS, Grid, ROWS};
+use super::super::walk::Packed;
+use super::super::{COLUMNS, ROWS};
 use super::course::{Course, Visit};
 use super::{ACROSS, BLOCK_ROWS, STAGED, SUMMING};
 use crate::block::layout::Tile;
@@ -26,28 +26,28 @@ impl FlashKernel<'_> {
         self.row_tile(leaf)
     }
 
-    /// Stores the weights for both warpgroups: a row for each column.
-    pub(super) fn share_weights(&self, b: &mut Builder, visit: &Visit, grid: &Grid) {
-        let arrays = self.arrays();
+    /// Waits until both warpgroups have read the weights of the visit before.
+    pub(super) fn wait_for_weights(&self, b: &mut Builder, visit: &Visit) {
         let read = RingStage::only(b, visit.number).before(b);
-        b.wait(arrays.weights_read, read);
-        let tile = &arrays.weights;
-        let twice = self.fragment.column(b);
+        b.wait(self.arrays().weights_read, read);
+    }
+
+    /// Stores packed weights for both warpgroups: a row for each column.
+    pub(super) fn share_weights(&self, b: &mut Builder, packed: &Packed) {
+        let tile = &self.arrays().weights;
+        // A lane names a column of the matrix that it belongs to. The warp's rows are two pieces.
+        let lane = self.thread.lane;
+        let [low, eighth, half] =
+            [(Binary::Rem, 8), (Binary::Div, 8), (Binary::Div, 16)].map(|(op, n)| b.binary(op, lane, n));
+        let of_half = b.mul(half, COLUMNS);
+        let column = b.add(low, of_half);
+        let odd = b.binary(Binary::Rem, eighth, 2);
         let of_warp = b.mul(self.thread.warp, ROWS / COLUMNS);
-        let thread_tile = self.thread_tile();
-        for row in 0..thread_tile.rows {
-            // The row's piece is the same for the warp; within it lies the thread's row.
-            let piece = b.add(of_warp, row);
-            for c in 0..2 {
-                let column = b.add(twice, c);
-                let place = tile.piece_index(b, column, piece);
-                let place = b.add(place, self.fragment.group);
-                for eighth in 0..self.schedule.columns / COLUMNS {
-                    let (block, at) = of_grid(self.blocks(), row, 2 * eighth + c);
-                    let place = b.add(place, eighth * COLUMNS * tile.panel());
-                    b.store(Memory::Shared(tile.array), place, &[grid[block][at]], None);
-                }
-            }
+        let piece = b.add(of_warp, odd);
+        let place = tile.piece_index(b, column, piece);
+        for (sixteen, four) in packed.iter().flatten().enumerate() {
+            let place = b.add(place, sixteen as u32 * ROWS * tile.panel());
+            b.store_matrix(tile.array, place, four, true);
         }
         b.push(Stmt::FenceAsync);
         self.team_barrier(b);
@@ -72,21 +72,30 @@ impl FlashKernel<'_> {
         sums
     }
 
-    /// Stages the sums over rows, in the order of threads, for the warps that add them.
-    pub(super) fn stage_row_sums(&self, b: &mut Builder, visit: &Visit, sums: &[Reg]) {
-        let arrays = self.arrays();
-        b.arrive(arrays.weights_read, Operand::i32(0));
+    /// Waits for the stage of a visit's sums over rows.
+    pub(super) fn wait_for_stage(&self, b: &mut Builder, visit: &Visit) -> RingStage {
         let staged = Ring::of_power(STAGED).at(b, visit.number);
         let free = staged.before(b);
-        b.wait(arrays.unstaged, free);
-        let start = b.mul(staged.index, self.schedule.columns * self.schedule.depth);
+        b.wait(self.arrays().unstaged, free);
+        staged
+    }
+
+    /// Stores the thread's sums over rows in a stage, in the order of threads.
+    pub(super) fn store_row_sums(&self, b: &mut Builder, stage: Operand, sums: &[Reg]) {
+        let start = b.mul(stage, self.schedule.columns * self.schedule.depth);
         let own = b.mul(self.thread.number, 4);
         let from = b.add(start, own);
         for (k, four) in sums.chunks(4).enumerate() {
             let values: Vec<Operand> = four.iter().map(|reg| (*reg).into()).collect();
             let at = b.add(from, k as u32 * 4 * SUMMING);
-            b.store(Memory::Shared(arrays.sums), at, &values, None);
+            b.store(Memory::Shared(self.arrays().sums), at, &values, None);
         }
+    }
+
+    /// Hands a stage over to the warps that add, and the weights to those who write the next ones.
+    pub(super) fn hand_over(&self, b: &mut Builder, staged: RingStage) {
+        let arrays = self.arrays();
+        b.arrive(arrays.weights_read, Operand::i32(0));
         b.push(Stmt::FenceAsync);
         b.arrive(arrays.staged, staged.index);
     }
@@ -117,12 +126,12 @@ impl FlashKernel<'_> {
         b.ne(any, 0)
     }
 
-    /// Computes the sums over rows again one row after the other, without those rows that a column is not seen by.
-    pub(super) fn sum_rows_apart(&self, b: &mut Builder, course: &Course, sums: &[Reg], first: Operand) {
+    /// Computes the staged sums over rows again one row after the other, without those rows that a column is not seen by.
+    pub(super) fn sum_rows_apart(&self, b: &mut Builder, course: &Course, stage: Operand, first: Operand) {
         let Some(sight) = course.sight else { return };
         let (weights, leaf) = (&self.arrays().weights, self.across_leaf());
         let place = RowSums::of(b, self);
-        sums.iter().for_each(|sum| b.assign(*sum, zero(Ty::F32)));
+        let sums: Vec<Reg> = (0..SUMS).map(|_| b.var(zero(Ty::F32))).collect();
         b.for_(Operand::i32(0), BLOCK_ROWS, 1, |b, row| {
             let [piece, within] = b.div_rem(row, weights.piece());
             let [from, to] = [b.add(sight.from, row), b.add(sight.to, row)];
@@ -149,6 +158,7 @@ impl FlashKernel<'_> {
                 }
             }
         });
+        self.store_row_sums(b, stage, &sums);
     }
 }
 

@@ -1,98 +1,164 @@
 //! The warps that walk: both warpgroups evaluate their rows' weights and meet for the product of the sums over rows.
 
-use super::super::sums::{BlockSums, PayloadSums};
-use super::super::walk::{Past, Walk};
-use super::super::weigh::{Weights, of_grid};
+use super::super::non_finite::SeeingRows;
+use super::super::sums::{BlockSums, PayloadSums, Sums};
+use super::super::walk::Packed;
+use super::super::weigh::of_grid;
 use super::super::{FlashKernel, Grid};
 use super::course::{Course, Visit};
-use crate::block::copy::Source;
+use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 
 /// The parts of a walk that stay the same from visit to visit.
-pub(super) struct AcrossWalk<'w, 'k, 's> {
-    pub course: &'w Course,
-    pub walk: &'w Walk<'k, 's>,
+struct AcrossWalk<'w, 's> {
+    course: &'w Course,
+    values: &'w Values<'s>,
+    sums: &'w Sums,
     /// Whether the block's rows have non-finite elements; none where all rows see all columns.
-    pub non_finite: Option<Operand>,
+    non_finite: Option<Operand>,
+}
+
+/// A tile that is visited.
+struct VisitedTile<'w, 's> {
+    across: &'w AcrossWalk<'w, 's>,
+    visit: &'w Visit,
+    /// Its stage in the ring.
+    filled: RingStage,
+    /// Its first column.
+    first: Operand,
+    /// Whether some rows of the block do not see all of it.
+    is_partial: Operand,
 }
 
 impl FlashKernel<'_> {
     /// Walks the tiles of all rows of the block.
     pub(super) fn walk_across(&self, b: &mut Builder) {
         let number = b.var(Operand::i32(0));
-        self.each_point(b, |kernel, b, course, round| {
-            let past = Past { tiles: Some(number), rows: Some(round) };
-            kernel.on_course(b, past, |b, own, values| {
-                kernel.walk(b, own, values, |b, walk| {
-                    let non_finite = course.sight.map(|_| kernel.find_non_finite(b));
-                    let across = AcrossWalk { course, walk, non_finite };
-                    kernel.each_visit(b, course, number, |b, visit| kernel.visit(b, &across, visit));
-                    b.arrive(kernel.rows_empty, Operand::i32(0));
-                });
-            });
-        });
+        let ticket = self.ticket_of_warp(b);
+        self.each_point(b, ticket, |kernel, b, course, round| kernel.walk_rows(b, course, round, number));
+    }
+
+    /// Walks the tiles of the rows of a block at a point, and stores their outputs.
+    fn walk_rows(&self, b: &mut Builder, course: &Course, round: Reg, number: Reg) {
+        let thread_tile = self.thread_tile();
+        let mut values = self.walk_values(b);
+        values.fast = true;
+        self.hoist(b, &mut values, thread_tile);
+        let sums = self.sums(b, thread_tile);
+        let filled = RingStage::only(b, round.into());
+        self.row_tiles.iter().for_each(|tile| b.wait(tile.full, filled));
+        let non_finite = course.sight.map(|_| self.find_non_finite(b));
+        let across = AcrossWalk { course, values: &values, sums: &sums, non_finite };
+        self.each_visit(b, course, number, |b, visit| self.visit(b, &across, visit));
+        b.arrive(self.rows_empty, Operand::i32(0));
+        self.store_outputs(b, &sums);
+    }
+
+    /// An evaluator that knows no rows.
+    pub(super) fn new_values(&self) -> Values<'_> {
+        Values::new(self.stage, &self.args, [self.form.row, self.form.column], self.outer.clone())
+    }
+
+    /// The evaluator of the walk; it knows the thread's rows, which take registers, only if weights depend on them.
+    fn walk_values(&self, b: &mut Builder) -> Values<'_> {
+        let mut values = self.new_values();
+        if self.constant_values().iter().any(|value| self.stage.program.node(*value).axes.contains(self.form.row)) {
+            self.set_rows(b, &mut values, self.thread_tile());
+        }
+        values
     }
 
     /// Computes a tile.
     fn visit(&self, b: &mut Builder, across: &AcrossWalk, visit: &Visit) {
         let outer = self.outer_of(b, visit);
-        let mut values = across.walk.values.clone();
+        let mut values = across.values.clone();
         for (axis, index) in &outer[self.outer.len()..] {
             values.set_outer(*axis, *index);
         }
-        let source = Source { outer: &outer, ..*across.walk.source };
-        let walk = Walk { source: &source, values: &values, ..*across.walk };
         let filled = self.ring().at(b, visit.number);
         let first = b.mul(visit.tile, self.schedule.columns);
-        let products = self.contract_in_turn(b, &walk, filled);
-        let weights = self.weights(b, &walk, &products, (filled.index, first), false);
         let is_partial = across.course.is_partial(b, self, first);
-        let grids = self.variables(b, &weights);
-        let non_finite: Vec<(u32, Reg)> =
-            self.hidden(true).into_iter().map(|param| (param, b.var(Operand::bool(false)))).collect();
-        b.if_(is_partial, |b| {
-            self.hide(b, &walk, &grids, first);
-            let params: Vec<u32> = non_finite.iter().map(|(param, _)| *param).collect();
-            for ((_, flag), (_, any)) in non_finite.iter().zip(self.take_out(b, &params, filled.index)) {
-                b.assign(*flag, any);
-            }
-        });
-        self.multiply(b, across, visit, (filled, first, is_partial), &grids);
+        let tile = VisitedTile { across: &AcrossWalk { values: &values, ..*across }, visit, filled, first, is_partial };
+        let (products, values) = self.contract_in_turn(b, &tile);
+        let [owns, others] = self.evaluate_in_turn(b, &tile, values, &products);
+        let non_finite = self.hide_all(b, &tile, &[&owns, &others]);
+        self.multiply(b, &tile, &owns, &others);
         let non_finite: Vec<(u32, Operand)> = non_finite.iter().map(|(param, any)| (*param, (*any).into())).collect();
-        self.put_back(b, &walk, first, &non_finite);
+        let source = self.source(&outer);
+        let ranges = |b: &mut Builder| self.seen_columns(b, across.course);
+        let rows = SeeingRows { values: tile.across.values, source: &source, sums: across.sums, ranges: &ranges };
+        self.put_back_to(b, &rows, first, &non_finite);
         self.leave_ring(b, 0, filled.index);
     }
 
-    /// Starts both contractions, each as soon as its tile is there.
-    fn contract_in_turn(&self, b: &mut Builder, walk: &Walk, filled: RingStage) -> Vec<Grid> {
-        let mut waited = vec![];
-        let lanes = walk.lanes.map(|(contracted, _)| contracted.clone()).unwrap_or_default();
-        let contractions = self.form.contractions.iter().zip(&lanes);
-        contractions
-            .map(|(contraction, (left, right))| {
-                self.wait_for(b, &[contraction.right], filled, &mut waited);
-                let start = b.mul(filled.index, self.column_tile(contraction.right).len());
-                self.contract(b, contraction, left, right, start)
-            })
-            .collect()
+    /// Starts both contractions, each as soon as its tile is there. Numbers of columns are read before products keep the shared memory
+    /// busy.
+    fn contract_in_turn<'v>(&self, b: &mut Builder, tile: &VisitedTile<'_, 'v>) -> ([Grid; 2], Values<'v>) {
+        let mut values = tile.across.values.clone();
+        self.set_columns(b, &mut values, self.thread_tile(), tile.first);
+        self.set_numbers(b, &mut values, tile.filled.index);
+        let products = [0, 1].map(|number| {
+            let contraction = &self.form.contractions[number];
+            let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
+            b.wait(right.full, tile.filled);
+            if number == 0 {
+                self.read_numbers(b, &mut values, true);
+            }
+            let start = b.mul(tile.filled.index, right.len());
+            self.contract_asynchronously(b, left, right, start)
+        });
+        (products, values)
     }
 
-    /// Registers that hold the weights of all payloads.
-    fn variables(&self, b: &mut Builder, weights: &Weights) -> Vec<Vec<[Reg; 4]>> {
-        let grid = |grid: &Grid| grid.iter().map(|four| four.map(|weight| b.var(weight))).collect();
-        weights.grids.iter().map(grid).collect()
+    /// The weights of the payload that has a sum over rows, and those of the other.
+    fn evaluate_in_turn(
+        &self,
+        b: &mut Builder,
+        tile: &VisitedTile,
+        mut values: Values,
+        products: &[Grid; 2],
+    ) -> [Vec<[Reg; 4]>; 2] {
+        self.finish(b, products, 0);
+        self.know(b, &mut values, &products[0], 0);
+        self.read_numbers(b, &mut values, false);
+        // The assembler moves no exponentials across this wait, behind the second contraction.
+        self.wait_for_weights(b, tile.visit);
+        self.finish(b, products, 1);
+        self.know(b, &mut values, &products[1], 1);
+        let own = self.own_payload();
+        [own, 1 - own].map(|number| self.payload_weights(b, &mut values, number))
+    }
+
+    /// The payload whose weights have a sum over rows.
+    fn own_payload(&self) -> usize {
+        self.form.across.as_ref().map_or(0, |across| across.payload)
+    }
+
+    /// Makes the weights of pairs that do not count zero, and the non-finite elements of a tile seen in part; gives for each of the
+    /// parameters of the tile whether there were such.
+    fn hide_all(&self, b: &mut Builder, tile: &VisitedTile, grids: &[&Vec<[Reg; 4]>]) -> Vec<(u32, Reg)> {
+        let non_finite: Vec<(u32, Reg)> =
+            self.hidden(true).into_iter().map(|param| (param, b.var(Operand::bool(false)))).collect();
+        b.if_(tile.is_partial, |b| {
+            self.hide(b, tile, grids);
+            let params: Vec<u32> = non_finite.iter().map(|(param, _)| *param).collect();
+            for ((_, flag), (_, any)) in non_finite.iter().zip(self.take_out(b, &params, tile.filled.index)) {
+                b.assign(*flag, any);
+            }
+        });
+        non_finite
     }
 
     /// Makes the weights of pairs that are not seen, or that do not exist, zero.
-    fn hide(&self, b: &mut Builder, walk: &Walk, grids: &[Vec<[Reg; 4]>], first: Operand) {
-        let seen = self.seen(b, walk.course.ranges, first);
+    fn hide(&self, b: &mut Builder, tile: &VisitedTile, grids: &[&Vec<[Reg; 4]>]) {
+        let ranges = self.seen_columns(b, tile.across.course);
+        let seen = self.seen(b, &ranges, tile.first);
         for (row, column) in self.pairs() {
             let (block, at) = of_grid(self.blocks(), row, column);
-            let sees = self.sees(b, Some(&seen), row, column).unwrap_or(Operand::bool(true));
-            let counts = b.and(sees, walk.values.row(row).exists);
+            let counts = self.sees(b, Some(&seen), row, column).unwrap_or(Operand::bool(true));
             for grid in grids {
                 let reg = grid[block][at];
                 let weight = b.select(counts, reg.into(), zero(Ty::F32));
@@ -101,60 +167,49 @@ impl FlashKernel<'_> {
         }
     }
 
+    /// Weights in registers as left factors.
+    fn pack_registers(&self, b: &mut Builder, grid: &[[Reg; 4]]) -> Packed {
+        let grid: Grid = grid.iter().map(|four| four.map(Operand::Reg)).collect();
+        self.pack(b, &grid)
+    }
+
     /// Adds a tile to all sums.
-    fn multiply(
-        &self,
-        b: &mut Builder,
-        across: &AcrossWalk,
-        visit: &Visit,
-        (filled, first, is_partial): (RingStage, Operand, Operand),
-        grids: &[Vec<[Reg; 4]>],
-    ) {
-        let own = self.form.across.as_ref().map_or(0, |across| across.payload);
-        let grid = |k: usize| -> Grid { grids[k].iter().map(|four| four.map(Operand::Reg)).collect() };
-        let other = 1 - own;
-        let packed = [self.pack(b, &grid(own)), self.pack(b, &grid(other))];
-        self.start_payload(b, across.walk, other, &packed[1], filled);
-        self.share_weights(b, visit, &grid(own));
+    fn multiply(&self, b: &mut Builder, tile: &VisitedTile, owns: &[[Reg; 4]], others: &[[Reg; 4]]) {
+        let (across, own) = (tile.across, self.own_payload());
+        let [packed, of_others] = [owns, others].map(|grid| self.pack_registers(b, grid));
+        self.start_payload(b, tile, 1 - own, &of_others);
+        self.share_weights(b, &packed);
         let sums = self.start_row_sums(b);
-        self.start_payload(b, across.walk, own, &packed[0], filled);
-        let both = sums.iter().copied().chain(self.payload_sums(across.walk, other)).collect();
+        self.start_payload(b, tile, own, &packed);
+        // It is waited for while the products are under way.
+        let staged = self.wait_for_stage(b, tile.visit);
+        let both = sums.iter().copied().chain(self.payload_sums(across.sums, 1 - own)).collect();
         b.push(Stmt::WarpgroupWait { pending: 1, sums: both });
-        self.leave_ring(b, 1, filled.index);
+        self.leave_ring(b, 1, tile.filled.index);
+        self.store_row_sums(b, staged.index, &sums);
         if let Some(non_finite) = across.non_finite {
-            // No product may be under way where registers of another are assigned.
-            b.push(Stmt::WarpgroupWait { pending: 0, sums: self.payload_sums(across.walk, own) });
-            let apart = b.and(non_finite, is_partial);
-            b.if_(apart, |b| self.sum_rows_apart(b, across.course, &sums, first));
+            let apart = b.and(non_finite, tile.is_partial);
+            b.if_(apart, |b| self.sum_rows_apart(b, across.course, staged.index, tile.first));
         }
-        self.stage_row_sums(b, visit, &sums);
-        if across.non_finite.is_none() {
-            b.push(Stmt::WarpgroupWait { pending: 0, sums: self.payload_sums(across.walk, own) });
-        }
+        self.hand_over(b, staged);
+        b.push(Stmt::WarpgroupWait { pending: 0, sums: self.payload_sums(across.sums, own) });
     }
 
     /// Starts the product of a payload.
-    fn start_payload(
-        &self,
-        b: &mut Builder,
-        walk: &Walk,
-        number: usize,
-        packed: &[Vec<[Operand; 4]>],
-        filled: RingStage,
-    ) {
+    fn start_payload(&self, b: &mut Builder, tile: &VisitedTile, number: usize, packed: &Packed) {
         let (Some((param, _)), PayloadSums::Blocks(BlockSums::Registers(sums))) =
-            (self.form.payloads[number].leaf, &walk.sums.payloads[number])
+            (self.form.payloads[number].leaf, &tile.across.sums.payloads[number])
         else {
             return;
         };
-        let tile = self.column_tile(param);
-        let start = b.mul(filled.index, tile.len());
-        self.accumulate(b, tile, &[], packed, sums, start);
+        let leaf = self.column_tile(param);
+        let start = b.mul(tile.filled.index, leaf.len());
+        self.accumulate(b, leaf, &[], packed, sums, start);
     }
 
     /// The registers of a payload's sums.
-    fn payload_sums(&self, walk: &Walk, number: usize) -> Vec<Reg> {
-        match &walk.sums.payloads[number] {
+    fn payload_sums(&self, sums: &Sums, number: usize) -> Vec<Reg> {
+        match &sums.payloads[number] {
             PayloadSums::Blocks(BlockSums::Registers(blocks)) => blocks.concat(),
             _ => vec![],
         }
