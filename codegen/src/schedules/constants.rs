@@ -115,6 +115,8 @@ constants! {
     flash_both_pairs,
     /// Flash: until such a block has its first tiles and after its last one, for each outer point.
     flash_both_start,
+    /// Flash: until such a block's sums over rows have been added and the next one's may be.
+    flash_both_turn,
     /// Chunkwise: multiply-adds per microsecond by warps.
     chunkwise_warps,
     /// Chunkwise: multiply-adds per microsecond by warpgroups.

@@ -187,3 +187,28 @@ fn too_many_keys_have_two_kernels() {
     assert!(planner.plan_of(CutKind::PairwiseAcross, &call, 0).is_err());
     assert!(planner.plan(&call).is_ok());
 }
+
+/// One kernel is chosen where it was measured to be ahead: full and causal, heads of 64 and 128, long rows and short ones.
+#[test]
+fn measured_shapes_have_one_kernel() {
+    for (name, batch, heads, length, places) in [
+        ("attention", 2, 16, 8192, 128),
+        ("attention_causal", 2, 16, 8192, 128),
+        ("attention", 8, 32, 2048, 64),
+        ("attention_causal", 8, 32, 2048, 64),
+        ("attention_causal", 32, 16, 512, 128),
+    ] {
+        let program = gradient_of_calls(name, Elem::Bf16);
+        let size = |axis: &String| match axis.as_str() {
+            "B" => batch,
+            "G" => heads,
+            "R" => 1,
+            "M" | "N" => length,
+            _ => places,
+        };
+        let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+        let call = call(&program, &sizes, Placement::Contiguous);
+        let plan = Planner::new(&program, &Target::H200).expect("cuts").plan(&call).expect("plans");
+        assert_eq!(plan.cut, CutKind::PairwiseAcross, "{name} {batch} × {heads} × {length} × {places}");
+    }
+}

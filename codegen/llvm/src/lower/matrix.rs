@@ -31,7 +31,8 @@ impl<'c> Lower<'c, '_> {
         let transposed = if transposed { ".trans" } else { "" };
         let (list, to) = (registers.join(", "), address.text(n, 0));
         let text = format!("stmatrix.sync.aligned.m8n8.x{n}{transposed}.shared.b16 {to}, {{{list}}};");
-        let asm = values.iter().try_fold(Asm::effect(text), |asm, x| Ok::<_, CompileError>(asm.input(self.int(*x)?)))?;
+        let asm =
+            values.iter().try_fold(Asm::effect(text), |asm, x| Ok::<_, CompileError>(asm.input(self.int(*x)?)))?;
         asm.input(address.base).emit(self).map(|_| ())
     }
 

@@ -59,7 +59,7 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     Cost { micros, why }
 }
 
-/// With sums over rows: whole gangs of blocks go from point to point, and the sums are read and written once more.
+/// With sums over rows, on the scale of what the kernels for each sum are estimated to take: whole gangs of blocks go from point to point, and the sums are read and written once more.
 fn of_both(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
     let Problem { bound, target, constants, .. } = *problem;
     let own = (bound.size(form.row) as f64 / f64::from(schedule.rows())).ceil().max(1.0);
@@ -75,7 +75,9 @@ fn of_both(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
     let each = pairs * (products / constants.flash_both_products + 1.0 / constants.flash_both_pairs);
     let sums = points * queries * bound.size(form.column) as f64 * f64::from(schedule.depth);
     let finish = constants.launch + 6.0 * sums / BANDWIDTH;
-    let micros = rounds * (each + constants.flash_both_start) + finish;
+    // The blocks of a gang add to a tile one after the other.
+    let turns = own * constants.flash_both_turn;
+    let micros = rounds * (each.max(turns) + constants.flash_both_start) + finish;
     let work = rounds * pairs * products * own * gangs;
     let why = format!("{} of {}, {:.1} G multiply-adds", counted(gangs, "gang"), counted(own, "block"), work / 1e9);
     Cost { micros, why }

@@ -118,7 +118,16 @@ impl FlashKernel<'_> {
     }
 
     /// Makes the sums with a leaf known to the evaluator, at one coordinate along the leaf's axis that the thread has.
-    pub(super) fn set_sums(&self, b: &mut Builder, values: &mut Values, sums: &Sums, row: u32, block: u32, c: u32, axis: Axis) {
+    pub(super) fn set_sums(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        sums: &Sums,
+        row: u32,
+        block: u32,
+        c: u32,
+        axis: Axis,
+    ) {
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
             if let (PayloadSums::Blocks(blocks), Some((param, own))) = (sums, payload.leaf)
                 && own == axis

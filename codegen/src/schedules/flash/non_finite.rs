@@ -168,7 +168,13 @@ impl FlashKernel<'_> {
     }
 
     /// Adds the non-finite elements of a tile, whose first column is `first`, to the sums of those of some rows that see them.
-    pub(super) fn put_back_to(&self, b: &mut Builder, rows: &SeeingRows, first: Operand, non_finite: &[(u32, Operand)]) {
+    pub(super) fn put_back_to(
+        &self,
+        b: &mut Builder,
+        rows: &SeeingRows,
+        first: Operand,
+        non_finite: &[(u32, Operand)],
+    ) {
         for (payload, sums) in self.form.payloads.iter().zip(&rows.sums.payloads) {
             let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
             let Some(number) = non_finite.iter().position(|(own, _)| *own == param) else { continue };

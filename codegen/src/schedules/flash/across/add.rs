@@ -16,8 +16,7 @@ impl FlashKernel<'_> {
         let first = b.sub(self.thread.warp, self.schedule.warps + self.schedule.copiers - ADDERS);
         let tag = b.load1(Memory::Shared(self.arrays().launch), Operand::i32(1));
         let number = b.var(Operand::i32(0));
-        let ticket = self.ticket(b);
-        self.each_point(b, ticket, |kernel, b, course, _| {
+        self.each_point(b, |kernel, b, course, _| {
             kernel.each_visit(b, course, number, |b, visit| {
                 let own = b.binary(Binary::Rem, visit.number, ADDERS);
                 let is_own = b.eq(own, first);

@@ -21,8 +21,7 @@ impl FlashKernel<'_> {
     pub(super) fn copy_across(&self, b: &mut Builder) {
         let number = b.var(Operand::i32(0));
         let start = b.var(Operand::i32(0));
-        let ticket = self.ticket_of_warp(b);
-        self.each_point(b, ticket, |kernel, b, course, round| {
+        self.each_point(b, |kernel, b, course, round| {
             b.assign(start, number.into());
             // The first tiles of columns are on their way before all warps have left the rows of the point before.
             kernel.each_visit(b, course, number, |b, visit| {

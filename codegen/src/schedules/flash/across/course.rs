@@ -13,9 +13,12 @@ use super::super::{COLUMNS, FlashKernel, outer_axes};
 use super::BLOCK_ROWS;
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::Builder;
-use crate::tile::{Memory, Operand, Reg, Shuffle, Special};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
+
+/// Numbers of a place that a warp keeps.
+const KEPT: u32 = 4;
 
 /// A range of tiles of columns, `i32`.
 #[derive(Clone, Copy)]
@@ -33,6 +36,17 @@ pub(super) struct Sight {
     pub from: Operand,
     /// to here; a row further they are one further.
     pub to: Operand,
+}
+
+/// The place of a block in a round.
+struct BlockPlace {
+    /// The outer point, `i32`.
+    point: Operand,
+    /// The number of the tile of rows, and how many there are, `i32`.
+    block: Operand,
+    blocks: Operand,
+    /// Whether the walk goes down; none where rows see all columns.
+    down: Option<Operand>,
 }
 
 /// The rows of a block at one outer point, and its way.
@@ -67,60 +81,73 @@ pub(super) struct Visit {
 }
 
 impl FlashKernel<'_> {
-    /// The block's number, which the assembler then knows to be the same in all lanes of a warp. By whole warps.
-    pub(super) fn ticket_of_warp(&self, b: &mut Builder) -> Operand {
-        let ticket = self.ticket(b);
-        b.shuffle(Shuffle::Index, ticket, Operand::i32(0))
-    }
-
-    /// The block's number.
-    pub(super) fn ticket(&self, b: &mut Builder) -> Operand {
-        let ticket = b.load1(Memory::Shared(self.arrays().launch), Operand::i32(0));
-        b.convert(Ty::I32, ticket)
-    }
-
-    /// Goes through the outer points of the block of a ticket.
-    pub(super) fn each_point(
-        &self,
-        b: &mut Builder,
-        ticket: Operand,
-        body: impl FnOnce(&Self, &mut Builder, &Course, Reg),
-    ) {
-        let blocks = b.div_ceil(self.args.size(self.form.row), BLOCK_ROWS);
-        let blocks = b.convert(Ty::I32, blocks);
-        let [gang, own] = b.div_rem(ticket, blocks);
-        let all = b.special(Special::Blocks);
-        let gangs = b.binary(Binary::Div, all, blocks);
-        let axes = outer_axes(self.form);
-        let points = self.args.rows(b, axes);
-        let points = b.convert(Ty::I32, points);
+    /// Goes through the outer points of the block. What stays the same is computed again for each of them from the block's ticket, as it
+    /// would take registers from tile to tile.
+    pub(super) fn each_point(&self, b: &mut Builder, body: impl FnOnce(&Self, &mut Builder, &Course, Reg)) {
         let round = b.var(Operand::i32(0));
-        b.for_(gang, points, gangs, |b, point| {
-            let number = b.convert(Ty::I64, point);
-            let outer = self.args.indices(b, number, axes);
-            let odd = b.binary(Binary::And, round.into(), 1);
-            let odd = b.eq(odd, 1);
-            let last = b.sub(blocks, 1);
-            let opposite = b.sub(last, own);
-            let limited = !self.form.limits.is_empty();
-            let block = if limited { b.select(odd, opposite, own) } else { own };
-            let first_row = b.mul(block, BLOCK_ROWS);
-            let kernel = FlashKernel { outer, first_row, ..self.clone() };
-            let course = kernel.course(b, point, block, blocks, limited.then_some(odd));
+        b.loop_(|b| {
+            let place = self.place(b, round);
+            let points = self.args.rows(b, outer_axes(self.form));
+            let points = b.convert(Ty::I32, points);
+            let is_past = b.ge(place.point, points);
+            b.break_if(is_past);
+            let kernel = self.at_place(b, place.point, place.block);
+            let course = kernel.course(b, &place);
             body(&kernel, b, &course, round);
             let next = b.add(round.into(), 1);
             b.assign(round, next);
         });
     }
 
-    fn course(
-        &self,
-        b: &mut Builder,
-        point: Operand,
-        block: Operand,
-        blocks: Operand,
-        down: Option<Operand>,
-    ) -> Course {
+    /// The place of the block in a round.
+    fn place(&self, b: &mut Builder, round: Reg) -> BlockPlace {
+        let ticket = b.load1(Memory::Shared(self.arrays().launch), Operand::i32(0));
+        let ticket = b.convert(Ty::I32, ticket);
+        let blocks = b.div_ceil(self.args.size(self.form.row), BLOCK_ROWS);
+        let blocks = b.convert(Ty::I32, blocks);
+        let [gang, own] = b.div_rem(ticket, blocks);
+        let all = b.load1(Memory::Shared(self.arrays().launch), Operand::i32(2));
+        let all = b.convert(Ty::I32, all);
+        let gangs = b.binary(Binary::Div, all, blocks);
+        let before = b.mul(gangs, Operand::Reg(round));
+        let point = b.add(gang, before);
+        let limited = !self.form.limits.is_empty();
+        let odd = b.binary(Binary::And, round.into(), 1);
+        let odd = b.eq(odd, 1);
+        let last = b.sub(blocks, 1);
+        let opposite = b.sub(last, own);
+        let block = if limited { b.select(odd, opposite, own) } else { own };
+        BlockPlace { point, block, blocks, down: limited.then_some(odd) }
+    }
+
+    /// The kernel at an outer point and a tile of rows.
+    fn at_place(&self, b: &mut Builder, point: Operand, block: Operand) -> Self {
+        let number = b.convert(Ty::I64, point);
+        let outer = self.args.indices(b, number, outer_axes(self.form));
+        let first_row = b.mul(block, BLOCK_ROWS);
+        FlashKernel { outer, first_row, ..self.clone() }
+    }
+
+    /// Keeps the place of a walk in shared memory, for each warp.
+    pub(super) fn keep_place(&self, b: &mut Builder, course: &Course, round: Reg) {
+        let first = b.eq(self.thread.lane, 0);
+        let at = b.mul(self.thread.warp, KEPT);
+        // All lanes have read the place before.
+        b.push(Stmt::SyncWarp);
+        b.store(Memory::Shared(self.ends), at, &[course.point, course.block, round.into(), round.into()], Some(first));
+        b.push(Stmt::SyncWarp);
+    }
+
+    /// The kernel at the place that the warp has kept, and its round: they take no registers from tile to tile.
+    pub(super) fn at_kept_place(&self, b: &mut Builder, round: Reg) -> Self {
+        let at = b.mul(self.thread.warp, KEPT);
+        let kept = b.load(Memory::Shared(self.ends), at, KEPT, None, Operand::i32(0));
+        b.assign(round, kept[2]);
+        self.at_place(b, kept[0], kept[1])
+    }
+
+    fn course(&self, b: &mut Builder, place: &BlockPlace) -> Course {
+        let BlockPlace { point, block, blocks, down } = *place;
         let tiles = b.div_ceil(self.args.size(self.form.column), self.schedule.columns);
         let tiles = b.convert(Ty::I32, tiles);
         let ahead = b.add(block, 1);

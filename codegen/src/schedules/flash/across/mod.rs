@@ -34,7 +34,7 @@ use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::target::{Isa, WARP};
-use crate::tile::{Memory, Operand, SharedId, SharedKind, Stmt};
+use crate::tile::{Memory, Operand, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
@@ -59,7 +59,7 @@ pub(super) struct AcrossArrays {
     unstaged: SharedId,
     /// The mbarriers that say of each tile of rows, and of each stage of each tile of columns, that its copies have landed.
     landed: Vec<SharedId>,
-    /// The block's ticket and the launch's tag.
+    /// The block's ticket, the launch's tag and the number of blocks.
     launch: SharedId,
     /// Of each warp that walks, whether it has found non-finite elements in the rows.
     non_finite: SharedId,
@@ -78,7 +78,7 @@ impl AcrossArrays {
             .map(|(name, stages)| b.shared(name, SharedKind::Mbarrier, stages));
         let landed = |tile: &&Tile| b.shared(format!("{}_landed", tile.name), SharedKind::Mbarrier, schedule.stages);
         let landed = tiles.iter().map(landed).collect();
-        let launch = b.shared("launch", SharedKind::Elem(Elem::U32), 2);
+        let launch = b.shared("launch", SharedKind::Elem(Elem::U32), 3);
         let non_finite = b.shared("non_finite_rows", SharedKind::Elem(Elem::I32), schedule.warps);
         AcrossArrays { weights, sums, weights_read, staged, unstaged, landed, launch, non_finite }
     }
@@ -132,11 +132,12 @@ impl FlashKernel<'_> {
         arrays.landed.iter().for_each(|array| b.init_mbarriers(*array, self.schedule.stages, self.schedule.copying()));
         let [ticket, tag] = [0; 2].map(|_| b.reg(Ty::U32));
         b.push(Stmt::DrawTicket { ticket, tag, control });
-        for (at, number) in [ticket, tag].into_iter().enumerate() {
-            b.store(Memory::Shared(arrays.launch), Operand::i32(at as i32), &[number.into()], None);
+        let blocks = b.special(Special::Blocks);
+        let count = b.convert(Ty::U32, blocks);
+        for (at, number) in [ticket.into(), tag.into(), count].into_iter().enumerate() {
+            b.store(Memory::Shared(arrays.launch), Operand::i32(at as i32), &[number], None);
         }
         let number = b.convert(Ty::I32, ticket.into());
-        let blocks = b.special(crate::tile::Special::Blocks);
         let last = b.sub(blocks, 1);
         let is_last = b.eq(number, last);
         b.if_(is_last, |b| {

@@ -3,14 +3,14 @@
 use super::super::non_finite::SeeingRows;
 use super::super::sums::{BlockSums, PayloadSums, Sums};
 use super::super::walk::Packed;
-use super::super::weigh::of_grid;
-use super::super::{FlashKernel, Grid};
+use super::super::{FlashKernel, Grid, ROWS};
 use super::course::{Course, Visit};
+use super::weigh::{Needed, PackedRegisters};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
-use crate::build::{Builder, zero};
+use crate::build::Builder;
 use crate::tile::{Operand, Reg, Stmt};
-use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
 
 /// The parts of a walk that stay the same from visit to visit.
 struct AcrossWalk<'w, 's> {
@@ -37,13 +37,13 @@ impl FlashKernel<'_> {
     /// Walks the tiles of all rows of the block.
     pub(super) fn walk_across(&self, b: &mut Builder) {
         let number = b.var(Operand::i32(0));
-        let ticket = self.ticket_of_warp(b);
-        self.each_point(b, ticket, |kernel, b, course, round| kernel.walk_rows(b, course, round, number));
+        self.each_point(b, |kernel, b, course, round| kernel.walk_rows(b, course, round, number));
     }
 
     /// Walks the tiles of the rows of a block at a point, and stores their outputs.
     fn walk_rows(&self, b: &mut Builder, course: &Course, round: Reg, number: Reg) {
         let thread_tile = self.thread_tile();
+        self.keep_place(b, course, round);
         let mut values = self.walk_values(b);
         values.fast = true;
         self.hoist(b, &mut values, thread_tile);
@@ -54,7 +54,7 @@ impl FlashKernel<'_> {
         let across = AcrossWalk { course, values: &values, sums: &sums, non_finite };
         self.each_visit(b, course, number, |b, visit| self.visit(b, &across, visit));
         b.arrive(self.rows_empty, Operand::i32(0));
-        self.store_outputs(b, &sums);
+        self.at_kept_place(b, round).store_outputs(b, &sums);
     }
 
     /// An evaluator that knows no rows.
@@ -84,7 +84,7 @@ impl FlashKernel<'_> {
         let tile = VisitedTile { across: &AcrossWalk { values: &values, ..*across }, visit, filled, first, is_partial };
         let (products, values) = self.contract_in_turn(b, &tile);
         let [owns, others] = self.evaluate_in_turn(b, &tile, values, &products);
-        let non_finite = self.hide_all(b, &tile, &[&owns, &others]);
+        let non_finite = self.hide_all(b, &tile, [&owns, &others]);
         self.multiply(b, &tile, &owns, &others);
         let non_finite: Vec<(u32, Operand)> = non_finite.iter().map(|(param, any)| (*param, (*any).into())).collect();
         let source = self.source(&outer);
@@ -105,7 +105,7 @@ impl FlashKernel<'_> {
             let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
             b.wait(right.full, tile.filled);
             if number == 0 {
-                self.read_numbers(b, &mut values, true);
+                self.read_numbers(b, &mut values, Needed::First);
             }
             let start = b.mul(tile.filled.index, right.len());
             self.contract_asynchronously(b, left, right, start)
@@ -113,23 +113,23 @@ impl FlashKernel<'_> {
         (products, values)
     }
 
-    /// The weights of the payload that has a sum over rows, and those of the other.
+    /// The packed weights of the payload that has a sum over rows, and those of the other.
     fn evaluate_in_turn(
         &self,
         b: &mut Builder,
         tile: &VisitedTile,
         mut values: Values,
         products: &[Grid; 2],
-    ) -> [Vec<[Reg; 4]>; 2] {
+    ) -> [PackedRegisters; 2] {
         self.finish(b, products, 0);
         self.know(b, &mut values, &products[0], 0);
-        self.read_numbers(b, &mut values, false);
+        self.read_numbers(b, &mut values, Needed::Second);
         // The assembler moves no exponentials across this wait, behind the second contraction.
         self.wait_for_weights(b, tile.visit);
         self.finish(b, products, 1);
         self.know(b, &mut values, &products[1], 1);
         let own = self.own_payload();
-        [own, 1 - own].map(|number| self.payload_weights(b, &mut values, number))
+        [own, 1 - own].map(|number| self.packed_weights(b, &mut values, number))
     }
 
     /// The payload whose weights have a sum over rows.
@@ -139,11 +139,11 @@ impl FlashKernel<'_> {
 
     /// Makes the weights of pairs that do not count zero, and the non-finite elements of a tile seen in part; gives for each of the
     /// parameters of the tile whether there were such.
-    fn hide_all(&self, b: &mut Builder, tile: &VisitedTile, grids: &[&Vec<[Reg; 4]>]) -> Vec<(u32, Reg)> {
+    fn hide_all(&self, b: &mut Builder, tile: &VisitedTile, weights: [&PackedRegisters; 2]) -> Vec<(u32, Reg)> {
         let non_finite: Vec<(u32, Reg)> =
             self.hidden(true).into_iter().map(|param| (param, b.var(Operand::bool(false)))).collect();
         b.if_(tile.is_partial, |b| {
-            self.hide(b, tile, grids);
+            self.hide(b, tile, weights);
             let params: Vec<u32> = non_finite.iter().map(|(param, _)| *param).collect();
             for ((_, flag), (_, any)) in non_finite.iter().zip(self.take_out(b, &params, tile.filled.index)) {
                 b.assign(*flag, any);
@@ -153,30 +153,32 @@ impl FlashKernel<'_> {
     }
 
     /// Makes the weights of pairs that are not seen, or that do not exist, zero.
-    fn hide(&self, b: &mut Builder, tile: &VisitedTile, grids: &[&Vec<[Reg; 4]>]) {
+    fn hide(&self, b: &mut Builder, tile: &VisitedTile, weights: [&PackedRegisters; 2]) {
         let ranges = self.seen_columns(b, tile.across.course);
         let seen = self.seen(b, &ranges, tile.first);
-        for (row, column) in self.pairs() {
-            let (block, at) = of_grid(self.blocks(), row, column);
-            let counts = self.sees(b, Some(&seen), row, column).unwrap_or(Operand::bool(true));
-            for grid in grids {
-                let reg = grid[block][at];
-                let weight = b.select(counts, reg.into(), zero(Ty::F32));
+        for (sixteen, number) in
+            (0..self.schedule.columns / ROWS).flat_map(|sixteen| [0, 1, 2, 3].map(|k| (sixteen, k)))
+        {
+            // As fragments are packed: registers 0 and 2 have the first row, 2 and 3 the columns from the eighth on.
+            let (row, block) = (number % 2, 2 * sixteen + number / 2);
+            let [low, high] = [0, 1].map(|c| {
+                let counts = self.sees(b, Some(&seen), row, 2 * block + c).unwrap_or(Operand::bool(true));
+                b.select(counts, Operand::u32(0xffff << (16 * c)), Operand::u32(0))
+            });
+            let mask = b.binary(Binary::Or, low, high);
+            for weights in weights {
+                let reg = weights[sixteen as usize][number as usize];
+                let weight = b.binary(Binary::And, reg.into(), mask);
                 b.assign(reg, weight);
             }
         }
     }
 
-    /// Weights in registers as left factors.
-    fn pack_registers(&self, b: &mut Builder, grid: &[[Reg; 4]]) -> Packed {
-        let grid: Grid = grid.iter().map(|four| four.map(Operand::Reg)).collect();
-        self.pack(b, &grid)
-    }
-
     /// Adds a tile to all sums.
-    fn multiply(&self, b: &mut Builder, tile: &VisitedTile, owns: &[[Reg; 4]], others: &[[Reg; 4]]) {
+    fn multiply(&self, b: &mut Builder, tile: &VisitedTile, owns: &PackedRegisters, others: &PackedRegisters) {
         let (across, own) = (tile.across, self.own_payload());
-        let [packed, of_others] = [owns, others].map(|grid| self.pack_registers(b, grid));
+        let operands = |weights: &PackedRegisters| vec![weights.iter().map(|four| four.map(Operand::Reg)).collect()];
+        let [packed, of_others]: [Packed; 2] = [owns, others].map(operands);
         self.start_payload(b, tile, 1 - own, &of_others);
         self.share_weights(b, &packed);
         let sums = self.start_row_sums(b);
