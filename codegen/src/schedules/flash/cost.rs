@@ -59,7 +59,8 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     Cost { micros, why }
 }
 
-/// With sums over rows, on the scale of what the kernels for each sum are estimated to take: whole gangs of blocks go from point to point, and the sums are read and written once more.
+/// With sums over rows: whole gangs of blocks go from point to point, and the sums are read and written once more. On the scale of what
+/// the kernels for each sum are estimated to take, about twice what they do.
 fn of_both(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
     let Problem { bound, target, constants, .. } = *problem;
     let own = (bound.size(form.row) as f64 / f64::from(schedule.rows())).ceil().max(1.0);
