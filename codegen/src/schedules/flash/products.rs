@@ -158,7 +158,7 @@ impl FlashKernel<'_> {
 }
 
 /// The registers of a grid that products assign.
-pub(super) fn registers(grid: &Grid) -> Vec<Reg> {
+fn registers(grid: &Grid) -> Vec<Reg> {
     let register = |x: &Operand| if let Operand::Reg(reg) = x { Some(*reg) } else { None };
     grid.iter().flatten().filter_map(register).collect()
 }

@@ -29,6 +29,7 @@ use super::parameters::{ADDERS, GROUP, SumsOver};
 use super::{Flash, FlashKernel, Team};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::Tile;
+use crate::block::roles;
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
@@ -149,33 +150,20 @@ impl FlashKernel<'_> {
     /// Divides the block in warps that walk, warps that copy and warps that add.
     pub(super) fn across_roles(&self, b: &mut Builder) {
         let Flash { warps, copiers, .. } = *self.schedule;
-        let (walking, copying) = self.schedule.registers().unzip();
-        let limit = |b: &mut Builder, count: Option<u32>, more| {
-            if let Some(count) = count {
-                b.push(Stmt::SetMaxRegisters { count, more });
-            }
-        };
         let walks = b.lt(self.thread.warp, warps);
-        b.if_else(
-            walks,
-            |b| {
-                limit(b, walking, true);
-                self.with_team(b, Team { first: 0, warps, repeat: 1, barrier: WALKERS }).walk_across(b);
-            },
-            |b| {
-                limit(b, copying, false);
-                let copies = b.lt(self.thread.warp, warps + copiers - ADDERS);
-                let team = Team { first: warps, warps: copiers - ADDERS, repeat: 1, barrier: COPIERS };
-                b.if_else(
-                    copies,
-                    |b| self.with_team(b, team).copy_across(b),
-                    |b| {
-                        let first = b.eq(self.thread.lane, 0);
-                        b.if_(first, |b| self.add_across(b));
-                    },
-                );
-            },
-        );
+        let walk = |b: &mut Builder| {
+            self.with_team(b, Team { first: 0, warps, repeat: 1, barrier: WALKERS }).walk_across(b);
+        };
+        let others = |b: &mut Builder| {
+            let copies = b.lt(self.thread.warp, warps + copiers - ADDERS);
+            let team = Team { first: warps, warps: copiers - ADDERS, repeat: 1, barrier: COPIERS };
+            let add = |b: &mut Builder| {
+                let first = b.eq(self.thread.lane, 0);
+                b.if_(first, |b| self.add_across(b));
+            };
+            b.if_else(copies, |b| self.with_team(b, team).copy_across(b), add);
+        };
+        roles::divide(b, walks, self.schedule.registers(), walk, others);
     }
 
     /// The number of the warpgroup, `i32`.
