@@ -4,9 +4,9 @@
 //! heads of 64 half of the columns. A thread has, of each 8 places, four numbers, at the places of the fragment.
 
 use super::super::FlashKernel;
-use super::super::walk::Packed;
 use super::super::{COLUMNS, ROWS};
 use super::course::{Course, Visit};
+use super::weigh::PackedRegisters;
 use super::{ACROSS, BLOCK_ROWS, STAGED, SUMMING};
 use crate::block::layout::Tile;
 use crate::block::ring::{Ring, RingStage};
@@ -33,7 +33,7 @@ impl FlashKernel<'_> {
     }
 
     /// Stores packed weights for both warpgroups: a row for each column.
-    pub(super) fn share_weights(&self, b: &mut Builder, packed: &Packed) {
+    pub(super) fn share_weights(&self, b: &mut Builder, packed: &PackedRegisters) {
         let tile = &self.arrays().weights;
         // A lane names a column of the matrix that it belongs to. The warp's rows are two pieces.
         let lane = self.thread.lane;
@@ -45,9 +45,9 @@ impl FlashKernel<'_> {
         let of_warp = b.mul(self.thread.warp, ROWS / COLUMNS);
         let piece = b.add(of_warp, odd);
         let place = tile.piece_index(b, column, piece);
-        for (sixteen, four) in packed.iter().flatten().enumerate() {
+        for (sixteen, four) in packed.iter().enumerate() {
             let place = b.add(place, sixteen as u32 * ROWS * tile.panel());
-            b.store_matrix(tile.array, place, four, true);
+            b.store_matrix(tile.array, place, &four.map(Operand::Reg), true);
         }
         b.push(Stmt::FenceAsync);
         self.team_barrier(b);

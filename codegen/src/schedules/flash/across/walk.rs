@@ -180,7 +180,7 @@ impl FlashKernel<'_> {
         let operands = |weights: &PackedRegisters| vec![weights.iter().map(|four| four.map(Operand::Reg)).collect()];
         let [packed, of_others]: [Packed; 2] = [owns, others].map(operands);
         self.start_payload(b, tile, 1 - own, &of_others);
-        self.share_weights(b, &packed);
+        self.share_weights(b, owns);
         let sums = self.start_row_sums(b);
         self.start_payload(b, tile, own, &packed);
         // It is waited for while the products are under way.
