@@ -45,6 +45,7 @@ impl Stmt {
             Stmt::Store { index, values, guard, .. } => values.iter().chain(guard).chain([index]).for_each(|x| f(*x)),
             Stmt::Shuffle { value, lane, .. } => [*value, *lane].into_iter().for_each(f),
             Stmt::LoadMatrix { index, .. } => f(*index),
+            Stmt::StoreMatrix { values, index, .. } => values.iter().chain([index]).for_each(|x| f(*x)),
             Stmt::WarpgroupMma { sums, clear, steps, .. } => {
                 sums.iter().filter(|_| !clear).for_each(|r| f((*r).into()));
                 for (left, right) in steps {
@@ -85,6 +86,7 @@ impl Stmt {
             | Stmt::Barrier { .. }
             | Stmt::FenceInit
             | Stmt::FenceAsync
+            | Stmt::FenceDevice
             | Stmt::BulkWait { .. }
             | Stmt::DrawTicket { .. } => {}
         }
@@ -109,6 +111,7 @@ impl Stmt {
             Stmt::Store { index, values, guard, .. } => values.iter_mut().chain(guard).chain([index]).for_each(f),
             Stmt::Shuffle { value, lane, .. } => [value, lane].into_iter().for_each(f),
             Stmt::LoadMatrix { index, .. } => f(index),
+            Stmt::StoreMatrix { values, index, .. } => values.iter_mut().chain([index]).for_each(f),
             Stmt::WarpgroupMma { steps, .. } => {
                 for (left, right) in steps {
                     match left {

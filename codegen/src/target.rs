@@ -52,6 +52,11 @@ impl Isa {
         self == Isa::Sm90a
     }
 
+    /// Whether a warp writes fragments to shared memory as matrices.
+    pub fn stores_matrices(self) -> bool {
+        self == Isa::Sm90a
+    }
+
     /// The best instruction set for a device of that compute capability; `None` when it is too old.
     pub fn for_capability(major: i32, minor: i32) -> Option<Isa> {
         match (major, minor) {

@@ -10,7 +10,7 @@
 //! [`Stmt::Loop`] with [`Stmt::Break`]); threads of a warp that take different branches meet again at its end.
 //!
 //! *Warp-collective* statements ([`Stmt::Shuffle`], [`Stmt::All`], [`Stmt::SyncWarp`], [`Stmt::LoadMatrix`],
-//! [`Stmt::Mma`], [`Stmt::WarpgroupMma`], [`Stmt::WarpgroupWait`]) must be reached by all 32 lanes of a warp together,
+//! [`Stmt::StoreMatrix`], [`Stmt::Mma`], [`Stmt::WarpgroupMma`], [`Stmt::WarpgroupWait`]) must be reached by all 32 lanes of a warp together,
 //! [`Stmt::Barrier`] by all threads it counts. A branch that contains one must be uniform there.
 //!
 //! # Registers and operands
@@ -59,7 +59,7 @@
 //! that lane 8m + i names, and lane 4g + t receives elements 2t (low) and 2t + 1 of row g; transposed, elements g of rows
 //! 2t and 2t + 1. Of an array of 32-bit elements a row is four of them, and the lane receives element t of row g. Rows
 //! are read without bank conflicts when their eight 16-byte pieces lie in different places modulo 128 bytes, see
-//! [`crate::build::swizzle`].
+//! [`crate::build::swizzle`]. [`Stmt::StoreMatrix`] writes matrices of 16-bit elements in the same places.
 //!
 //! [`Stmt::WarpgroupMma`] is the product for the four warps of a *warpgroup* (warps 4k … 4k + 3) together, of which warp w
 //! has rows 16·(w mod 4) and on of 64; A is in registers, as fragments, or in shared memory like B. It only starts: until a
@@ -73,7 +73,8 @@
 //! # Messages between blocks
 //!
 //! A *message word* is 64 bits in global scratch: a 32-bit value and the 32-bit *tag* of the launch. It is written
-//! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered. A
+//! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered. Where a
+//! message stands for something in global memory, [`Stmt::FenceDevice`] stands before it is published and after it was polled. A
 //! word is published once with one tag. [`Stmt::Poll`] reads again those entries whose tags are still missing; a loop
 //! around it waits. Tickets are drawn with [`Stmt::DrawTicket`], the only atomic: the *control word* is 64 bits, the next
 //! ticket in its lower half and the tag of the launch in its upper half, so that one addition gives both. There are no

@@ -27,6 +27,11 @@ impl Builder {
         values
     }
 
+    /// Stores matrices of 8 rows of 16 bytes, lane 8m + i naming row i of matrix m.
+    pub fn store_matrix(&mut self, array: SharedId, index: Operand, values: &[Operand], transposed: bool) {
+        self.push(Stmt::StoreMatrix { values: values.to_vec(), array, index, transposed });
+    }
+
     /// Adds A·B to a 16 × 8 accumulator.
     pub fn mma(&mut self, elem: Elem, accumulator: [Reg; 4], a: [Operand; 4], b: [Operand; 2]) {
         self.push(Stmt::Mma { elem, dst: accumulator, a, b, c: accumulator.map(Operand::Reg) });

@@ -264,7 +264,9 @@ impl Division {
     ) -> Result<Option<u64>, PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
-        let empty = ready.plain.stage.opposite_scans().is_some() && bound.sizes.contains(&0);
+        let stage = &ready.plain.stage;
+        let is_whole = stage.opposite_scans().is_some() || stage.kind().across().is_ok();
+        let empty = is_whole && bound.sizes.contains(&0);
         if !empty && !produces(&ready.plain.stage, &bound) {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(None);

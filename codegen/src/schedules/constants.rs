@@ -113,6 +113,14 @@ constants! {
     flash_overlapped_start,
     /// Flash: the same of a tile of rows of a pair, where persistent blocks overlap.
     flash_pairs_start,
+    /// Flash: multiply-adds per microsecond of blocks that also have sums over rows.
+    flash_both_products,
+    /// Flash: pairs whose weights such blocks evaluate per microsecond, beside the products.
+    flash_both_pairs,
+    /// Flash: until such a block has its first tiles and after its last one, for each outer point.
+    flash_both_start,
+    /// Flash: until such a block's sums over rows have been added and the next one's may be.
+    flash_both_turn,
     /// Chunkwise: multiply-adds per microsecond by warps.
     chunkwise_warps,
     /// Chunkwise: multiply-adds per microsecond by warpgroups.

@@ -137,6 +137,11 @@ pub trait Strategy: Debug + Display + Send + Sync {
         false
     }
 
+    /// Whether blocks wait for blocks that may start later, so that all of a launch must run at once.
+    fn runs_at_once(&self) -> bool {
+        false
+    }
+
     /// The arguments that the kernel takes beside tensors and sizes.
     fn extras(&self, stage: &Stage) -> Extras {
         Extras {

@@ -1,6 +1,7 @@
 //! Schedules as texts, and what follows from their numbers.
 
 use super::*;
+use crate::schedules::flash::SumsOver;
 
 fn chunkwise() -> Chunkwise {
     Chunkwise {
@@ -81,6 +82,7 @@ fn flash() -> Flash {
         persistent: false,
         turns: false,
         slack: 0,
+        sums: SumsOver::Columns,
     }
 }
 

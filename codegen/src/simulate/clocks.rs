@@ -5,6 +5,7 @@
 //! which of its times everything has happened before. An access at time c of agent a happens before what thread t
 //! does next exactly when t knows a up to c.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::lanes::LANES;
@@ -21,13 +22,60 @@ pub(super) struct Clocks {
     known: Vec<Rc<Knowledge>>,
     /// For each thread, the times at which it ordered its accesses before later asynchronous copies.
     fences: Vec<Vec<u32>>,
+    /// What threads of other blocks have done before what a thread does next: of each the last time.
+    abroad: HashMap<usize, Abroad>,
+    /// What a thread has read of messages since its last fence of the device.
+    polled: HashMap<usize, Abroad>,
+    /// What each thread has done before its last fence of the device.
+    fenced: HashMap<usize, u32>,
 }
+
+/// Times of threads of other blocks, by block and thread.
+pub(super) type Abroad = HashMap<(u32, usize), u32>;
 
 impl Clocks {
     /// Clocks of so many threads and mbarriers.
     pub(super) fn new(threads: usize, mbarriers: usize) -> Clocks {
         let nothing = Rc::new(vec![0; threads + mbarriers]);
-        Clocks { threads, time: vec![1; threads / LANES], known: vec![nothing; threads], fences: vec![vec![]; threads] }
+        Clocks {
+            threads,
+            time: vec![1; threads / LANES],
+            known: vec![nothing; threads],
+            fences: vec![vec![]; threads],
+            abroad: HashMap::new(),
+            polled: HashMap::new(),
+            fenced: HashMap::new(),
+        }
+    }
+
+    /// Whether what a thread of another block did at a time happens before what a thread does now.
+    pub(super) fn knows_abroad(&self, thread: usize, agent: (u32, usize), time: u32) -> bool {
+        self.abroad.get(&thread).and_then(|abroad| abroad.get(&agent)).is_some_and(|known| *known >= time)
+    }
+
+    /// Orders what lanes of a warp have done ahead of their next messages, and what they do next behind those that they have read.
+    pub(super) fn fence_device(&mut self, warp: usize, lanes: u32) {
+        for thread in bits(lanes).map(|lane| warp * LANES + lane) {
+            self.fenced.insert(thread, self.time[warp]);
+            let polled = self.polled.remove(&thread).unwrap_or_default();
+            join_abroad(self.abroad.entry(thread).or_default(), &polled);
+        }
+        self.advance(warp);
+    }
+
+    /// What a message that a thread of a block publishes now tells of what was done before.
+    pub(super) fn message(&self, block: u32, thread: usize) -> Abroad {
+        let mut told = Abroad::new();
+        if let Some(time) = self.fenced.get(&thread) {
+            told = self.abroad.get(&thread).cloned().unwrap_or_default();
+            told.insert((block, thread), *time);
+        }
+        told
+    }
+
+    /// Records that a thread has read a message.
+    pub(super) fn poll(&mut self, thread: usize, message: &Abroad) {
+        join_abroad(self.polled.entry(thread).or_default(), message);
     }
 
     /// The agent of an mbarrier.
@@ -115,6 +163,13 @@ impl Clocks {
             self.known[warp * LANES..][..LANES].fill(Rc::clone(&all));
             self.advance(warp);
         }
+    }
+}
+
+fn join_abroad(to: &mut Abroad, from: &Abroad) {
+    for (agent, time) in from {
+        let known = to.entry(*agent).or_insert(*time);
+        *known = (*known).max(*time);
     }
 }
 

@@ -18,6 +18,15 @@ fn awaited(groups: &[Group], pending: usize, wanted: Waited) -> impl Iterator<It
     (0..count).rev().take_while(move |group| groups[*group].waited < wanted)
 }
 
+/// Adds `f32` to `f32`, as bytes.
+fn add(to: &mut [u8], from: &[u8]) {
+    let number = |bytes: &[u8]| f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    for (to, from) in to.chunks_exact_mut(4).zip(from.chunks_exact(4)) {
+        let sum = number(to) + number(from);
+        to.copy_from_slice(&sum.to_ne_bytes());
+    }
+}
+
 /// Both ends of a copy as a statement names them, and what may be copied.
 struct Ends {
     global: (ParamId, Operand),
@@ -31,6 +40,8 @@ struct Ends {
     /// Whether the copy engine makes it, so that generic writes must have been fenced.
     is_bulk: bool,
     zeros: bool,
+    /// A store that adds.
+    adds: bool,
 }
 
 impl Copy {
@@ -56,6 +67,7 @@ impl Run<'_, '_> {
                     is_store: false,
                     is_bulk: true,
                     zeros: false,
+                    adds: false,
                 },
             )?;
             let (block, phase) = (self.block.number, self.block.mbarriers[number].phase);
@@ -65,7 +77,7 @@ impl Run<'_, '_> {
     }
 
     pub(super) fn bulk_store(&mut self, stmt: &Stmt) -> Result<Flow, Hit> {
-        let Stmt::BulkStore { to, to_index, from, from_index, count } = *stmt else { return Ok(Flow::Next) };
+        let Stmt::BulkStore { to, to_index, from, from_index, count, adds } = *stmt else { return Ok(Flow::Next) };
         for lane in self.lanes() {
             let count = i64::from(self.i32(count, lane));
             let copy = self.start(
@@ -78,6 +90,7 @@ impl Run<'_, '_> {
                     is_store: true,
                     is_bulk: true,
                     zeros: false,
+                    adds,
                 },
             )?;
             let groups = &mut self.block.groups[copy.thread];
@@ -137,6 +150,7 @@ impl Run<'_, '_> {
                     is_store: false,
                     is_bulk: false,
                     zeros: guarded >> lane & 1 == 0,
+                    adds: false,
                 },
             )?;
             self.block.copies[copy.thread].push(copy);
@@ -178,6 +192,7 @@ impl Run<'_, '_> {
             shared: (ends.shared.0.0 as usize, shared),
             count,
             zeros: ends.zeros,
+            adds: ends.adds,
         };
         self.mark(lane, to, shared, &copy, !ends.is_store, ends.is_bulk).map_err(hit)?;
         if !ends.zeros {
@@ -200,7 +215,9 @@ impl Run<'_, '_> {
         let (mut view, who) = self.view(memory);
         let who = who.lane(lane);
         for position in from..from + copy.count {
-            if is_write {
+            if is_write && copy.adds {
+                view.check_write(position, |cell| cell.start_add(&who, access))?;
+            } else if is_write {
                 view.check_write(position, |cell| cell.start_write(&who, access, fenced))?;
             } else {
                 view.check(position, |cell| cell.start_read(&who, access, fenced))?;
@@ -283,7 +300,12 @@ impl Device<'_> {
         let bytes = size(array.elem);
         let from = &array.bytes[copy.shared.1 * bytes..][..copy.count * bytes];
         let buffer = &mut self.memory.buffers[copy.global.0];
-        buffer.bytes[copy.global.1 * bytes..][..copy.count * bytes].copy_from_slice(from);
+        let to = &mut buffer.bytes[copy.global.1 * bytes..][..copy.count * bytes];
+        if copy.adds {
+            add(to, from);
+        } else {
+            to.copy_from_slice(from);
+        }
         buffer.written[copy.global.1..][..copy.count].fill(true);
         block.groups[copy.thread][group].landed = true;
         block.events += 1;

@@ -1,6 +1,9 @@
 //! The memory that all blocks share: global memory with its history, and everything that is under way.
 
+use std::collections::HashMap;
+
 use super::block::{Array, Block};
+use super::clocks::Abroad;
 use super::fault::SimError;
 use super::lanes::{LANES, Lanes, literal};
 use super::memory::Buffer;
@@ -22,6 +25,8 @@ pub(super) struct Device<'a> {
     pub cells: Vec<Option<Vec<Cell>>>,
     /// Copies and messages under way, oldest first.
     pub in_flight: Vec<InFlight>,
+    /// What message words tell of accesses before them, by buffer and position.
+    pub told: HashMap<(usize, usize), Abroad>,
     /// Messages that have arrived, and changes of the control word.
     pub events: u64,
     copies: u32,
@@ -77,7 +82,17 @@ impl<'a> Device<'a> {
             }
         }
         let scalars = params.map(scalar).collect();
-        Device { program, launch, memory, scalars, cells, in_flight: vec![], events: 0, copies: 0 }
+        Device {
+            program,
+            launch,
+            memory,
+            scalars,
+            cells,
+            in_flight: vec![],
+            told: HashMap::new(),
+            events: 0,
+            copies: 0,
+        }
     }
 
     /// The names by which accesses are reported.

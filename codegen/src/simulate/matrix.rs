@@ -7,6 +7,7 @@ use super::lanes::{LANES, Lanes, Value, unpack};
 use super::memory::size;
 use super::pending::ROWS;
 use super::run::{Flow, Run};
+use super::view::View;
 use crate::tile::{Memory, Operand, Reg, SharedId};
 
 /// Rows of a matrix that is loaded, and columns of a result.
@@ -32,11 +33,7 @@ impl Run<'_, '_> {
         let (at, memory) = (self.at(), Memory::Shared(array));
         let indices = self.indices(memory, index);
         let (mut view, who) = self.view(memory);
-        let (bytes, count) = (size(view.elem), ROW_BYTES / size(view.elem));
-        let mut rows = [0; LANES];
-        for lane in 0..dst.len() * EIGHT {
-            rows[lane] = view.locate(indices[lane], count, ROW_BYTES).map_err(|hazard| Hit { lane, hazard })?;
-        }
+        let (bytes, rows) = (size(view.elem), rows(&view, &indices, dst.len())?);
         let mut values: [Lanes; 4] = [[0; LANES]; 4];
         for (m, lane) in (0..dst.len()).flat_map(|m| (0..LANES).map(move |lane| (m, lane))) {
             let (g, t) = place(lane);
@@ -53,6 +50,30 @@ impl Run<'_, '_> {
         }
         for (reg, value) in dst.iter().zip(&values) {
             self.warp.assign(reg.0 as usize, value);
+        }
+        Ok(Flow::Next)
+    }
+
+    pub(super) fn store_matrix(
+        &mut self,
+        values: &[Operand],
+        array: SharedId,
+        index: Operand,
+        transposed: bool,
+    ) -> Result<Flow, Hit> {
+        self.converged()?;
+        let (at, memory) = (self.at(), Memory::Shared(array));
+        let values: Vec<Lanes> = values.iter().map(|x| *self.value(*x)).collect();
+        let indices = self.indices(memory, index);
+        let (mut view, who) = self.view(memory);
+        let rows = rows(&view, &indices, values.len())?;
+        for (m, lane) in (0..values.len()).flat_map(|m| (0..LANES).map(move |lane| (m, lane))) {
+            let (g, t) = place(lane);
+            for half in 0..2 {
+                let (i, k) = if transposed { (2 * t + half, g) } else { (g, 2 * t + half) };
+                let (position, bits) = (rows[m * EIGHT + i] + k, (values[m][lane] >> (16 * half)) as u16);
+                view.write_raw(&who.lane(lane), at, position, bits).map_err(|hazard| Hit { lane, hazard })?;
+            }
         }
         Ok(Flow::Next)
     }
@@ -82,6 +103,16 @@ impl Run<'_, '_> {
         }
         Ok(Flow::Next)
     }
+}
+
+/// The positions of the rows of some matrices, which lanes name.
+fn rows(view: &View, indices: &[i64; LANES], matrices: usize) -> Result<[usize; LANES], Hit> {
+    let count = ROW_BYTES / size(view.elem);
+    let mut rows = [0; LANES];
+    for lane in 0..matrices * EIGHT {
+        rows[lane] = view.locate(indices[lane], count, ROW_BYTES).map_err(|hazard| Hit { lane, hazard })?;
+    }
+    Ok(rows)
 }
 
 /// A sum as tensor cores keep it: the next `f32` toward zero.

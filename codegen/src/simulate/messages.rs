@@ -1,6 +1,6 @@
 //! Tickets, and messages between blocks. A published word is under way for a while before others see it.
 
-use super::clocks::bits;
+use super::clocks::{Abroad, bits};
 use super::device::InFlight;
 use super::fault::{Hazard, Hit};
 use super::run::{Flow, Run};
@@ -62,12 +62,20 @@ impl Run<'_, '_> {
             let tag = self.value(tag)[lane];
             for (k, value) in values.iter().enumerate() {
                 let word = word(self.value(*value)[lane], tag);
+                let told = self.block.clocks.message(self.block.number, self.warp.thread(lane));
+                self.device.tell(messages, position + k, told);
                 if !self.device.send(messages, position + k, word) {
                     let messages = self.device.program.kernel.params[messages.0 as usize].name.clone();
                     return Err(Hit { lane, hazard: Hazard::Republished { messages, index: index + k as i64 } });
                 }
             }
         }
+        Ok(Flow::Next)
+    }
+
+    /// Orders accesses to global memory with messages.
+    pub(super) fn fence_device(&mut self) -> Result<Flow, Hit> {
+        self.block.clocks.fence_device(self.warp.index, self.warp.active);
         Ok(Flow::Next)
     }
 
@@ -85,13 +93,33 @@ impl Run<'_, '_> {
                 self.warp.slots[value.0 as usize][lane] = word & 0xffff_ffff;
                 self.warp.slots[tag.0 as usize][lane] = word >> 32;
             }
-            missing |= !has_all(self);
+            if has_all(self) {
+                let thread = self.warp.thread(lane);
+                for k in 0..entry.values.len() {
+                    if let Some(told) = self.device.told(messages, position + k) {
+                        self.block.clocks.poll(thread, told);
+                    }
+                }
+            } else {
+                missing = true;
+            }
         }
         Ok(if missing { Flow::Then(Status::Polling { events: self.device.events }) } else { Flow::Next })
     }
 }
 
 impl super::device::Device<'_> {
+    /// Keeps what a message word tells of accesses before it.
+    fn tell(&mut self, messages: ParamId, position: usize, told: Abroad) {
+        let buffer = self.buffer_of(messages);
+        self.told.insert((buffer, position), told);
+    }
+
+    /// What the word that is there tells.
+    fn told(&self, messages: ParamId, position: usize) -> Option<&Abroad> {
+        self.told.get(&(self.buffer_of(messages), position))
+    }
+
     /// Sends a message word; `false` where the word has, or will have, that tag already.
     fn send(&mut self, messages: ParamId, position: usize, word: u64) -> bool {
         let buffer = self.buffer_of(messages);

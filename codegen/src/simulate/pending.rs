@@ -23,6 +23,8 @@ pub(super) struct Copy {
     pub count: usize,
     /// Whether zeros are written instead of what is in global memory.
     pub zeros: bool,
+    /// Whether it adds to what is in global memory.
+    pub adds: bool,
 }
 
 /// A bulk store of a thread.

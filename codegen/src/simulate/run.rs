@@ -79,6 +79,9 @@ impl Run<'_, '_> {
             Stmt::Shuffle { dst, value, mode, lane } => self.shuffle(*dst, *value, *mode, *lane),
             Stmt::All { dst, condition } => self.all(*dst, *condition),
             Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
+            Stmt::StoreMatrix { values, array, index, transposed } => {
+                self.store_matrix(values, *array, *index, *transposed)
+            }
             Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, a, b, c),
             Stmt::WarpgroupMma { .. } => self.warpgroup_mma(stmt),
             Stmt::WarpgroupWait { pending, sums } => self.warpgroup_wait(*pending as usize, sums),
@@ -97,6 +100,7 @@ impl Run<'_, '_> {
                 self.block.clocks.fence(self.warp.index, self.warp.active);
                 Ok(Flow::Next)
             }
+            Stmt::FenceDevice => self.fence_device(),
             Stmt::CopyAsync { .. } => self.copy_async(stmt),
             Stmt::CopyAsyncArrive(mbarrier) => self.copy_async_arrive(*mbarrier),
             Stmt::DrawTicket { ticket, tag, control } => self.draw_ticket(*ticket, *tag, *control),

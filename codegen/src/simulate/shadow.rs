@@ -111,9 +111,13 @@ impl Accessor<'_> {
                 let agent = self.clocks.mbarrier_agent(m as usize);
                 same_block && self.clocks.knows(self.thread, agent, access.time)
             }
+            By::Warp(warp) if !same_block => {
+                let agent = |lane| (access.block, warp as usize * LANES + lane);
+                bits(access.lanes).all(|l| self.clocks.knows_abroad(self.thread, agent(l), access.time))
+            }
             By::Warp(warp) => {
                 let agent = |lane| warp as usize * LANES + lane;
-                same_block && bits(access.lanes).all(|l| self.clocks.knows(self.thread, agent(l), access.time))
+                bits(access.lanes).all(|l| self.clocks.knows(self.thread, agent(l), access.time))
             }
         };
         if known { Ok(()) } else { Err(Conflict::Race(*access)) }
@@ -123,6 +127,8 @@ impl Accessor<'_> {
     fn after_fenced(&self, write: &Access) -> Result<(), Conflict> {
         self.after(write)?;
         match write.by {
+            // What came by a message was fenced on both sides of it.
+            By::Warp(_) if write.block != self.block => Ok(()),
             By::Warp(warp) => {
                 let agent = |lane| warp as usize * LANES + lane;
                 let fenced = |lane| self.clocks.knows_fenced(self.thread, agent(lane), write.time);
@@ -187,6 +193,11 @@ impl Cell {
         self.reads().try_for_each(|read| who.after(read))?;
         *self = Cell { write: copy, reads: Reads::None };
         Ok(())
+    }
+
+    /// A thread starts a copy that adds to the element.
+    pub(super) fn start_add(&mut self, who: &Accessor, copy: Access) -> Result<(), Conflict> {
+        if self.write.by == By::Nobody { Err(Conflict::Unwritten) } else { self.start_write(who, copy, true) }
     }
 
     /// A copy that read the element has been waited for or completed on an mbarrier: `access` is what it counts as.

@@ -88,6 +88,13 @@ impl View<'_> {
         Ok(())
     }
 
+    /// A thread writes the 16 bits that memory holds of the element at a position.
+    pub(super) fn write_raw(&mut self, who: &Accessor, at: u32, position: usize, bits: u16) -> Result<(), Hazard> {
+        self.check_write(position, |cell| cell.write(who, at))?;
+        self.bytes[2 * position..][..2].copy_from_slice(&bits.to_le_bytes());
+        Ok(())
+    }
+
     /// Checks the history of an element that is read, and adds to it.
     pub(super) fn check(
         &mut self,

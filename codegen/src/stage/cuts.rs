@@ -33,6 +33,8 @@ pub enum CutKind {
     PairwiseArranged,
     /// With sums over pairs that are added up over an axis which repeats them.
     GroupedQuery,
+    /// With sums over the rows of pairs and over their columns in one stage.
+    PairwiseAcross,
     /// With partial sums over the columns of pairs.
     SplitK,
     /// With a backward-scan stage that takes all sums.
@@ -115,6 +117,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
             CutKind::PairwiseSeparate => outward.separate()?,
             CutKind::PairwiseArranged => outward.arranged()?,
             CutKind::GroupedQuery => outward.grouped_query()?,
+            CutKind::PairwiseAcross => outward.across()?,
             CutKind::SplitK => outward.split_k()?,
             CutKind::PartialSums => partial_sums(&program)?,
             CutKind::FinalStates => final_states(&program)?,
@@ -131,7 +134,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 
 impl CutKind {
     /// All kinds, in the order in which plans are compared: of equally fast plans the first is taken.
-    pub const ALL: [CutKind; 13] = [
+    pub const ALL: [CutKind; 14] = [
         CutKind::Plain,
         CutKind::Narrow,
         CutKind::Decayed,
@@ -143,6 +146,7 @@ impl CutKind {
         CutKind::PairwiseSeparate,
         CutKind::PairwiseArranged,
         CutKind::GroupedQuery,
+        CutKind::PairwiseAcross,
         CutKind::SplitK,
         CutKind::FinalStates,
     ];
@@ -154,7 +158,7 @@ impl CutKind {
 
     /// Whether kernels of its stages are committed. Others are compiled or baked.
     pub fn is_committed(self) -> bool {
-        !matches!(self, CutKind::Narrow | CutKind::Decayed | CutKind::PairwiseArranged)
+        !matches!(self, CutKind::Narrow | CutKind::Decayed | CutKind::PairwiseArranged | CutKind::PairwiseAcross)
     }
 
     /// Why no kernel takes a stage of such a cut, if none does.
@@ -178,6 +182,7 @@ impl CutKind {
             | CutKind::PairwiseSeparate
             | CutKind::PairwiseArranged
             | CutKind::GroupedQuery
+            | CutKind::PairwiseAcross
             | CutKind::SplitK => {
                 let refusal = || kind.pairwise().err();
                 stage.is_pairwise().then(refusal).flatten().into_iter().collect()
@@ -208,6 +213,7 @@ impl CutKind {
             CutKind::PairwiseSeparate => "no stage has several sums over pairs",
             CutKind::PairwiseArranged => "sums over pairs need no other form, or there are none",
             CutKind::GroupedQuery => "no axis repeats the pairs that are summed over",
+            CutKind::PairwiseAcross => "the same pairs are not summed over their rows and over their columns",
             CutKind::SplitK => "there is not just one stage of sums over pairs",
             CutKind::PartialSums => "no states that are written are also summed over columns",
             CutKind::FinalStates => "not all that is kept are final states with an axis that some elements lack",
@@ -236,6 +242,7 @@ impl Display for CutKind {
             CutKind::PairwiseSeparate => "with sums over pairs apart",
             CutKind::PairwiseArranged => "with sums over pairs taken apart",
             CutKind::GroupedQuery => "with sums over repeated pairs",
+            CutKind::PairwiseAcross => "with sums over rows and columns of pairs together",
             CutKind::SplitK => "with partial sums over pairs",
             CutKind::MatrixBackward => "with scans both ways and all their sums",
             CutKind::PartialSums => "with partial sums over columns",

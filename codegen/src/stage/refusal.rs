@@ -242,6 +242,21 @@ pub enum Refusal {
     /// Contractions have rows along different axes.
     #[error("contractions have different rows")]
     SeveralRows,
+    /// There is no sum over rows beside those over columns.
+    #[error("no sum over rows is beside those over columns")]
+    NotAcross,
+    /// The sum over rows has other weights than one of the sums over columns.
+    #[error("the sum over rows has other weights than those over columns")]
+    AcrossWeights,
+    /// The sum over rows weights something else than a factor of the contractions.
+    #[error("the sum over rows weights no parameter that the rows of a contraction are")]
+    AcrossLeaf,
+    /// Sums over rows beside those over columns are of factors of 16 bits alone.
+    #[error("sums over rows and over columns together need factors of bf16 or f16")]
+    AcrossType,
+    /// The columns that a row sees do not lie at a distance from it.
+    #[error("the columns that a row sees are not those at some distances from it")]
+    AcrossLimits,
     /// Rows and columns are not of one type that tiles can have.
     #[error("rows and columns are not all bf16, all f16 or all f32")]
     PairTypes,

@@ -157,7 +157,7 @@ impl<W: Write> Printer<'_, W> {
                 format!("registers {} {count}", if *more { "up to" } else { "down to" })
             }
             Stmt::Shuffle { .. } | Stmt::All { .. } | Stmt::SyncWarp | Stmt::Barrier { .. } => self.collective(stmt),
-            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
+            Stmt::LoadMatrix { .. } | Stmt::StoreMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
             Stmt::WarpgroupMma { .. } | Stmt::WarpgroupWait { .. } => self.matrix(stmt),
             Stmt::DrawTicket { .. } | Stmt::ResetTickets { .. } | Stmt::Publish { .. } => self.message(stmt),
             _ => self.asynchronous(stmt),
@@ -188,6 +188,10 @@ impl<W: Write> Printer<'_, W> {
             Stmt::LoadMatrix { dst, array, index, transposed } => {
                 let name = if *transposed { "load_matrix_transposed" } else { "load_matrix" };
                 format!("{name} {} = {}", self.regs(dst), self.place(Memory::Shared(*array), *index))
+            }
+            Stmt::StoreMatrix { values, array, index, transposed } => {
+                let name = if *transposed { "store_matrix_transposed" } else { "store_matrix" };
+                format!("{name} {} = {}", self.place(Memory::Shared(*array), *index), self.ops(values, Ty::U32))
             }
             Stmt::Mma { elem, dst, a, b, c } => {
                 let [a, b] = [&a[..], b].map(|list| self.ops(list, Ty::U32));
@@ -230,10 +234,11 @@ impl<W: Write> Printer<'_, W> {
                 let count = self.op(*count, Ty::I32);
                 format!("bulk_load {to} = {from} × {count} on {}", self.mbarrier(*mbarrier))
             }
-            Stmt::BulkStore { to, to_index, from, from_index, count } => {
+            Stmt::BulkStore { to, to_index, from, from_index, count, adds } => {
                 let to = self.place(Memory::Global(*to), *to_index);
                 let from = self.place(Memory::Shared(*from), *from_index);
-                format!("bulk_store {to} = {from} × {}", self.op(*count, Ty::I32))
+                let sign = if *adds { "+=" } else { "=" };
+                format!("bulk_store {to} {sign} {from} × {}", self.op(*count, Ty::I32))
             }
             Stmt::BulkWait { pending, read: true } => format!("bulk_wait_read {pending}"),
             Stmt::BulkWait { pending, read: false } => format!("bulk_wait {pending}"),
@@ -243,6 +248,7 @@ impl<W: Write> Printer<'_, W> {
                 format!("copy_async {to} = {from} × {elements}{}", self.guard(*guard))
             }
             Stmt::FenceInit => "fence_init".into(),
+            Stmt::FenceDevice => "fence_device".into(),
             _ => "fence_async".into(),
         }
     }

@@ -104,6 +104,17 @@ pub enum Stmt {
         /// Gives the transposed matrices.
         transposed: bool,
     },
+    /// Writes fragments to shared memory as matrices of 8 rows of 16 bytes. Warp-collective.
+    StoreMatrix {
+        /// One for each matrix, `u32`; 1, 2 or 4.
+        values: Vec<Operand>,
+        /// An array of elements of 2 bytes.
+        array: SharedId,
+        /// In lane 8m + i the index of the first element of row i of matrix m, as in [`Stmt::LoadMatrix`].
+        index: Operand,
+        /// Writes the transposed matrices.
+        transposed: bool,
+    },
     /// D = A·B + C on fragments. Warp-collective.
     Mma {
         /// The element type of A and B: `bf16`, `f16` or `f32`.
@@ -192,6 +203,8 @@ pub enum Stmt {
         from_index: Operand,
         /// Elements, `i32`; a multiple of 16 bytes.
         count: Operand,
+        /// Adds them to the elements that are there, each sum rounded; elements of `f32` only.
+        adds: bool,
     },
     /// Waits until at most `pending` of the thread's bulk groups have yet to read their source (`read`) or to complete.
     BulkWait {
@@ -202,6 +215,9 @@ pub enum Stmt {
     },
     /// Orders the thread's earlier shared accesses before later asynchronous copies.
     FenceAsync,
+    /// Orders accesses to global memory of different blocks, those of bulk stores that were waited for included: what the thread did
+    /// before it, ahead of the messages that it publishes next; and what it does next, behind the messages that it has polled.
+    FenceDevice,
     /// Starts a copy of `elements` (4, 8 or 16 bytes in all) from global to shared memory. Where the guard is false,
     /// zeros are written instead.
     CopyAsync {

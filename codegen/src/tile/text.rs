@@ -67,15 +67,16 @@
 //! | `store x[k] = a, … if c` | [`Stmt::Store`] |
 //! | `r = shuffle_up(a, n)`, `_down`, `_xor`, `_index`; `r = all(c)` | [`Stmt::Shuffle`], [`Stmt::All`] |
 //! | `load_matrix r, … = t[k]`, `load_matrix_transposed` | [`Stmt::LoadMatrix`] |
+//! | `store_matrix t[k] = a, …`, `store_matrix_transposed` | [`Stmt::StoreMatrix`] |
 //! | `mma E r, … = (a, …) * (b, …) + (c, …)` | [`Stmt::Mma`] |
 //! | `warpgroup_mma E transposed r, … += A * B + …` | [`Stmt::WarpgroupMma`]; `=` where the sums begin at zero; A is `(a, …)` or panels, panels are `t[k] rows 64 apart 4096` |
 //! | `warpgroup_wait n r, …` | [`Stmt::WarpgroupWait`] |
 //! | `syncwarp`, `barrier id, threads` | [`Stmt::SyncWarp`], [`Stmt::Barrier`] |
 //! | `registers up to n`, `registers down to n` | [`Stmt::SetMaxRegisters`] |
 //! | `m[k].init n`, `.arrive`, `.expect a`, `.wait a`, `.copy_async_arrive` | statements of an mbarrier |
-//! | `fence_init`, `fence_async` | [`Stmt::FenceInit`], [`Stmt::FenceAsync`] |
+//! | `fence_init`, `fence_async`, `fence_device` | [`Stmt::FenceInit`], [`Stmt::FenceAsync`], [`Stmt::FenceDevice`] |
 //! | `bulk_load t[k] = x[k] × n on m[k]` | [`Stmt::BulkLoad`] |
-//! | `bulk_store x[k] = t[k] × n`, `bulk_wait n`, `bulk_wait_read n` | [`Stmt::BulkStore`], [`Stmt::BulkWait`] |
+//! | `bulk_store x[k] = t[k] × n`, `+=` where it adds, `bulk_wait n`, `bulk_wait_read n` | [`Stmt::BulkStore`], [`Stmt::BulkWait`] |
 //! | `copy_async t[k] = x[k] × n if c` | [`Stmt::CopyAsync`]; the sign may also be written `x` |
 //! | `r, r = draw_ticket c`, `reset_tickets c tag a` | [`Stmt::DrawTicket`], [`Stmt::ResetTickets`] |
 //! | `publish m[k] = a, … tag a if c` | [`Stmt::Publish`] |
@@ -88,7 +89,7 @@ use super::Stmt;
 use super::{Kernel, Special};
 
 /// The words that start statements, or stand where the name of a parameter or an array may stand.
-const WORDS: [&str; 42] = [
+const WORDS: [&str; 45] = [
     "if",
     "else",
     "for",
@@ -101,6 +102,8 @@ const WORDS: [&str; 42] = [
     "all",
     "load_matrix",
     "load_matrix_transposed",
+    "store_matrix",
+    "store_matrix_transposed",
     "mma",
     "warpgroup_mma",
     "warpgroup_wait",
@@ -109,6 +112,7 @@ const WORDS: [&str; 42] = [
     "registers",
     "fence_init",
     "fence_async",
+    "fence_device",
     "bulk_load",
     "bulk_store",
     "bulk_wait",

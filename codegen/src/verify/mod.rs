@@ -225,6 +225,9 @@ pub enum Fault {
     /// A statement that the target's instruction set lacks.
     #[error("{0} has no products of warpgroups")]
     NoWarpgroups(&'static str),
+    /// A statement that the target's instruction set lacks.
+    #[error("{0} has no stores of matrices")]
+    NoStoresOfMatrices(&'static str),
 }
 
 /// Checks everything that the [module documentation](self) lists.

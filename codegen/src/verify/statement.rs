@@ -31,6 +31,7 @@ impl Checker<'_> {
                 self.typed("the condition", *condition, Ty::Bool);
             }
             Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
+            Stmt::StoreMatrix { .. } => self.store_matrix(stmt),
             Stmt::WarpgroupMma { .. } => self.warpgroup(stmt),
             Stmt::WarpgroupWait { pending, sums } => {
                 sums.iter().for_each(|r| self.typed("a sum", (*r).into(), Ty::F32));
@@ -54,7 +55,8 @@ impl Checker<'_> {
             | Stmt::BulkLoad { .. }
             | Stmt::BulkStore { .. }
             | Stmt::BulkWait { .. }
-            | Stmt::FenceAsync => self.bulk(stmt),
+            | Stmt::FenceAsync
+            | Stmt::FenceDevice => self.bulk(stmt),
             Stmt::CopyAsync { .. } => self.copy_async(stmt),
             Stmt::DrawTicket { .. } | Stmt::ResetTickets { .. } => self.control(stmt),
             Stmt::Publish { .. } | Stmt::Poll { .. } => self.message(stmt),
@@ -149,6 +151,22 @@ impl Checker<'_> {
         }
     }
 
+    fn store_matrix(&mut self, stmt: &Stmt) {
+        let Stmt::StoreMatrix { values, array, index, .. } = stmt else { return };
+        if !self.target.isa.stores_matrices() {
+            self.fault(Fault::NoStoresOfMatrices(self.target.isa.name()));
+        }
+        self.typed("the index", *index, Ty::I32);
+        values.iter().for_each(|x| self.typed("a value", *x, Ty::U32));
+        if !matches!(values.len(), 1 | 2 | 4) {
+            self.fault(Fault::Matrices(values.len()));
+        }
+        let Some(found) = self.elements(Memory::Shared(*array)) else { return };
+        if found.bytes() != Some(2) {
+            self.fault(Fault::Elements { found, expected: "of 2 bytes" });
+        }
+    }
+
     fn warpgroup(&mut self, stmt: &Stmt) {
         let Stmt::WarpgroupMma { elem, sums, steps, .. } = stmt else { return };
         if !self.target.isa.has_warpgroups() || !self.kernel.threads.is_multiple_of(128) {
@@ -216,7 +234,7 @@ impl Checker<'_> {
                 self.typed("the count", count, Ty::I32);
                 self.copy(from, from_index, to, to_index);
             }
-            Stmt::BulkStore { to, to_index, from, from_index, count } => {
+            Stmt::BulkStore { to, to_index, from, from_index, count, .. } => {
                 self.typed("the count", count, Ty::I32);
                 self.writable(Memory::Global(to));
                 self.copy(to, to_index, from, from_index);

@@ -290,6 +290,7 @@ fn matrices_and_their_elements() {
         fault(|b| b.load_matrix(TILE, Operand::i32(0), 4, true)),
         "elements of f32: must be of 2 bytes, or of 4 unless transposed"
     );
+    assert_eq!(fault(|b| b.store_matrix(TILE, Operand::i32(0), &[word], false)), "elements of f32: must be of 2 bytes");
     let text = fault(|b| {
         let c = accumulator(b);
         b.mma(Elem::I32, c, [word; 4], [word; 2]);
@@ -320,4 +321,20 @@ fn products_of_warpgroups() {
     assert!(product(64, 8, 1).contains("a multiple of 1024 bytes"));
     assert!(product(8, 8, 0).contains("rows of 8 elements"));
     assert!(product(64, 264, 0).starts_with("132 sums of a warpgroup's product in 1 steps"));
+}
+
+#[test]
+fn stores_of_matrices() {
+    let store = |values: &[Operand]| {
+        let mut b = Builder::new("store", 32);
+        let tile = b.shared("tile", SharedKind::Elem(Elem::Bf16), 256);
+        b.store_matrix(tile, Operand::i32(0), values, true);
+        b.finish()
+    };
+    let word = Operand::u32(0);
+    assert_eq!(faults_of(&store(&[word; 3]), &Target::H200), [Fault::Matrices(3)]);
+    assert_eq!(faults_of(&store(&[word; 4]), &Target::H200), []);
+    assert_eq!(faults_of(&store(&[word; 4]), &Target::A100), [Fault::NoStoresOfMatrices("sm_80")]);
+    let texts: Vec<String> = faults_of(&store(&[f32_zero()]), &Target::H200).iter().map(Fault::to_string).collect();
+    assert_eq!(texts, ["a value is f32, must be u32"]);
 }

@@ -1,5 +1,6 @@
 //! Softmax attention: what hides keys, and awkward sizes.
 
+use oplus_codegen::schedules::flash::SumsOver;
 use oplus_codegen::schedules::{Flash, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
@@ -26,6 +27,7 @@ pub(crate) const SMALL: Flash = Flash {
     persistent: false,
     turns: false,
     slack: 0,
+    sums: SumsOver::Columns,
 };
 
 fn check(stage: &Stage, sizes: [usize; 7], schedule: &Flash) {

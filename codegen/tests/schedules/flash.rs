@@ -63,7 +63,7 @@ fn gradients_of_attention() {
 }
 
 /// The program of a gradient as calls run it: derived once for all element types, and given the cotangent of o alone.
-fn gradient_of_calls(name: &str, elem: Elem) -> Program {
+pub(crate) fn gradient_of_calls(name: &str, elem: Elem) -> Program {
     let models = oplus_front::model_programs();
     let forward = models.into_iter().find(|program| program.name == name).expect("a model");
     let bar = adjoint(&forward).expect("a gradient");

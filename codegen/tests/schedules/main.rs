@@ -3,6 +3,7 @@
 #[macro_use]
 mod operators;
 
+mod across;
 mod borders;
 mod call_pieces;
 mod chunk_delta;

@@ -169,7 +169,7 @@ impl Maker {
                 let mbarrier = self.mbarrier();
                 Stmt::BulkLoad { to: shared, to_index, from: global, from_index, count, mbarrier }
             }
-            3 => Stmt::BulkStore { to: global, to_index, from: shared, from_index, count },
+            3 => Stmt::BulkStore { to: global, to_index, from: shared, from_index, count, adds: self.rng.once_in(2) },
             4 => Stmt::BulkWait { pending: self.count(), read: self.rng.once_in(2) },
             _ => {
                 let (elements, guard) = (self.count(), self.guard());
@@ -180,10 +180,14 @@ impl Maker {
 
     fn of_matrices(&mut self) -> Stmt {
         let elem = self.rng.pick(&ELEMS);
-        match self.rng.below(4) {
+        match self.rng.below(5) {
             0 => {
                 let transposed = self.rng.once_in(2);
                 Stmt::LoadMatrix { dst: self.regs(), array: self.shared(), index: self.op(), transposed }
+            }
+            4 => {
+                let transposed = self.rng.once_in(2);
+                Stmt::StoreMatrix { values: self.ops(), array: self.shared(), index: self.op(), transposed }
             }
             1 => {
                 let (a, b, c) = (self.array(Maker::op), self.array(Maker::op), self.array(Maker::op));

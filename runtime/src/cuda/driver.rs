@@ -76,6 +76,7 @@ const FUNCTIONS: &[&str] = &[
     "cuFuncGetAttribute",
     "cuFuncSetAttribute",
     "cuLaunchKernel",
+    "cuLaunchCooperativeKernel",
     "cuUserObjectCreate",
     "cuUserObjectRelease",
     "cuGraphRetainUserObject",

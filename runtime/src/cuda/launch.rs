@@ -35,6 +35,8 @@ struct Step {
     args: Vec<Arg>,
     /// Arguments that begin elsewhere than at their tensor's first element, and by how many bytes.
     offsets: Vec<(usize, i64)>,
+    /// Whether all blocks must run at once: the driver then starts none before there is room for all.
+    at_once: bool,
 }
 
 /// The addresses of a call's tensors: index 0, 0, … of each.
@@ -131,8 +133,9 @@ impl Step {
         find: impl Fn(&Launch) -> Result<Found, Error>,
     ) -> Result<Step, Error> {
         let function = context.function(&launch, || find(&launch))?;
+        let at_once = launch.schedule.runs_at_once();
         let Launch { grid, threads, shared_bytes, args, offsets, .. } = launch;
-        Ok(Step { function, grid, threads, shared_bytes, args, offsets })
+        Ok(Step { function, grid, threads, shared_bytes, args, offsets, at_once })
     }
 
     fn launch(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
@@ -144,24 +147,22 @@ impl Step {
         let [x, y, z] = self.grid;
         // A graph keeps the kernel that it is given, so it must not get one of the fast-compile tier.
         let function = self.function.now(|| stream.is_capturing().unwrap_or(false));
-        // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
-        // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.
-        let launched = unsafe {
-            sys::cuLaunchKernel(
-                function.raw,
-                x,
-                y,
-                z,
-                self.threads,
-                1,
-                1,
-                self.shared_bytes,
-                stream.raw.cu_stream(),
-                args.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+        let (raw, shared, on) = (function.raw, self.shared_bytes, stream.raw.cu_stream());
+        let (name, launched) = if self.at_once {
+            // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
+            // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.
+            let launched = unsafe {
+                sys::cuLaunchCooperativeKernel(raw, x, y, z, self.threads, 1, 1, shared, on, args.as_mut_ptr())
+            };
+            ("cuLaunchCooperativeKernel", launched)
+        } else {
+            let none = std::ptr::null_mut();
+            // SAFETY: as above.
+            let launched =
+                unsafe { sys::cuLaunchKernel(raw, x, y, z, self.threads, 1, 1, shared, on, args.as_mut_ptr(), none) };
+            ("cuLaunchKernel", launched)
         };
-        stream.context.check("cuLaunchKernel", launched)
+        stream.context.check(name, launched)
     }
 }
 

@@ -63,6 +63,12 @@ impl<'c> Lower<'c, '_> {
         self.effect(Asm::effect("fence.proxy.async.shared::cta;"))
     }
 
+    /// Copies of the engine count as accesses of another kind, which take part in the order only by a fence of their own.
+    pub(super) fn fence_device(&self) -> Result<()> {
+        let async_copies = if self.isa.has_bulk_copies() { "fence.proxy.async.global;\n\t" } else { "" };
+        self.effect(Asm::effect(format!("{async_copies}fence.acq_rel.gpu;")))
+    }
+
     pub(super) fn bulk_load(
         &self,
         to: SharedId,
@@ -87,8 +93,12 @@ impl<'c> Lower<'c, '_> {
         from: SharedId,
         from_index: Operand,
         count: Operand,
+        adds: bool,
     ) -> Result<()> {
-        let text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;\n\tcp.async.bulk.commit_group;";
+        let (operation, kind) = if adds { (".reduce", ".add.f32") } else { ("", "") };
+        let text = format!(
+            "cp{operation}.async.bulk.global.shared::cta.bulk_group{kind} [$0], [$1], $2;\n\tcp.async.bulk.commit_group;"
+        );
         let asm = Asm::effect(text)
             .input(self.whole_address(Memory::Global(to), to_index)?)
             .input(self.whole_address(Memory::Shared(from), from_index)?)

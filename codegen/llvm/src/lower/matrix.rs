@@ -19,6 +19,23 @@ impl<'c> Lower<'c, '_> {
         dst.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
     }
 
+    pub(super) fn store_matrix(
+        &self,
+        values: &[Operand],
+        array: SharedId,
+        index: Operand,
+        transposed: bool,
+    ) -> Result<()> {
+        let (n, address) = (values.len(), self.address(Memory::Shared(array), index)?);
+        let registers: Vec<String> = (0..n).map(|k| format!("${k}")).collect();
+        let transposed = if transposed { ".trans" } else { "" };
+        let (list, to) = (registers.join(", "), address.text(n, 0));
+        let text = format!("stmatrix.sync.aligned.m8n8.x{n}{transposed}.shared.b16 {to}, {{{list}}};");
+        let asm =
+            values.iter().try_fold(Asm::effect(text), |asm, x| Ok::<_, CompileError>(asm.input(self.int(*x)?)))?;
+        asm.input(address.base).emit(self).map(|_| ())
+    }
+
     pub(super) fn mma(
         &mut self,
         elem: Elem,

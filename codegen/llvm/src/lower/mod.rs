@@ -101,6 +101,9 @@ impl<'c> Lower<'c, '_> {
             Stmt::Shuffle { dst, value, mode, lane } => self.shuffle(*dst, *value, *mode, *lane),
             Stmt::All { dst, condition } => self.all(*dst, *condition),
             Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
+            Stmt::StoreMatrix { values, array, index, transposed } => {
+                self.store_matrix(values, *array, *index, *transposed)
+            }
             Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, a, b, c),
             Stmt::WarpgroupMma { elem, sums, clear, steps, transposed } => {
                 self.warpgroup_mma(*elem, sums, *clear, steps, *transposed)
@@ -117,11 +120,12 @@ impl<'c> Lower<'c, '_> {
             Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier } => {
                 self.bulk_load(*to, *to_index, *from, *from_index, *count, mbarrier)
             }
-            Stmt::BulkStore { to, to_index, from, from_index, count } => {
-                self.bulk_store(*to, *to_index, *from, *from_index, *count)
+            Stmt::BulkStore { to, to_index, from, from_index, count, adds } => {
+                self.bulk_store(*to, *to_index, *from, *from_index, *count, *adds)
             }
             Stmt::BulkWait { pending, read } => self.bulk_wait(*pending, *read),
             Stmt::FenceAsync => self.fence_async(),
+            Stmt::FenceDevice => self.fence_device(),
             Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } => {
                 self.copy_async(*to, *to_index, *from, *from_index, *elements, *guard)
             }

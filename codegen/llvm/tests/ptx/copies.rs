@@ -33,7 +33,7 @@ fn bulk() -> Kernel {
     b.push(Stmt::FenceAsync);
     b.barrier();
     b.if_(first, |b| {
-        b.push(Stmt::BulkStore { to: y, to_index: wide_zero, from: tile, from_index: zero, count });
+        b.push(Stmt::BulkStore { to: y, to_index: wide_zero, from: tile, from_index: zero, count, adds: false });
         b.push(Stmt::BulkWait { pending: 1, read: true });
         b.push(Stmt::BulkWait { pending: 0, read: false });
     });

@@ -43,6 +43,30 @@ fn fragments_are_single_instructions() {
     }
 }
 
+/// Fragments are stored as matrices by one instruction, which devices before Hopper lack.
+#[test]
+fn matrices_are_stored_at_once() {
+    let mut b = Builder::new("store", 32);
+    let (x, y) = (b.param("x", ParamKind::Read(Elem::U32)), b.param("y", ParamKind::Write(Elem::Bf16)));
+    let tile = b.shared("tile", SharedKind::Elem(Elem::Bf16), 256);
+    let lane = b.special(Special::Lane);
+    let wide = b.convert(Ty::I64, lane);
+    let word = b.load1(Memory::Global(x), wide);
+    let index = b.mul(lane, Operand::i32(8));
+    b.store_matrix(tile, index, &[word; 4], true);
+    b.push(Stmt::SyncWarp);
+    b.store_matrix(tile, index, &[word; 2], false);
+    b.push(Stmt::SyncWarp);
+    let row = b.load1(Memory::Shared(tile), index);
+    b.store(Memory::Global(y), wide, &[row], None);
+    let kernel = b.finish();
+    let text = ptx(&kernel, Isa::Sm90a);
+    contains(&text, "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [");
+    contains(&text, "stmatrix.sync.aligned.m8n8.x2.shared.b16 [");
+    let error = oplus_llvm::compile(&kernel, Isa::Sm80).unwrap_err();
+    assert!(error.to_string().contains("sm_80 has no stores of matrices"), "{error}");
+}
+
 /// D = A·B twice, once with A in shared memory and once in registers.
 fn together(transposed: bool) -> Kernel {
     let mut b = Builder::new("together", 128);

@@ -164,7 +164,7 @@ impl ChunkwiseKernel<'_> {
         let (from, from_index) = (states.array, Operand::i32(0));
         let count = Operand::i32(states.len() as i32);
         let first = b.eq(self.thread.number, 0);
-        b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
+        b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count, adds: false }));
     }
 
     /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.

@@ -1,8 +1,8 @@
 //! The parameters that a plan may choose.
 
-use super::Flash;
 use super::overlap::can_overlap;
-use super::parameters::GROUP;
+use super::parameters::{GROUP, SumsOver};
+use super::{Flash, across};
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
@@ -21,6 +21,9 @@ const SUMS: u32 = 128;
 /// The schedules of a stage of pairs on an instruction set.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
     let Ok(form) = stage.kind().pairwise() else { return vec![] };
+    if form.across.is_some() {
+        return across::candidates(isa);
+    }
     let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
     let is_f32 = leaf == Some(Elem::F32);
     let of = |length: u32, padded, vector: u32| {
@@ -113,6 +116,7 @@ fn by_tf32(form: &Pairwise, length: u32, isa: Isa, vector: u32) -> Option<Flash>
         persistent,
         turns,
         slack,
+        sums: SumsOver::Columns,
     })
 }
 
@@ -172,5 +176,6 @@ fn numbers(form: &Pairwise, length: u32, isa: Isa, vector: u32, light: bool) -> 
         persistent,
         turns,
         slack,
+        sums: SumsOver::Columns,
     })
 }

@@ -1,6 +1,6 @@
 //! The cost of sums over pairs.
 
-use super::Flash;
+use super::{Flash, SumsOver, outer_axes};
 use crate::abi::{Tensor, elem};
 use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
@@ -9,10 +9,16 @@ use crate::stage::kind::Pairwise;
 use crate::words::counted;
 use oplus_dsl::ir::Axis;
 
+/// Bytes per microsecond at which sums over rows are read and made outputs.
+const BANDWIDTH: f64 = 3e6;
+
 /// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let Problem { stage, bound, target, constants } = *problem;
     let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
+    if schedule.sums != SumsOver::Columns {
+        return of_both(schedule, problem, form);
+    }
     let places =
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
     let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
@@ -75,4 +81,29 @@ fn most_of_pairs(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> u6
     }
     let of_first = 2 * (each + 1) + alone.saturating_sub(multiprocessors - more).div_ceil(multiprocessors);
     of_first.max(of_others)
+}
+
+/// With sums over rows: whole gangs of blocks go from point to point, and the sums are read and written once more. On the scale of what
+/// the kernels for each sum are estimated to take, about twice what they do.
+fn of_both(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
+    let Problem { bound, target, constants, .. } = *problem;
+    let own = (bound.size(form.row) as f64 / f64::from(schedule.rows())).ceil().max(1.0);
+    let gangs = (f64::from(target.multiprocessors) / own).floor().max(1.0);
+    let points = bound.count(outer_axes(form).iter()) as f64;
+    let rounds = (points / gangs).ceil();
+    let queries = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
+    // Blocks that see little at one point see much at the next.
+    let seen = if form.limits.is_empty() { 1.0 } else { 0.5 + 0.5 / own };
+    let tiles = (bound.size(form.column) as f64 / f64::from(schedule.columns)).ceil() * seen * queries;
+    let pairs = tiles * f64::from(schedule.columns * schedule.rows());
+    let products = 5.0 * f64::from(schedule.depth);
+    let each = pairs * (products / constants.flash_both_products + 1.0 / constants.flash_both_pairs);
+    let sums = points * queries * bound.size(form.column) as f64 * f64::from(schedule.depth);
+    let finish = constants.launch + 6.0 * sums / BANDWIDTH;
+    // The blocks of a gang add to a tile one after the other.
+    let turns = own * constants.flash_both_turn;
+    let micros = rounds * (each.max(turns) + constants.flash_both_start) + finish;
+    let work = rounds * pairs * products * own * gangs;
+    let why = format!("{} of {}, {:.1} G multiply-adds", counted(gangs, "gang"), counted(own, "block"), work / 1e9);
+    Cost { micros, why }
 }

@@ -18,14 +18,19 @@ impl FlashKernel<'_> {
         // Where registers are scarce, all rows of an output are stored in succession: their offsets are then needed for one output alone.
         let at_once = if self.is_scarce() { thread_tile.rows } else { 1 };
         for first in (0..thread_tile.rows).step_by(at_once as usize) {
-            for output in 0..self.stage.program.outputs.len() {
+            for output in (0..self.stage.program.outputs.len()).filter(|output| self.is_of_rows(*output)) {
                 self.store(b, &mut values, sums, first..first + at_once, output);
             }
         }
     }
 
+    /// Whether an output is one of the block's rows.
+    pub(super) fn is_of_rows(&self, output: usize) -> bool {
+        axes(self.stage, Tensor::Output(output as u32)).contains(&self.form.row)
+    }
+
     /// Stores an output of some of the thread's rows.
-    fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
+    pub(super) fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
             Some(axis) => self.store_places(b, values, sums, rows, output, *axis),
@@ -65,7 +70,7 @@ impl FlashKernel<'_> {
     }
 
     /// The offset of a row of an output.
-    fn offset(&self, b: &mut Builder, output: usize, row: Operand) -> Operand {
+    pub(super) fn offset(&self, b: &mut Builder, output: usize, row: Operand) -> Operand {
         let mut indices = self.outer.clone();
         indices.push((self.form.row, row));
         self.args.offset(b, Tensor::Output(output as u32), &indices)
@@ -113,7 +118,16 @@ impl FlashKernel<'_> {
     }
 
     /// Makes the sums with a leaf known to the evaluator, at one coordinate along the leaf's axis that the thread has.
-    fn set_sums(&self, b: &mut Builder, values: &mut Values, sums: &Sums, row: u32, block: u32, c: u32, axis: Axis) {
+    pub(super) fn set_sums(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        sums: &Sums,
+        row: u32,
+        block: u32,
+        c: u32,
+        axis: Axis,
+    ) {
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
             if let (PayloadSums::Blocks(blocks), Some((param, own))) = (sums, payload.leaf)
                 && own == axis

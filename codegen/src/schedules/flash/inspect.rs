@@ -4,8 +4,8 @@
 //! replace infinities and NaNs by 0, set the flags of the tile's stage, one for each warp, and only then arrive where the tile is
 //! waited for.
 
-use super::FlashKernel;
 use super::walk::Course;
+use super::{FlashKernel, SumsOver};
 use crate::block::layout::Tile;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::{Builder, zero};
@@ -14,9 +14,14 @@ use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 
 impl FlashKernel<'_> {
+    /// Whether warps that only copy look through the tiles.
+    pub(super) fn inspects(&self) -> bool {
+        self.schedule.copiers > 0 && self.schedule.sums == SumsOver::Columns
+    }
+
     /// Mbarriers for tiles that are looked through.
     pub(super) fn landed_stages(&self) -> u32 {
-        if self.schedule.copiers > 0 { self.hidden(true).len() as u32 * self.schedule.stages } else { 0 }
+        if self.inspects() { self.hidden(true).len() as u32 * self.schedule.stages } else { 0 }
     }
 
     /// Flags of all stages of a parameter's ring.
@@ -25,7 +30,7 @@ impl FlashKernel<'_> {
     }
 
     /// Where the copies of an iteration's tile arrive that is looked through.
-    fn landed(&self, b: &mut Builder, course: &Course, number: u32, iteration: Operand) -> RingStage {
+    fn landed_stage(&self, b: &mut Builder, course: &Course, number: u32, iteration: Operand) -> RingStage {
         let iteration = course.past.partial.map_or(iteration, |before| b.add(before.into(), iteration));
         let stage = Ring::of(self.schedule.stages).at(b, iteration);
         RingStage { index: b.add(stage.index, number * self.schedule.stages), ..stage }
@@ -54,7 +59,7 @@ impl FlashKernel<'_> {
         b.if_else(
             is_partial,
             |b| {
-                let own = self.landed(b, course, number, iteration);
+                let own = self.landed_stage(b, course, number, iteration);
                 b.arrive_with_copies(landed, own.index);
             },
             |b| b.arrive_with_copies(tile.full, stage),
@@ -71,7 +76,7 @@ impl FlashKernel<'_> {
             for ring in rings {
                 let Some(number) = self.number_of_hidden(*ring) else { continue };
                 let tile = &self.column_tiles[*ring];
-                let own = self.landed(b, course, number, iteration);
+                let own = self.landed_stage(b, course, number, iteration);
                 b.wait(landed, own);
                 let non_finite = self.clean_tile(b, tile, stage);
                 let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));

@@ -26,6 +26,7 @@
 //! only tiles that some rows see in part compare pair by pair. Rows, columns and elements within them that do not exist are
 //! zeros in the tiles.
 
+mod across;
 mod block_rows;
 mod candidates;
 mod cost;
@@ -44,7 +45,7 @@ mod visible;
 mod walk;
 mod weigh;
 
-pub use parameters::Flash;
+pub use parameters::{Flash, SumsOver};
 
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
@@ -58,6 +59,7 @@ use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind};
+use across::AcrossArrays;
 use block_rows::BlockRows;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -88,8 +90,17 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     {
         return Err(parameters);
     }
-    let form = stage.kind().pairwise().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
-    if schedule.copiers > 0 && !overlap::can_overlap(stage, form, schedule) {
+    let of_kind = |refusal| LowerError::Kind { schedule: Flash::NAME, refusal };
+    let form = stage.kind().pairwise().map_err(of_kind)?;
+    if schedule.sums != SumsOver::Columns || form.across.is_some() {
+        stage.kind().across().map_err(of_kind)?;
+        if !across::has_parameters(schedule) {
+            return Err(parameters);
+        }
+        if schedule.sums == SumsOver::Finish {
+            return Ok(across::finish(stage, schedule, symbol));
+        }
+    } else if schedule.copiers > 0 && !overlap::can_overlap(stage, form, schedule) {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
@@ -102,6 +113,9 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
     let Ok(form) = stage.kind().pairwise() else { return 0 };
+    if schedule.sums == SumsOver::Finish {
+        return 0;
+    }
     Builder::shared_bytes_of(|b| drop(FlashKernel::declare(b, stage, form, schedule)))
 }
 
@@ -152,6 +166,8 @@ struct FlashKernel<'s> {
     ends: SharedId,
     /// Flags of the shares of a tile in which non-finite elements were found.
     flags: SharedId,
+    /// What sums over rows need in shared memory, where there are such.
+    across: Option<AcrossArrays>,
     /// The sums of payloads that stand in shared memory.
     shared_sums: Vec<Option<SharedId>>,
     thread: Thread,
@@ -181,6 +197,8 @@ impl<'s> FlashKernel<'s> {
         let columns = form.column_leaves().into_iter();
         let mut column_tiles: Vec<Tile> =
             columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();
+        // It begins at a multiple of 1024 bytes, as the tiles do.
+        let weights = (schedule.sums == SumsOver::Both).then(|| AcrossArrays::weights(b, stage, form, schedule));
         let vectors = Vector::all(b, stage, form, schedule.columns, schedule.stages);
         let full = |b: &mut Builder, tile: &mut Tile, stages| {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
@@ -222,6 +240,7 @@ impl<'s> FlashKernel<'s> {
             team,
             ends,
             flags: ends,
+            across: None,
             shared_sums: vec![],
             thread,
             fragment,
@@ -244,6 +263,8 @@ impl<'s> FlashKernel<'s> {
             kernel.landed = Some(b.shared("landed", SharedKind::Mbarrier, landed));
         }
         kernel.declare_sums(b);
+        let tiles: Vec<&Tile> = kernel.row_tiles.iter().chain(&kernel.column_tiles).collect();
+        kernel.across = weights.map(|weights| AcrossArrays::declare(b, weights, schedule, &tiles));
         Some(kernel)
     }
 

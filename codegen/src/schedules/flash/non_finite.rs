@@ -5,12 +5,14 @@
 //! before the product, and are added afterwards to the sums of the rows that see them. The latter is slow, and happens only where
 //! there are non-finite elements.
 
-use super::sums::{BlockSums, PayloadSums};
+use super::sums::{BlockSums, PayloadSums, Sums};
+use super::visible::Range;
 use super::walk::Walk;
 use super::{COLUMNS, FlashKernel};
 use crate::abi::Tensor;
+use crate::block::copy::Source;
 use crate::block::layout::Tile;
-use crate::block::pair::{Coordinates, Index};
+use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
 use crate::tile::{Memory, Operand};
@@ -37,10 +39,19 @@ struct HiddenPayload<'w> {
     number: u32,
 }
 
+/// The rows to whose sums non-finite elements are added.
+pub(super) struct SeeingRows<'w, 's> {
+    pub values: &'w Values<'s>,
+    pub source: &'w Source<'w>,
+    pub sums: &'w Sums,
+    /// Gives the columns that each of the thread's rows sees.
+    pub ranges: &'w dyn Fn(&mut Builder) -> Vec<Range>,
+}
+
 impl FlashKernel<'_> {
     /// The number of flags of all shares of a tile, for all weighted parameters; where some warps only copy, of all tiles in flight.
     pub(super) fn flags(&self) -> u32 {
-        let of_tile = if self.schedule.copiers > 0 { self.inspectors() } else { self.shares().count };
+        let of_tile = if self.inspects() { self.inspectors() } else { self.shares().count };
         self.hidden(true).len() as u32 * of_tile
     }
 
@@ -152,24 +163,39 @@ impl FlashKernel<'_> {
 
     /// Adds the non-finite elements of a tile, whose first column is `first`, to the sums of the rows that see them.
     pub(super) fn put_back(&self, b: &mut Builder, walk: &Walk, first: Operand, non_finite: &[(u32, Operand)]) {
-        for (payload, sums) in self.form.payloads.iter().zip(&walk.sums.payloads) {
+        let ranges = |_: &mut Builder| walk.course.ranges.to_vec();
+        let rows = SeeingRows { values: walk.values, source: walk.source, sums: walk.sums, ranges: &ranges };
+        self.put_back_to(b, &rows, first, non_finite);
+    }
+
+    /// Adds the non-finite elements of a tile, whose first column is `first`, to the sums of those of some rows that see them.
+    pub(super) fn put_back_to(
+        &self,
+        b: &mut Builder,
+        rows: &SeeingRows,
+        first: Operand,
+        non_finite: &[(u32, Operand)],
+    ) {
+        for (payload, sums) in self.form.payloads.iter().zip(&rows.sums.payloads) {
             let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
             let Some(number) = non_finite.iter().position(|(own, _)| *own == param) else { continue };
             b.if_(non_finite[number].1, |b| {
-                self.put_back_columns(b, walk, &HiddenPayload { payload, param, sums, number: number as u32 }, first)
+                self.put_back_columns(b, rows, &HiddenPayload { payload, param, sums, number: number as u32 }, first)
             });
         }
     }
 
     /// Adds the columns with non-finite elements, by the flags of the parameter of that number.
-    fn put_back_columns(&self, b: &mut Builder, walk: &Walk, hidden: &HiddenPayload, first: Operand) {
-        if self.schedule.copiers > 0 {
+    fn put_back_columns(&self, b: &mut Builder, rows: &SeeingRows, hidden: &HiddenPayload, first: Operand) {
+        if self.inspects() {
             let size = b.convert(Ty::I32, self.args.size(self.form.column));
             let end = b.add(first, self.schedule.columns);
             let end = b.binary(Binary::Min, end, size);
-            return b.for_(first, end, 1, |b, column| self.add_column(b, walk, hidden, column));
+            let ranges = (rows.ranges)(b);
+            return b.for_(first, end, 1, |b, column| self.add_column(b, rows, hidden, (column, &ranges)));
         }
         let Shares { each, count } = self.shares();
+        let ranges = (rows.ranges)(b);
         b.for_(Operand::i32(0), self.schedule.columns, 1, |b, column| {
             let own = b.mul(column, each);
             let own = b.add(own, hidden.number * count);
@@ -181,21 +207,27 @@ impl FlashKernel<'_> {
             let flagged = b.ne(flags, 0);
             b.if_(flagged, |b| {
                 let at = b.add(first, column);
-                self.add_column(b, walk, hidden, at);
+                self.add_column(b, rows, hidden, (at, &ranges));
             });
         });
     }
 
     /// Adds the non-finite elements of a column.
-    fn add_column(&self, b: &mut Builder, walk: &Walk, hidden: &HiddenPayload, column: Operand) {
+    fn add_column(
+        &self,
+        b: &mut Builder,
+        rows: &SeeingRows,
+        hidden: &HiddenPayload,
+        (column, ranges): (Operand, &[Range]),
+    ) {
         let HiddenPayload { payload, param, sums, .. } = *hidden;
         let (tile, tensor) = (self.column_tile(param), Tensor::Param(param));
         let at = b.convert(Ty::I64, column);
-        let mut values = walk.values.clone();
+        let mut values = rows.values.clone();
         values.set_column(0, Index { at, exists: Operand::bool(true) });
-        let counts: Vec<Operand> = (0..walk.course.thread_tile.rows)
-            .map(|row| {
-                let range = walk.course.ranges[row as usize];
+        let counts: Vec<Operand> = (0..)
+            .zip(ranges)
+            .map(|(row, range)| {
                 let [from, below] = [b.ge(column, range.from), b.lt(column, range.to)];
                 let seen = b.and(from, below);
                 let conditions: Vec<Value> = self.conditions(payload).collect();
@@ -204,7 +236,7 @@ impl FlashKernel<'_> {
             })
             .collect();
         let of_column = b.mul(at, self.args.stride(tensor, self.form.column));
-        let origin = tile.origin(b, walk.source);
+        let origin = tile.origin(b, rows.source);
         let origin = b.add(origin, of_column);
         let twice = self.fragment.column(b);
         for (block, c) in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {

@@ -28,9 +28,9 @@ use oplus_dsl::ir::Binary;
 type PackedRegisters = Vec<Vec<[Reg; 4]>>;
 
 /// The number of the barrier of those that walk.
-const WALKERS: u32 = 1;
+pub(super) const WALKERS: u32 = 1;
 /// The number of the barrier of those that copy.
-const COPIERS: u32 = 2;
+pub(super) const COPIERS: u32 = 2;
 
 /// Whether the warps of a block may overlap contractions of a stage with its payloads' products.
 pub(super) fn can_overlap(stage: &Stage, form: &Pairwise, schedule: &Flash) -> bool {
@@ -54,7 +54,7 @@ impl FlashKernel<'_> {
     }
 
     /// Says that the thread has read the tile of one ring.
-    fn leave_ring(&self, b: &mut Builder, ring: usize, stage: Operand) {
+    pub(super) fn leave_ring(&self, b: &mut Builder, ring: usize, stage: Operand) {
         let at = b.add(stage, ring as u32 * self.schedule.stages);
         b.arrive(self.empty, at);
     }
@@ -80,7 +80,7 @@ impl FlashKernel<'_> {
     }
 
     /// The kernel as a team of warps sees it.
-    fn with_team(&self, b: &mut Builder, team: Team) -> Self {
+    pub(super) fn with_team(&self, b: &mut Builder, team: Team) -> Self {
         let Thread { number, warp, lane } = self.thread;
         let thread = Thread { number: b.sub(number, team.first * WARP), warp: b.sub(warp, team.first), lane };
         FlashKernel { team, thread, ..self.clone() }

@@ -7,6 +7,8 @@ use crate::target::{REGISTERS, WARP};
 pub(super) const GROUP: u32 = 4;
 /// The most registers that a thread may have.
 const MOST: u32 = 240;
+/// Of the warps that copy, those that add sums over rows to what other blocks have added, where there are such sums.
+pub(super) const ADDERS: u32 = 2;
 
 schedule! {
     /// Flash: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
@@ -42,6 +44,20 @@ schedule! {
         /// Binary orders of magnitude by which weights may exceed one before earlier sums are scaled: the maximum against which they
         /// are taken stays while no row of a warp has grown by more. 0 scales them for every tile.
         slack: u32 = 0,
+        /// Which sums the kernel has.
+        sums: SumsOver = SumsOver::Columns,
+    }
+}
+
+word! {
+    /// The sums of a kernel.
+    SumsOver {
+        /// Those over columns.
+        Columns = "columns",
+        /// Those over columns, and beside them one over rows, which blocks add up in turns.
+        Both = "both",
+        /// What has been added up over rows becomes an output.
+        Finish = "finish",
     }
 }
 
@@ -63,6 +79,9 @@ impl Flash {
 
     /// Threads of a block that copy tiles.
     pub fn copying(&self) -> u32 {
+        if self.sums == SumsOver::Both {
+            return (self.copiers - ADDERS) * WARP;
+        }
         if self.copiers > 0 { self.copiers * WARP } else { self.threads() }
     }
 

@@ -64,7 +64,7 @@ impl FlashKernel<'_> {
     }
 
     /// Σ left·right by warpgroups: an asynchronous product that is only started.
-    fn contract_asynchronously(
+    pub(super) fn contract_asynchronously(
         &self,
         b: &mut Builder,
         (left, left_start): (&Tile, Operand),

@@ -1,13 +1,16 @@
 //! The flash schedule, as the rest of the compiler knows it.
 
+use oplus_dsl::Elem;
 use oplus_dsl::ir::AxisSet;
 
-use super::{Flash, candidates, cost, outer_axes};
+use super::across::heads;
+use super::{Flash, SumsOver, candidates, cost, outer_axes};
 use crate::schedules::Unit;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
 use crate::schedules::misfit::{Misfit, Wanted};
 use crate::schedules::picture::{Carry, Picture};
+use crate::schedules::pieces::Piece;
 use crate::schedules::problem::Problem;
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::{Kind, Refusal, Stage};
@@ -29,6 +32,16 @@ impl Strategy for Flash {
         }
     }
 
+    fn kernels(&self, _stage: &Stage, _isa: Isa) -> Vec<Flash> {
+        match self.sums {
+            SumsOver::Both => {
+                let finish = Flash { sums: SumsOver::Finish, copiers: 0, persistent: false, ..*self };
+                vec![*self, finish]
+            }
+            _ => vec![*self],
+        }
+    }
+
     fn name(&self) -> &'static str {
         Flash::NAME
     }
@@ -44,6 +57,31 @@ impl Strategy for Flash {
 
     fn vector_axes(&self, stage: &Stage) -> AxisSet {
         stage.kind().pairwise().map(|form| form.inner.iter().copied().collect()).unwrap_or_default()
+    }
+
+    fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {
+        if self.sums == SumsOver::Columns { vec![] } else { vec![("row_sums", Elem::F32)] }
+    }
+
+    fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
+        if self.sums == SumsOver::Columns {
+            return Some(vec![]);
+        }
+        let tile = u64::from(self.columns * self.depth);
+        Some(vec![self.tiles_of_heads(problem)?.checked_mul(tile).filter(|len| i64::try_from(*len).is_ok())?])
+    }
+
+    fn looks_back(&self) -> bool {
+        self.sums == SumsOver::Both
+    }
+
+    fn runs_at_once(&self) -> bool {
+        self.sums == SumsOver::Both
+    }
+
+    fn message_words(&self, problem: &Problem<'_>) -> u64 {
+        let Some(tiles) = self.tiles_of_heads(problem).filter(|_| self.looks_back()) else { return 0 };
+        tiles.saturating_mul(self.row_tiles(problem))
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
@@ -75,6 +113,13 @@ impl Strategy for Flash {
         if tiles.into_iter().any(|(param, _)| !stage.views[param as usize].is_empty()) {
             return Err(Misfit::DisplacedTile);
         }
+        if self.sums != SumsOver::Columns {
+            problem.is_without_empty_axes()?;
+            let (count, most) = (self.row_tiles(problem), u64::from(problem.target.multiprocessors));
+            if count > most {
+                return Err(Misfit::TooMany { count, what: "tiles of rows that add to the same sums" });
+            }
+        }
         // Rows and columns are counted together with those of a tile.
         let columns = form.grouped.map_or(1, |over| problem.size(over)).saturating_mul(problem.size(form.column));
         let longest = problem.size(form.row).max(columns);
@@ -86,17 +131,26 @@ impl Strategy for Flash {
     /// A block for each tile of rows of each outer point and part.
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let Ok(form) = problem.stage.kind().pairwise() else { return 0 };
+        if self.sums == SumsOver::Finish {
+            return self.tiles_of_heads(problem).unwrap_or(u64::MAX);
+        }
         let tiles = (problem.size(form.row) as u64).div_ceil(u64::from(self.rows()));
         problem.bound.count(outer_axes(form).iter().chain(problem.stage.part_axis)).saturating_mul(tiles)
     }
 
     fn tiles(&self, problem: &Problem<'_>) -> Option<u64> {
+        if self.sums == SumsOver::Both {
+            // Whole gangs.
+            let own = self.row_tiles(problem).max(1);
+            let gangs = (u64::from(problem.target.multiprocessors) / own).max(1);
+            return Some(gangs.min(self.blocks(problem) / own) * own);
+        }
         self.persistent.then(|| self.blocks(problem))
     }
 
     /// Not those that overlap: they are compiled when they are needed.
     fn is_committed(&self) -> bool {
-        self.copiers == 0
+        self.copiers == 0 && self.sums == SumsOver::Columns
     }
 
     /// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
@@ -126,5 +180,20 @@ impl Strategy for Flash {
         let within = form.map(|form| form.inner.iter().copied().chain(form.grouped).collect()).unwrap_or_default();
         let [length, across] = [self.columns, self.rows()].map(u64::from);
         Picture { along, within, length, across, tile: None, carry: Carry::Kept }
+    }
+}
+
+impl Flash {
+    /// The tiles of rows of an outer point.
+    fn row_tiles(&self, problem: &Problem<'_>) -> u64 {
+        let Ok(form) = problem.stage.kind().pairwise() else { return 0 };
+        (problem.size(form.row) as u64).div_ceil(u64::from(self.rows()))
+    }
+
+    /// The tiles of columns of all outer points and query heads; `None` where 64 bits cannot count them.
+    fn tiles_of_heads(&self, problem: &Problem<'_>) -> Option<u64> {
+        let form = problem.stage.kind().pairwise().ok()?;
+        let tiles = (problem.size(form.column) as u64).div_ceil(u64::from(self.columns));
+        problem.bound.count(heads(form).iter()).checked_mul(tiles)
     }
 }

@@ -129,7 +129,7 @@ impl FlashKernel<'_> {
         let tail = b.sub(end, behind);
         let (tail, before) = (b.add(head, tail), Operand::i32(0));
         let count = b.sub(end, first);
-        let end = (self.schedule.copiers > 0).then_some(end);
+        let end = self.inspects().then_some(end);
         let all = Tiles { first, head, behind, end, tail, before, partial: tail, count };
         match self.part {
             Some((part, parts)) => all.of_part(b, part, parts),

@@ -61,6 +61,9 @@ pub(super) struct Walk<'w, 's> {
 impl FlashKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
+        if self.across.is_some() {
+            return self.across_roles(b);
+        }
         if self.schedule.copiers > 0 {
             return self.roles(b);
         }
@@ -179,6 +182,7 @@ impl FlashKernel<'_> {
             for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty).chain(landed) {
                 b.init_mbarriers(array, stages, arrivals);
             }
+            self.start_across(b);
             b.push(Stmt::FenceInit);
         });
         b.barrier();
@@ -198,7 +202,7 @@ impl FlashKernel<'_> {
     }
 
     /// Sets the indices of the thread's rows.
-    fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
+    pub(super) fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         let of_warp = self.first_row_of_warp(b);
         let own = b.add(of_warp, self.fragment.group);
         let first = b.add(self.first_row, own);
@@ -209,7 +213,7 @@ impl FlashKernel<'_> {
     }
 
     /// Evaluates what does not depend on columns once.
-    fn hoist(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
+    pub(super) fn hoist(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         for value in self.constant_values() {
             for row in 0..thread_tile.rows {
                 values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
@@ -248,7 +252,7 @@ impl FlashKernel<'_> {
     }
 
     /// The ring of tiles of columns, of which every iteration uses one.
-    fn ring(&self) -> Ring {
+    pub(super) fn ring(&self) -> Ring {
         Ring::of(self.schedule.stages)
     }
 
@@ -409,7 +413,7 @@ impl FlashKernel<'_> {
         }
     }
 
-    fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
+    pub(super) fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
         let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         for column in 0..thread_tile.columns {
@@ -419,7 +423,7 @@ impl FlashKernel<'_> {
     }
 
     /// Tells the evaluator where the elements of vectors are that came with a stage's tiles.
-    fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
+    pub(super) fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
         let twice = self.fragment.column(b);
         let start = b.mul(stage, self.schedule.columns);
         let first = b.add(start, twice);
@@ -427,7 +431,7 @@ impl FlashKernel<'_> {
     }
 
     /// The range of seen columns of every row of the thread, counted from the thread's first column of a tile.
-    fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
+    pub(super) fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
         let twice = self.fragment.column(b);
         let own = b.add(first, twice);
         let mut shifted = |x| b.sub(x, own);

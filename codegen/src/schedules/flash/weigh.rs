@@ -37,7 +37,7 @@ pub(super) struct Weights {
 }
 
 /// The position of a pair in a grid: the block and the number in it.
-fn of_grid(blocks: usize, row: u32, column: u32) -> (usize, usize) {
+pub(super) fn of_grid(blocks: usize, row: u32, column: u32) -> (usize, usize) {
     ((row / 2) as usize * blocks + (column / 2) as usize, (2 * (row % 2) + column % 2) as usize)
 }
 
@@ -94,17 +94,17 @@ impl FlashKernel<'_> {
     }
 
     /// The rows and columns of all pairs, column by column, so that values of a column are not kept for long.
-    fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
         let thread_tile = self.thread_tile();
         (0..thread_tile.columns).flat_map(move |column| (0..thread_tile.rows).map(move |row| (row, column)))
     }
 
-    fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         (self.schedule.columns / COLUMNS) as usize
     }
 
     /// Whether a row sees a column, both by number; `None` where every row sees every column.
-    fn sees(&self, b: &mut Builder, seen: Option<&[Range]>, row: u32, column: u32) -> Option<Operand> {
+    pub(super) fn sees(&self, b: &mut Builder, seen: Option<&[Range]>, row: u32, column: u32) -> Option<Operand> {
         let range = seen?[row as usize];
         let at = Operand::i32((column / 2 * COLUMNS + column % 2) as i32);
         let below = b.binary(Binary::Gt, range.to, at);

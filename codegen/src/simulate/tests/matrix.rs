@@ -180,3 +180,66 @@ fn swizzled_pieces_lie_in_different_places() {
         assert_eq!(sorted, (0..8).collect::<Vec<_>>(), "{pieces}: {places:?}");
     }
 }
+
+/// Matrices of a lane's words 64m + 2·lane and one more, stored by one statement and read from the tile.
+fn stored(matrices: usize, transposed: bool) -> Vec<f64> {
+    let mut b = Builder::new("stored", 32);
+    let y = b.param("y", ParamKind::Write(Elem::F32));
+    let tile = b.shared("tile", SharedKind::Elem(Elem::Bf16), 256);
+    let lane = b.special(Special::Lane);
+    let words: Vec<Operand> = (0..matrices as i32)
+        .map(|m| {
+            let low = b.mul(lane, Operand::i32(2));
+            let low = b.add(low, Operand::i32(64 * m));
+            let high = b.add(low, Operand::i32(1));
+            let [low, high] = [low, high].map(|x| b.convert(Ty::F32, x));
+            b.pack(Elem::Bf16, low, high)
+        })
+        .collect();
+    // Rows lie in reverse.
+    let index = b.mul(lane, Operand::i32(8));
+    let index = b.sub(Operand::i32(248), index);
+    b.store_matrix(tile, index, &words, transposed);
+    b.push(Stmt::SyncWarp);
+    let own = b.mul(lane, Operand::i32(8));
+    let own = b.sub(Operand::i32(248), own);
+    let named = b.lt(lane, Operand::i32(8 * matrices as i32));
+    b.if_(named, |b| {
+        let row = b.load(Place::Shared(tile), own, 8, None, zero(Ty::F32));
+        let to = b.mul(lane, Operand::i32(8));
+        for (k, x) in row.into_iter().enumerate() {
+            let at = b.add(to, Operand::i32(k as i32));
+            let at = b.convert(Ty::I64, at);
+            b.store(Place::Global(y), at, &[x], None);
+        }
+    });
+    let mut memory = Memory::new();
+    let y = memory.add(Buffer::unwritten(Elem::F32, 64 * matrices));
+    let launch = Launch { grid: [1, 1], args: vec![y.into()] };
+    let kernel = b.finish();
+    simulate(&kernel, &launch, &mut memory, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{kernel}"));
+    memory.buffer(y).to_floats()
+}
+
+#[test]
+fn stored_matrices_are_what_fragments_say() {
+    for matrices in [1, 2, 4] {
+        // Row g of a fragment is 8g, 8g + 1, … 8g + 7.
+        let plain: Vec<f64> = (0..64 * matrices).map(|i| i as f64).collect();
+        assert_eq!(stored(matrices, false), plain);
+        let turned = |i: usize| i / 64 * 64 + i % 8 * 8 + i / 8 % 8;
+        assert_eq!(stored(matrices, true), (0..64 * matrices).map(|i| turned(i) as f64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn stored_rows_lie_at_multiples_of_sixteen_bytes() {
+    let mut b = Builder::new("store", 32);
+    let tile = b.shared("tile", SharedKind::Elem(Elem::F16), 512);
+    let lane = b.special(Special::Lane);
+    let index = b.mul(lane, Operand::i32(4));
+    b.store_matrix(tile, index, &[Operand::u32(0)], false);
+    let launch = Launch { grid: [1, 1], args: vec![] };
+    let error = simulate(&b.finish(), &launch, &mut Memory::new(), &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("16"), "{error}");
+}

@@ -130,7 +130,14 @@ fn consume(
     }
     b.if_(leader, |b| {
         let count = Operand::i32(32);
-        b.push(Stmt::BulkStore { to: ParamId(1), to_index: global, from: TILE, from_index: shared, count });
+        b.push(Stmt::BulkStore {
+            to: ParamId(1),
+            to_index: global,
+            from: TILE,
+            from_index: shared,
+            count,
+            adds: false,
+        });
         if !matches!(mistake, Mistake::NoWaitForStore) {
             b.push(Stmt::BulkWait { pending: 0, read: true });
         }
@@ -294,7 +301,14 @@ fn results_of_a_bulk_store_are_there_after_a_full_wait_only() {
         let first = b.eq(thread, Operand::i32(0));
         b.if_(first, |b| {
             let (from_index, count) = (Operand::i32(0), Operand::i32(64));
-            b.push(Stmt::BulkStore { to: ParamId(1), to_index: Operand::i64(0), from: TILE, from_index, count });
+            b.push(Stmt::BulkStore {
+                to: ParamId(1),
+                to_index: Operand::i64(0),
+                from: TILE,
+                from_index,
+                count,
+                adds: false,
+            });
             b.push(Stmt::BulkWait { pending: 0, read });
         });
         b.barrier();
@@ -343,7 +357,14 @@ fn bulk_copies_have_whole_aligned_units() {
         let first = b.eq(thread, Operand::i32(0));
         b.if_(first, |b| {
             let (from_index, count) = (Operand::i32(from_index), Operand::i32(count));
-            b.push(Stmt::BulkStore { to: ParamId(1), to_index: Operand::i64(0), from: TILE, from_index, count });
+            b.push(Stmt::BulkStore {
+                to: ParamId(1),
+                to_index: Operand::i64(0),
+                from: TILE,
+                from_index,
+                count,
+                adds: false,
+            });
             b.push(Stmt::BulkWait { pending: 0, read: true });
         });
         b

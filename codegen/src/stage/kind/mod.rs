@@ -23,7 +23,7 @@ pub use delta::{Channels, DeltaReadout, DeltaRule, Factored};
 pub use delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
-pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
+pub use pairwise::{Across, Contraction, Gauge, Limit, Pairwise, Payload};
 pub use partial_sums::{PartialSum, PartialSums};
 pub use recurrence::Recurrence;
 
@@ -198,6 +198,15 @@ impl Kind {
             Kind::Pairwise(pairs) => pairs.as_ref().map_err(Refusal::clone),
             _ => Err(Refusal::NoPairs),
         }
+    }
+
+    /// The sums over pairs that a stage is, one of them over rows.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what the stage lacks.
+    pub fn across(&self) -> Result<(&Pairwise, &Across), Refusal> {
+        let form = self.pairwise()?;
+        form.across.as_ref().map(|across| (form, across)).ok_or(Refusal::NotAcross)
     }
 
     /// The partial sums over columns of a stage.

@@ -1,5 +1,10 @@
 //! Sums over all pairs of a row and a column, of which attention and both halves of its gradient are three.
 
+mod across;
+
+pub use across::Across;
+use across::with_across;
+
 use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Unary, Value};
@@ -36,6 +41,8 @@ pub struct Pairwise {
     pub terms: Vec<Value>,
     /// The conditions that are no limits.
     pub conditions: Vec<Value>,
+    /// The sum over rows beside those over columns, if there is one.
+    pub across: Option<Across>,
 }
 
 /// Σ over `axis` of left·right, times `factors`.
@@ -98,7 +105,7 @@ impl Pairwise {
     /// The sums of a stage, or what it lacks.
     pub(super) fn of(stage: &Stage) -> Result<Pairwise, Refusal> {
         let program = &stage.program;
-        let sums = outermost(program);
+        let (sums, across) = with_across(program, outermost(program));
         let Some(first) = sums.first() else { return Err(Refusal::NoPairs) };
         let (inner, over) = beneath_sum(program, *first);
         let Some(Reduction { axis: column, .. }) = Reduction::of(program, inner) else { return Err(Refusal::NoPairs) };
@@ -122,15 +129,18 @@ impl Pairwise {
             limits: vec![],
             terms: vec![],
             conditions: vec![],
+            across: None,
         };
         let mut common: Option<Vec<Value>> = None;
         for (tuple, inner) in sums.into_iter().zip(inner) {
             form.sum(program, tuple, inner, &mut common)?;
         }
+        form.across = across.map(|tuple| Across::of(program, &form, tuple, common.as_deref())).transpose()?;
         form.divide_conditions(program, common.unwrap_or_default());
         form.collect_inner()?;
         form.check_over(program)?;
         form.check_types(program)?;
+        form.across.as_ref().map_or(Ok(()), |across| across.check(program, &form))?;
         Ok(form)
     }
 
@@ -360,7 +370,7 @@ fn outermost(program: &Program) -> Vec<Value> {
 }
 
 /// The sum over pairs beneath a tuple, and the axis over which the tuple adds it up, if it is not that sum itself.
-fn beneath_sum(program: &Program, tuple: Value) -> (Value, Option<Axis>) {
+pub(super) fn beneath_sum(program: &Program, tuple: Value) -> (Value, Option<Axis>) {
     let itself = (tuple, None);
     let Some(outer) = Reduction::of(program, tuple) else { return itself };
     let [field] = outer.elements else { return itself };

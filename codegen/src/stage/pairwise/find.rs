@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Unary, Value};
 
+use super::Group;
 use super::extract::Stored;
 use crate::stage::reduction::{Reduction, is_sum};
 
@@ -37,6 +38,8 @@ pub(super) struct PairSum {
     pub own: u32,
     /// An axis of the pairs over which the sums are added up.
     pub over: Option<Axis>,
+    /// The columns and the axis added up of the group that it belongs to, if they are not its own: it is a sum over their rows.
+    pub group: Option<(Axis, Option<Axis>)>,
 }
 
 /// The pair sums that share a stage.
@@ -48,6 +51,8 @@ pub(super) enum Sharing {
     Separate,
     /// The sums over the same columns and pairs, with the sums over an axis that repeats them.
     GroupedQuery,
+    /// As before, and those over the rows of the same pairs.
+    Across,
 }
 
 impl Pairs {
@@ -72,12 +77,39 @@ impl Pairs {
                 let own = if sharing == Sharing::Separate { tuple.0 } else { 0 };
                 pairs.place.insert(tuple, pairs.sums.len());
                 pairs.sums.push(PairSum { level, own, ..sum });
-            } else if sharing == Sharing::GroupedQuery {
+            } else if matches!(sharing, Sharing::GroupedQuery | Sharing::Across) {
                 pairs.gather(program, tuple);
             }
         }
+        if sharing == Sharing::Across {
+            pairs.join_across();
+        }
         pairs.demanded = pairs.demanded_fields(program);
         pairs
+    }
+
+    /// Puts a sum over the rows of pairs into the group of the sums over their columns, which are several.
+    fn join_across(&mut self) {
+        let of = |sum: &PairSum| (sum.level, sum.pair);
+        let all = self.sums.clone();
+        for sum in &mut self.sums {
+            let beside = |other: &&PairSum| of(other) == of(sum) && other.column != sum.column;
+            let alone = all.iter().filter(|other| of(other) == of(sum) && other.column == sum.column).count() == 1;
+            let others: Vec<&PairSum> = all.iter().filter(beside).collect();
+            if let Some(first) = others.first()
+                && alone
+                && sum.over.is_none()
+                && others.len() > 1
+                && others.iter().all(|other| Group::of(other) == Group::of(first))
+            {
+                sum.group = Some((first.column, first.over));
+            }
+        }
+    }
+
+    /// Whether a group has sums over rows beside those over columns.
+    pub(super) fn has_across(&self) -> bool {
+        self.sums.iter().any(|sum| sum.group.is_some())
     }
 
     /// Makes a sum over an axis that repeats a pair sum part of the pair sum, if nothing else reads that.
@@ -220,7 +252,7 @@ fn pair_sum(program: &Program, stored: &BTreeSet<Value>, tuple: Value) -> Option
             _ => _ = needs.insert(value),
         }
     }
-    (!pair.is_empty()).then_some(PairSum { column, pair, rows, needs, level: 0, own: 0, over: None })
+    (!pair.is_empty()).then_some(PairSum { column, pair, rows, needs, level: 0, own: 0, over: None, group: None })
 }
 
 /// The row of a tuple that is the sum of products of a row and a column, both parameters or stored, with the axis that is summed.

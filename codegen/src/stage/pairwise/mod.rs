@@ -14,7 +14,8 @@
 //!
 //! [`cut_pairwise_separate`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
 //! the registers. [`cut_arranged`] does so for programs that are written otherwise, see [`arrange`]. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
-//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into ranges with partial sums, see [`split_k`]: for few rows.
+//! that they sum, and nothing in between is stored. [`cut_across`] keeps the sums over rows and over columns of the same pairs
+//! together, as a gradient of attention has them. [`cut_split_k`] divides the columns into ranges with partial sums, see [`split_k`]: for few rows.
 
 mod arrange;
 mod extract;
@@ -89,6 +90,12 @@ impl Outward {
         if none { Ok(None) } else { cut_with(&self.0, &pairs, None).map(Some) }
     }
 
+    /// [`cut_across`].
+    pub(super) fn across(&self) -> Result<Option<Cut>, CutError> {
+        let pairs = Pairs::of(&self.0, Sharing::Across);
+        if pairs.has_across() { cut_with(&self.0, &pairs, None).map(Some) } else { Ok(None) }
+    }
+
     /// [`cut_split_k`].
     pub(super) fn split_k(&self) -> Result<Option<Cut>, CutError> {
         let Some(split) = SplitK::of(&self.0)? else { return Ok(None) };
@@ -116,6 +123,11 @@ pub fn cut_arranged(program: &Program) -> Result<Option<Cut>, CutError> {
 /// [`cut_pairwise`] with sums over an axis that repeats pairs; `None` if there are none.
 pub fn cut_grouped_query(program: &Program) -> Result<Option<Cut>, CutError> {
     Outward::of(&prepare(program)?).grouped_query()
+}
+
+/// [`cut_grouped_query`] with a sum over the rows of pairs in the stage of the sums over their columns; `None` if there is none.
+pub fn cut_across(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).across()
 }
 
 /// [`cut_pairwise`] with partial sums over the columns; `None` unless there is one stage of pair sums.
@@ -164,7 +176,8 @@ struct Group {
 impl Group {
     /// The group of a pair sum.
     fn of(sum: &PairSum) -> Group {
-        let PairSum { level, column, pair, own, over, .. } = *sum;
+        let PairSum { level, pair, own, .. } = *sum;
+        let (column, over) = sum.group.unwrap_or((sum.column, sum.over));
         Group { level, column, pair, own, over }
     }
 }

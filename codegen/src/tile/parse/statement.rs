@@ -56,6 +56,7 @@ impl Parser {
             "load" => self.load()?,
             "store" => self.store()?,
             "load_matrix" | "load_matrix_transposed" => self.load_matrix(word == "load_matrix_transposed")?,
+            "store_matrix" | "store_matrix_transposed" => self.store_matrix(word == "store_matrix_transposed")?,
             "mma" => self.mma()?,
             "warpgroup_mma" => self.warpgroup_mma()?,
             "warpgroup_wait" => {
@@ -78,6 +79,7 @@ impl Parser {
         Ok(Some(match word {
             "fence_init" => Stmt::FenceInit,
             "fence_async" => Stmt::FenceAsync,
+            "fence_device" => Stmt::FenceDevice,
             "bulk_load" => {
                 let (to, to_index) = self.shared_place()?;
                 self.sign("=")?;
@@ -90,10 +92,13 @@ impl Parser {
             }
             "bulk_store" => {
                 let (to, to_index) = self.global_place()?;
-                self.sign("=")?;
+                let adds = self.accept("+=");
+                if !adds {
+                    self.sign("=")?;
+                }
                 let (from, from_index) = self.shared_place()?;
                 self.times()?;
-                Stmt::BulkStore { to, to_index, from, from_index, count: self.operand(Ty::I32)? }
+                Stmt::BulkStore { to, to_index, from, from_index, count: self.operand(Ty::I32)?, adds }
             }
             "bulk_wait" | "bulk_wait_read" => {
                 let pending = self.count("how many copies may be outstanding")?;
@@ -259,6 +264,12 @@ impl Parser {
         self.sign("=")?;
         let (array, index) = self.shared_place()?;
         Ok(Stmt::LoadMatrix { dst, array, index, transposed })
+    }
+
+    fn store_matrix(&mut self, transposed: bool) -> Parsed<Stmt> {
+        let (array, index) = self.shared_place()?;
+        self.sign("=")?;
+        Ok(Stmt::StoreMatrix { values: self.operands(Ty::U32)?, array, index, transposed })
     }
 
     fn mma(&mut self) -> Parsed<Stmt> {

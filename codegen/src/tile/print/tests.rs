@@ -29,6 +29,7 @@ fn products(b: &mut Builder, tile: SharedId, at: Operand) {
     b.mma(Elem::Bf16, accumulator, [matrices[0]; 4], [matrices[1]; 2]);
     let packed = b.pack(Elem::F16, accumulator[0].into(), accumulator[3].into());
     b.unpack(Elem::F16, packed);
+    b.store_matrix(tile, at, &[packed, matrices[0]], true);
     let panels = |index| Panels { array: tile, index: Operand::i32(index), row: 16, apart: 128 };
     b.push(Stmt::WarpgroupMma {
         elem: Elem::F16,
@@ -87,7 +88,14 @@ fn every_kind_of_statement() {
     });
     products(&mut b, tile, at);
     b.push(Stmt::FenceAsync);
-    b.push(Stmt::BulkStore { to: y, to_index: from, from: tile, from_index: at, count: Operand::i32(128) });
+    b.push(Stmt::BulkStore {
+        to: y,
+        to_index: from,
+        from: tile,
+        from_index: at,
+        count: Operand::i32(128),
+        adds: false,
+    });
     b.push(Stmt::BulkWait { pending: 0, read: true });
     b.push(Stmt::Publish {
         messages,

@@ -51,6 +51,17 @@ driver! {
         let uses = state.arguments(&kernel, args);
         state.submit(stream, Work { uses, effect: Effect::Nothing })?
     }
+    cuLaunchCooperativeKernel(
+        function: u64, _x: u32, _y: u32, _z: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, stream: u64,
+        args: *const *const u64,
+    ) |state| {
+        let Some(kernel) = state.modules.get(&function).cloned() else {
+            state.find("the kernel's module has been unloaded".into());
+            return Err(error::INVALID_HANDLE)
+        };
+        let uses = state.arguments(&kernel, args);
+        state.submit(stream, Work { uses, effect: Effect::Nothing })?
+    }
 }
 
 impl State {
