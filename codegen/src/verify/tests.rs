@@ -287,8 +287,11 @@ fn matrices_and_their_elements() {
     let accumulator = |b: &mut Builder| [0, 1, 2, 3].map(|_| b.var(f32_zero()));
     assert_eq!(fault(|b| b.load_matrix(TILE, Operand::i32(0), 3, false)), "3 matrices: must be 1, 2 or 4");
     assert_eq!(
-        fault(|b| b.load_matrix(TILE, Operand::i32(0), 4, true)),
-        "elements of f32: must be of 2 bytes, or of 4 unless transposed"
+        fault(|b| {
+            let wide = b.shared("wide", SharedKind::Elem(Elem::F64), 64);
+            b.load_matrix(wide, Operand::i32(0), 4, false)
+        }),
+        "elements of f64: must be of 2 or 4 bytes"
     );
     let text = fault(|b| {
         let c = accumulator(b);

@@ -4,6 +4,8 @@ use super::TIMES;
 use super::gradients::{Gradients, Place};
 use crate::block::copy::Source;
 use crate::block::layout::Tile;
+use crate::block::matmul::ROWS;
+use crate::block::parts::prepare;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::tile::{Operand, Stmt};
@@ -88,6 +90,27 @@ impl Gradients<'_> {
     /// Waits for the tiles over the depth.
     pub(super) fn wait_deep(&self, b: &mut Builder) {
         self.tiles.deep().for_each(|tile| b.wait(tile.full, RingStage::FIRST));
+    }
+
+    /// Makes factors of what has been copied to tiles, where products do not take the elements as they are: a half of the warps has every
+    /// other tile.
+    pub(super) fn prepare(&self, b: &mut Builder, tiles: &[&Tile]) {
+        if !self.tiles.are_copied(self.stage, self.schedule.vector) {
+            return;
+        }
+        let first = b.mul(self.block, ROWS);
+        for (half, tile) in (0..).zip(tiles) {
+            let is_own = b.eq(self.half, half % 2);
+            b.if_(is_own, |b| prepare(b, tile, self.lane, (Operand::i32(0), first)));
+        }
+    }
+
+    /// Makes factors of a part of the width, for all threads.
+    pub(super) fn prepare_part(&self, b: &mut Builder) {
+        if self.tiles.are_copied(self.stage, self.schedule.vector) {
+            self.prepare(b, &[&self.tiles.cotangents]);
+            b.barrier();
+        }
     }
 
     /// Waits for the tiles of a part of the width.

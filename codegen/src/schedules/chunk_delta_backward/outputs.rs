@@ -6,8 +6,9 @@ use super::products::Sixteen;
 use super::rates::scaled;
 use super::steps::Share;
 use crate::block::layout::Tile;
-use crate::block::matmul::{COLUMNS, block_of};
+use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
+use crate::block::parts::block_of;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
@@ -45,8 +46,8 @@ impl Gradients<'_> {
     pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, block: u32) -> [Operand; 4] {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, tile.depth / COLUMNS);
-        let piece = b.add(half, Operand::i32(block as i32));
-        block_of(b, tile, Operand::i32(0), row, piece, column)
+        let eight = b.add(half, Operand::i32(block as i32));
+        block_of(b, tile, (row, eight), column)
     }
 
     /// Stores the maps of p at a part of the width.
@@ -106,7 +107,7 @@ impl Gradients<'_> {
         (totals, first): (&mut [[Operand; 2]], &mut [[Operand; 2]; 3]),
     ) {
         let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
-        let mut own = match self.schedule.wide {
+        let mut own = match self.keeps_sums {
             true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
             false => self.through_states(b, (&wide, &deep), pair),
         };

@@ -31,8 +31,8 @@ impl Saved {
         let scratch = &kernel.args.scratch;
         let (states, rows) = (scratch[usize::from(is_back)], scratch[2 + usize::from(is_back)]);
         let pitch = kernel.schedule.places + ACCESS;
-        let array = b.shared("saved", SharedKind::Elem(kernel.keys.elem), ROWS * pitch);
-        let layout = Tile { rows: TIMES, depth: TIMES, ..kernel.values.clone() };
+        let array = b.shared("saved", SharedKind::Elem(kernel.elem()), ROWS * pitch);
+        let layout = Tile { rows: TIMES, depth: TIMES, elem: kernel.elem(), ..kernel.values.clone() };
         let value_rows = scratch.get(4).copied().filter(|_| is_back);
         Saved { states, rows, value_rows, array, pitch, layout }
     }

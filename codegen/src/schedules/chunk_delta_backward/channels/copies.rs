@@ -2,12 +2,14 @@
 
 use super::{ChannelGradients, Place, WARPS};
 use crate::block::copy::Source;
+use crate::abi::{Tensor, elem};
 use crate::block::layout::Tile;
+use crate::block::parts::prepare;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunk_delta_backward::{BLOCKS, TIMES};
 use crate::tile::{Operand, Stmt};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 impl ChannelGradients<'_> {
     /// The tiles over the depth that are copied from tensors.
@@ -63,7 +65,7 @@ impl ChannelGradients<'_> {
         let first = b.mul(part, i64::from(TIMES));
         for tile in [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values)) {
             let origin = tile.origin(b, &source);
-            let by = b.mul(first, self.args.stride(crate::abi::Tensor::Param(tile.param), width));
+            let by = b.mul(first, self.args.stride(Tensor::Param(tile.param), width));
             let origin = b.add(origin, by);
             tile.fill(b, &source, origin, place.first, Operand::i32(0));
         }
@@ -105,6 +107,23 @@ impl ChannelGradients<'_> {
     /// Waits for the tiles over the depth.
     pub(super) fn wait_deep(&self, b: &mut Builder) {
         self.deep().for_each(|tile| b.wait(tile.full, RingStage::FIRST));
+    }
+
+    /// Makes factors of a part of the width, where products do not take the elements as they are: a warp for each chunk.
+    pub(super) fn prepare_part(&self, b: &mut Builder) {
+        let own = elem(self.stage, Tensor::Param(self.cotangents.param));
+        // Single elements have been rounded on their way.
+        let are_copied = own == Elem::F32 || own != self.elem() && self.schedule.vector > 1;
+        if !are_copied {
+            return;
+        }
+        let is_first = b.eq(self.slice, 0);
+        b.if_(is_first, |b| {
+            let first = self.first_of_chunk(b);
+            let tiles = [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values));
+            tiles.for_each(|tile| prepare(b, tile, self.lane, (Operand::i32(0), first)));
+        });
+        b.barrier();
     }
 
     /// Waits for the tiles of a part of the width.

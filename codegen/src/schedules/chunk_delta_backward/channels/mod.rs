@@ -25,6 +25,7 @@ use crate::block::args::Args;
 use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
 use crate::block::matmul::{COLUMNS, Factor, ROWS};
 use crate::block::pair::{Index, Values};
+use crate::block::parts::factor_elem;
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{LogReader, PITCH};
 use crate::stage::Stage;
@@ -120,9 +121,13 @@ impl<'s> ChannelGradients<'s> {
         let has_two_keys = rule.has_two_keys();
         let mut rows = has_two_keys.then(|| tile(rule.row.param, rule.depth, depth));
         let mut columns = (rule.column.param != rule.key).then(|| tile(rule.column.param, rule.depth, depth));
-        let mut cotangents = tile(form.cotangents.value.param, rule.width, TIMES);
-        let values = has_two_keys.then(|| tile(rule.value.param, rule.width, TIMES));
-        let elem = keys.elem;
+        let elem = factor_elem(keys.elem);
+        let mut factor = |param: u32| {
+            let shape = TileShape { rows: times, depth: TIMES, stages: 1 };
+            Tile::declare_as(b, stage, TileOf { param, along: rule.time, inner: rule.width }, shape, elem)
+        };
+        let mut cotangents = factor(form.cotangents.value.param);
+        let values = has_two_keys.then(|| factor(rule.value.param));
         let [mut errors, mut products] = ["errors", "products"].map(|name| Tile::bare(b, name, elem, times, TIMES));
         let [mut states, mut duals] = ["states", "duals"].map(|name| {
             let all = Tile::bare(b, name, elem, chunks * TIMES, depth);
@@ -205,6 +210,11 @@ impl<'s> ChannelGradients<'s> {
         let first = b.mul(own, Operand::i64(i64::from(times)));
         let first = b.convert(Ty::I32, first);
         Place { outer, point, number, count, part_of_times, parts, first }
+    }
+
+    /// The type of factors of products.
+    fn elem(&self) -> Elem {
+        self.errors.elem
     }
 
     /// The reader of the logarithms of decays: sums are of the state as the step before has left it.

@@ -3,8 +3,9 @@
 use super::sixteen::each;
 use super::{ChannelGradients, Place, SLICE, times};
 use crate::abi::Tensor;
-use crate::block::matmul::{COLUMNS, block_of};
+use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
+use crate::block::parts::block_of;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::Fragment;
 use crate::schedules::chunk_delta_backward::TIMES;
@@ -55,7 +56,7 @@ impl ChannelGradients<'_> {
                 values.set_column(c, self.index_along(b, at, width));
             }
             let piece = b.add(first_piece, block);
-            let own = |b: &mut Builder, tile| block_of(b, tile, Operand::i32(0), row, piece, column);
+            let own = |b: &mut Builder, tile| block_of(b, tile, (row, piece), column);
             let [products, given] = [&self.products, &self.cotangents].map(|tile| own(b, tile));
             let of_values = self.of_values.as_ref().map(|[_, products]| own(b, products));
             for h in 0..2 {
