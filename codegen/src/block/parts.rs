@@ -22,9 +22,22 @@ pub(crate) struct Parts {
     low: Option<[Operand; 4]>,
 }
 
-/// The type in which factors of elements of a type lie in shared memory.
-pub(crate) fn factor_elem(elem: Elem) -> Elem {
-    if elem == Elem::F16 { Elem::Bf16 } else { elem }
+/// The most places that elements of `f16` are split for where they are copied one by one: errors of more average out.
+const MOST_SPLIT: u32 = 64;
+
+/// The type in which factors lie in shared memory, of elements of a type that are copied in accesses of `vector` elements and summed
+/// over so many places.
+pub(crate) fn factor_elem(elem: Elem, vector: u32, places: u32) -> Elem {
+    match elem {
+        Elem::F16 if vector == 1 && places <= MOST_SPLIT => Elem::F32,
+        Elem::F16 => Elem::Bf16,
+        _ => elem,
+    }
+}
+
+/// Whether elements of a type that have been copied to a tile are not yet factors. Single ones have been rounded on their way.
+pub(crate) fn are_copied(tile: &Tile, elem: Elem, vector: u32) -> bool {
+    tile.elem == Elem::F32 || elem != tile.elem && vector > 1
 }
 
 /// The type of the packed pairs of factors.
@@ -98,9 +111,11 @@ impl Parts {
 
     /// Adds the products of a left factor with two fragments of columns, side by side, to two blocks.
     pub(crate) fn multiply(self, b: &mut Builder, elem: Elem, sums: &mut [[Operand; 4]], right: Parts) {
-        if let (Some(low), Some(right_low)) = (self.low, right.low) {
+        if let Some(low) = self.low {
             mma_two(b, Elem::Bf16, sums, low, right.high);
-            mma_two(b, Elem::Bf16, sums, self.high, right_low);
+        }
+        if let Some(low) = right.low {
+            mma_two(b, Elem::Bf16, sums, self.high, low);
         }
         mma_two(b, pair_elem(elem), sums, self.high, right.high);
     }

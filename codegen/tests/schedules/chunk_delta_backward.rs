@@ -50,7 +50,8 @@ fn gradients_in_chunks_of_other_types_are_those_of_the_rule() {
             check(program, [1, 1, 63, 33, 17], (Placement::Misaligned, Order::Random(5)));
         }
         for text in WRITTEN {
-            let program = &gradient(&written_of(text, elem));
+            // The gradient of a number for each head is a sum over all its times, in which most cancels.
+            let program = &gradient(&written_of(&text.replace("a: f32[H]", "a: f32[T, H]"), elem));
             check(program, [2, 1, 70, 32, 128], (Placement::Contiguous, Order::Descending));
             check(program, [1, 1, 33, 20, 20], (Placement::Strided, Order::Random(2)));
         }

@@ -141,8 +141,13 @@ impl DeltaKernel<'_> {
             let later = b.add(number, ahead);
             self.fetch(b, &early, later, tiles);
             self.wait_for(b, self.tiles(), &place);
-            self.prepare(b, &place);
+            if self.elem() == Elem::F32 {
+                self.prepare(b, &place);
+            }
             pairs(b, &place);
+            if self.copies_half() {
+                self.prepare(b, &place);
+            }
             // Rates are read while the systems are inverted.
             let next = b.add(number, Operand::i32(1));
             let first = tiles.first_time(b, next);
@@ -161,19 +166,19 @@ impl DeltaKernel<'_> {
         });
     }
 
-    /// Makes factors of the elements of the warp's chunk, where products do not take these as they are.
+    /// Whether elements of `f16` are copied to tiles of `bf16`. Single ones have been rounded on their way.
+    pub(super) fn copies_half(&self) -> bool {
+        let own = elem(self.stage, Tensor::Param(self.keys.param));
+        own == Elem::F16 && own != self.keys.elem && self.schedule.vector > 1
+    }
+
+    /// Makes factors of the elements of the warp's chunk, where decays do not differ along the depth.
     fn prepare(&self, b: &mut Builder, place: &TilePlace) {
-        let deep: Vec<&Tile> = self.tiles().filter(|tile| self.is_deep(tile)).collect();
-        let is_copied = |tile: &Tile| match elem(self.stage, Tensor::Param(tile.param)) {
-            Elem::F32 => true,
-            // Single elements have been rounded on their way.
-            own => own != tile.elem && self.schedule.vector > 1,
-        };
-        if self.channels.is_some() || !deep.iter().any(|tile| is_copied(tile)) {
+        if self.channels.is_some() {
             return;
         }
         let first = b.mul(self.warp, ROWS);
-        for tile in deep {
+        for tile in self.tiles().filter(|tile| self.is_deep(tile)) {
             let start = b.mul(place.deep.index, tile.len());
             prepare(b, tile, self.lane, (start, first));
         }

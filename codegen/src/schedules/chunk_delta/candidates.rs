@@ -1,6 +1,7 @@
 //! The parameters that a plan may choose.
 
 use super::ChunkDelta;
+use crate::block::parts::factor_elem;
 use crate::stage::Stage;
 use oplus_dsl::Elem;
 
@@ -29,7 +30,8 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     let of = |depth: u32, places: u32| {
         kinds.map(|(padded, wide, vector)| {
             // Where a block alone fills a multiprocessor, or copies single elements, its threads have all registers.
-            let is_alone = is_large || depth > 64 || elem == Elem::F32 && depth > 32;
+            let is_split = factor_elem(elem, vector, depth) == Elem::F32;
+            let is_alone = is_large || depth > 64 || is_split && depth > 32;
             let blocks = if is_alone || vector == 1 { 1 } else { 2 };
             ChunkDelta { depth, padded, wide, places, stages: 3, vector, blocks }
         })

@@ -144,6 +144,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`.
     pub(in crate::schedules) part: Operand,
+    /// Whether products take states of `bf16` as two parts, beside factors that have been rounded.
+    pub(in crate::schedules) splits_states: bool,
     /// The output that goes through shared memory.
     pub(in crate::schedules) staged: Option<Staged>,
 }
@@ -174,7 +176,7 @@ impl<'s> DeltaKernel<'s> {
             let stages = if is_deep { deep_stages(stage, form, schedule) } else { schedule.stages };
             let shape = TileShape { rows: TIMES, depth, stages };
             // Where decays differ along the depth, factors are made of these elements elsewhere.
-            let own = if is_deep && form.channels.is_none() { factor_elem(own) } else { own };
+            let own = if is_deep && form.channels.is_none() { factor_elem(own, schedule.vector, schedule.depth) } else { own };
             Tile::declare_as(b, stage, TileOf { param, along: form.time, inner }, shape, own)
         };
         let mut keys = tile(form.key, form.depth, schedule.depth);
@@ -182,7 +184,7 @@ impl<'s> DeltaKernel<'s> {
         let mut columns = (form.column.param != form.key).then(|| tile(form.column.param, form.depth, schedule.depth));
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
         let mut rows = form.has_two_keys().then(|| tile(form.row.param, form.depth, schedule.depth));
-        let elem = factor_elem(keys.elem);
+        let elem = factor_elem(keys.elem, schedule.vector, schedule.depth);
         let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule.depth, form));
         let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, ROWS) };
         let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
@@ -223,6 +225,7 @@ impl<'s> DeltaKernel<'s> {
             member,
             outer,
             part,
+            splits_states: false,
             staged: None,
         }
     }
@@ -230,6 +233,11 @@ impl<'s> DeltaKernel<'s> {
     /// The type of factors of products.
     pub(in crate::schedules) fn elem(&self) -> Elem {
         self.inverses.elem
+    }
+
+    /// A tile of factors over the depth, all of which have one layout.
+    pub(in crate::schedules) fn factor_tile(&self) -> &Tile {
+        self.channels.as_ref().map_or(&self.keys, |channels| &channels.keys)
     }
 
     /// The tiles that are copied.

@@ -11,7 +11,7 @@ use crate::block::parts::{place_of_two, store_two};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::f32;
 use crate::tile::{Expr, Memory, Operand};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 impl DeltaKernel<'_> {
     /// The factor from the first row of the warp's chunk on.
@@ -22,11 +22,13 @@ impl DeltaKernel<'_> {
 
     /// The products of a left factor and all keys of a chunk.
     pub(in crate::schedules) fn products(&self, b: &mut Builder, left: Factor, keys: Factor) -> Blocks {
+        // Factors of `f16` become those of other products later.
+        let elem = if self.copies_half() { Elem::F16 } else { self.elem() };
         let mut sums: Blocks = vec![zeros(); 2];
         for sixteen in 0..self.schedule.depth / ROWS {
             let rows = left.parts(b, 0, sixteen, false);
             let columns = keys.parts(b, 0, sixteen, false);
-            rows.multiply(b, self.elem(), &mut sums, columns);
+            rows.multiply(b, elem, &mut sums, columns);
         }
         sums
     }

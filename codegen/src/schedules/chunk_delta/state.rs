@@ -9,7 +9,7 @@ use crate::block::parts::{Parts, multiply_in_time};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::tile::{Operand, Reg};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 /// The blocks of the thread's warp, in the order of the depth.
 pub(in crate::schedules) type State = Vec<[Reg; 4]>;
@@ -61,8 +61,9 @@ impl DeltaKernel<'_> {
 
     /// The state as left factors.
     pub(in crate::schedules) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<Parts> {
+        let elem = if self.splits_states { Elem::F32 } else { self.elem() };
         let blocks: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        blocks.chunks(2).map(|two| Parts::of_blocks(b, self.elem(), two)).collect()
+        blocks.chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect()
     }
 
     /// S_next = decay·S + Σ decayed row⊗key, over a chunk.

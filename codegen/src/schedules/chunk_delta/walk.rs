@@ -43,10 +43,10 @@ impl DeltaKernel<'_> {
 
     pub(in crate::schedules) fn lanes(&self, b: &mut Builder) -> AllLanes {
         let (row, half) = left_rows(b, self.lane);
-        let left = self.keys.lanes(b, row, half);
+        let left = self.factor_tile().lanes(b, row, half);
         let in_time = left.clone();
         let (row, half) = right_rows(b, self.lane);
-        let right = self.keys.lanes(b, row, half);
+        let right = self.factor_tile().lanes(b, row, half);
         let pairs = self.inverses.lanes(b, row, half);
         let values = match self.values.elem {
             // Of `f32` single elements are read.

@@ -2,6 +2,7 @@
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
 use crate::schedules::chunk_delta::vector_of;
+use crate::block::parts::factor_elem;
 use crate::stage::Stage;
 use oplus_dsl::Elem;
 
@@ -20,7 +21,8 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
         let kinds = kinds.into_iter().filter(move |(padded, ..)| places == TIMES || !padded);
         kinds.map(move |(padded, wide, vector)| {
             // The sums of all parts of a wide state stay in registers.
-            let is_alone = depth > 64 || wide || elem == Elem::F32 && depth > 32;
+            let is_split = factor_elem(elem, vector, depth) == Elem::F32;
+            let is_alone = depth > 64 || wide || is_split && depth > 32;
             let blocks = if !has_channels && is_alone { 1 } else { 2 };
             ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks }
         })

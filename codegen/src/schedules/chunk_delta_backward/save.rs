@@ -18,13 +18,13 @@ impl Walk<'_> {
         let first = b.mul(number, Operand::i64(i64::from(TIMES * kernel.keys.depth)));
         let row = self.saved.first_row(b, kernel);
         let (row, column) = (b.add(row, kernel.group), kernel.first_column(b));
-        let column = place_of_two(b, &kernel.keys, column);
+        let column = place_of_two(b, kernel.factor_tile(), column);
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             for (block, sums) in (0..).zip(state) {
                 // Tiles of keys and of states have one layout.
-                let piece = piece_of_eight(b, &kernel.keys, Operand::i32(block));
-                let index = kernel.keys.piece_index(b, row, piece);
+                let piece = piece_of_eight(b, kernel.factor_tile(), Operand::i32(block));
+                let index = kernel.factor_tile().piece_index(b, row, piece);
                 let index = b.add(index, column);
                 let two = [sums[2 * h], sums[2 * h + 1]].map(Operand::Reg);
                 self.save_two(b, first, index, two);
@@ -36,7 +36,7 @@ impl Walk<'_> {
     fn save_two(&self, b: &mut Builder, first: Operand, index: Operand, two: [Operand; 2]) {
         let stored = if self.kernel.elem() == Elem::F32 {
             let [high, low] = split_two(b, two);
-            let beside = low_index(b, &self.kernel.keys, index);
+            let beside = low_index(b, self.kernel.factor_tile(), index);
             vec![(index, vec![high]), (beside, vec![low])]
         } else {
             vec![(index, two.to_vec())]
@@ -70,14 +70,16 @@ impl Walk<'_> {
         let index = b.mul(line, self.saved.pitch);
         let index = b.add(index, place);
         let elements = self.eight_saved(b, index);
-        let time = b.add(line, Operand::i32((chunk * ROWS) as i32));
+        let layout = &self.saved.layout;
+        let (tile, own) = (chunk * ROWS / layout.rows, chunk * ROWS % layout.rows);
+        let time = b.add(line, Operand::i32(own as i32));
         let first_row = self.saved.first_row(b, kernel);
         let first_piece = b.binary(Binary::Div, first_row, ACCESS);
         let piece = b.add(first_piece, half);
-        let layout = &self.saved.layout;
         let piece = piece_of_eight(b, layout, piece);
         let index = layout.piece_index(b, time, piece);
-        let first = b.mul(number, Operand::i64(i64::from(layout.len())));
+        let index = b.add(index, tile * layout.len());
+        let first = b.mul(number, Operand::i64(i64::from(TIMES * TIMES)));
         let stored = if layout.elem == Elem::F32 {
             let [high, low] = split_eight(b, &elements);
             let beside = low_index(b, layout, index);

@@ -54,7 +54,8 @@ impl Strategy for ChunkDeltaBackward {
         let mut names = vec!["saved_states", "saved_cotangents", "saved_errors", "saved_products"];
         names.extend(has_two_keys.then_some("saved_value_products"));
         let form = stage.kind().delta_back();
-        let saved = form.map_or(Elem::Bf16, |form| factor_elem(stage.program.params[form.states.row.param as usize].elem));
+        let own = form.map_or(Elem::Bf16, |form| stage.program.params[form.states.row.param as usize].elem);
+        let saved = factor_elem(own, self.vector, self.depth);
         names.into_iter().map(|name| (name, saved)).collect()
     }
 

@@ -3,7 +3,7 @@
 use super::{ChunkDeltaBackward, TIMES};
 use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::abi::{Tensor, elem};
-use crate::block::parts::factor_elem;
+use crate::block::parts::{are_copied, factor_elem};
 use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
@@ -45,7 +45,7 @@ impl Tiles {
         let (rule, depth) = (&form.states, schedule.depth);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let shape = TileShape { rows: TIMES, depth, stages: 1 };
-            let own = factor_elem(elem(stage, Tensor::Param(param)));
+            let own = factor_elem(elem(stage, Tensor::Param(param)), schedule.vector, schedule.depth);
             Tile::declare_as(b, stage, TileOf { param, along: rule.time, inner }, shape, own)
         };
         let mut keys = tile(rule.row.param, rule.depth, depth);
@@ -67,13 +67,9 @@ impl Tiles {
         Tiles { keys, queries, columns, cotangents, errors, products, states, duals, weights }
     }
 
-    /// Keys, queries and cotangents whose elements are not yet those of factors, if copies have whole accesses or single elements.
+    /// Whether elements that have been copied are not yet factors.
     pub(super) fn are_copied(&self, stage: &Stage, vector: u32) -> bool {
-        match elem(stage, Tensor::Param(self.keys.param)) {
-            Elem::F32 => true,
-            // Single elements have been rounded on their way.
-            own => own != self.keys.elem && vector > 1,
-        }
+        are_copied(&self.keys, elem(stage, Tensor::Param(self.keys.param)), vector)
     }
 
     /// The vectors that the state is read by.

@@ -4,12 +4,12 @@ use super::{ChannelGradients, Place, WARPS};
 use crate::block::copy::Source;
 use crate::abi::{Tensor, elem};
 use crate::block::layout::Tile;
-use crate::block::parts::prepare;
+use crate::block::parts::{are_copied, prepare};
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunk_delta_backward::{BLOCKS, TIMES};
 use crate::tile::{Operand, Stmt};
-use oplus_dsl::{Elem, Ty};
+use oplus_dsl::Ty;
 
 impl ChannelGradients<'_> {
     /// The tiles over the depth that are copied from tensors.
@@ -112,9 +112,7 @@ impl ChannelGradients<'_> {
     /// Makes factors of a part of the width, where products do not take the elements as they are: a warp for each chunk.
     pub(super) fn prepare_part(&self, b: &mut Builder) {
         let own = elem(self.stage, Tensor::Param(self.cotangents.param));
-        // Single elements have been rounded on their way.
-        let are_copied = own == Elem::F32 || own != self.elem() && self.schedule.vector > 1;
-        if !are_copied {
+        if !are_copied(&self.cotangents, own, self.schedule.vector) {
             return;
         }
         let is_first = b.eq(self.slice, 0);

@@ -121,7 +121,7 @@ impl<'s> ChannelGradients<'s> {
         let has_two_keys = rule.has_two_keys();
         let mut rows = has_two_keys.then(|| tile(rule.row.param, rule.depth, depth));
         let mut columns = (rule.column.param != rule.key).then(|| tile(rule.column.param, rule.depth, depth));
-        let elem = factor_elem(keys.elem);
+        let elem = factor_elem(keys.elem, schedule.vector, depth);
         let mut factor = |param: u32| {
             let shape = TileShape { rows: times, depth: TIMES, stages: 1 };
             Tile::declare_as(b, stage, TileOf { param, along: rule.time, inner: rule.width }, shape, elem)
@@ -135,9 +135,12 @@ impl<'s> ChannelGradients<'s> {
         });
         let mut of_values = values.map(|values| [values, Tile::bare(b, "value_products", elem, times, TIMES)]);
         let added = if has_two_keys { 2 } else { 1 };
-        let mut bare = |name: String| Tile::bare(b, &name, elem, WARPS * ROWS, ROWS);
-        let pairs = (0..added).map(|k| ["queried", "read"].map(|name| bare(format!("pairs_{name}_{k}")))).collect();
-        let factors = (0..2 + added).map(|k| bare(format!("decayed_{k}"))).collect();
+        let mut bare = |name: String, elem: Elem| Tile::bare(b, &name, elem, WARPS * ROWS, ROWS);
+        let pairs =
+            (0..added).map(|k| ["queried", "read"].map(|name| bare(format!("pairs_{name}_{k}"), elem))).collect();
+        // Vectors of `f16` keep their bits in two parts, too.
+        let vectors = if keys.elem == Elem::F16 { Elem::F32 } else { elem };
+        let factors = (0..2 + added).map(|k| bare(format!("decayed_{k}"), vectors)).collect();
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let logs = ["logs", "read_logs"].map(|name| array(name, WARPS * ROWS * PITCH));
         let parts = array("parts", (form.totals.len() as u32).max(1) * split * times);

@@ -130,7 +130,7 @@ impl ChannelGradients<'_> {
         given: &[(u32, Fragment)],
         (own, powers): (&Fragment, &Powers),
     ) -> Vectors {
-        let (rule, elem) = (&self.form.states, self.elem());
+        let (rule, elem) = (&self.form.states, self.factors[0].elem);
         let one = Factored { param: 0, factors: vec![], negative: false };
         let read = if self.rows.is_some() { [&rule.column, &one] } else { [&rule.column, &rule.row] };
         let value = [&rule.value, &one];

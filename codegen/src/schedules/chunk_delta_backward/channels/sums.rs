@@ -171,7 +171,7 @@ impl ChannelGradients<'_> {
             self.pairs.iter().zip(&sums.pairs).map(|(tiles, sums)| self.store_kind(b, tiles, sums)).collect();
         self.sync(b);
         let (row, half) = right_rows(b, self.lane);
-        let lanes = self.factors[0].lanes(b, row, half);
+        let lanes = self.pairs[0][0].lanes(b, row, half);
         let mut earlier = |tile: &Tile| self.own_factor(b, tile, &lanes).parts(b, 0, 0, true);
         let by_earlier = self.pairs.iter().map(|tiles| tiles.each_ref().map(&mut earlier));
         by_later.into_iter().zip(by_earlier).map(|(by_later, by_earlier)| Pairs { by_later, by_earlier }).collect()
