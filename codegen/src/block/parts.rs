@@ -220,7 +220,12 @@ pub(crate) fn load_two(b: &mut Builder, tile: &Tile, index: Operand) -> [Operand
 }
 
 /// The elements of a tile in a block: of the rows `row` and `row` + 8 two from `column` on, of the eight elements of a number.
-pub(crate) fn block_of(b: &mut Builder, tile: &Tile, (row, eight): (Operand, Operand), column: Operand) -> [Operand; 4] {
+pub(crate) fn block_of(
+    b: &mut Builder,
+    tile: &Tile,
+    (row, eight): (Operand, Operand),
+    column: Operand,
+) -> [Operand; 4] {
     let (piece, column) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, column));
     let [first, second] = [0, COLUMNS].map(|by| {
         let row = b.add(row, by);
@@ -286,10 +291,12 @@ fn elements_at(b: &mut Builder, tile: &Tile, at: Operand) -> Vec<Operand> {
     let beside = low_index(b, tile, at);
     let [one, other] = [at, beside].map(|at| {
         let four = load(b, at);
-        four.into_iter().flat_map(|bits| {
-            let pair = b.bits(Ty::U32, bits);
-            b.unpack(Elem::Bf16, pair)
-        }).collect::<Vec<_>>()
+        four.into_iter()
+            .flat_map(|bits| {
+                let pair = b.bits(Ty::U32, bits);
+                b.unpack(Elem::Bf16, pair)
+            })
+            .collect::<Vec<_>>()
     });
     one.into_iter().zip(other).map(|(x, y)| b.add(x, y)).collect()
 }

@@ -250,9 +250,9 @@ impl Checker<'_> {
     fn copy_async(&mut self, stmt: &Stmt) {
         let Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } = stmt else { return };
         self.guard(*guard);
-        let Some((elem, _)) = self.copied((*from, *from_index), (*to, *to_index), |one, other| {
-            one.bytes() == other.bytes()
-        }) else {
+        let Some((elem, _)) =
+            self.copied((*from, *from_index), (*to, *to_index), |one, other| one.bytes() == other.bytes())
+        else {
             return;
         };
         let bytes = u64::from(*elements) * elem.bytes().unwrap_or(8) as u64;

@@ -28,9 +28,9 @@ pub fn cases() -> Vec<Case> {
     let of_two_keys: Rule = ("rwkv7", models::rwkv7::kernel(), two_keys);
     let one = SHAPES.into_iter().flat_map(|shape| rules.map(|rule| (rule, shape, Elem::Bf16)));
     let two = OF_TWO_KEYS.map(|shape| (of_two_keys, shape, Elem::Bf16));
-    let others = [Elem::F16, Elem::F32].into_iter().flat_map(|elem| {
-        SHAPES[..2].iter().flat_map(move |shape| rules.map(|rule| (rule, *shape, elem)))
-    });
+    let others = [Elem::F16, Elem::F32]
+        .into_iter()
+        .flat_map(|elem| SHAPES[..2].iter().flat_map(move |shape| rules.map(|rule| (rule, *shape, elem))));
     // With a decay for each channel tiles of `f32` fit 64 keys, and with two keys 32.
     let fits = |rule: &Rule, shape: &[usize; 4], elem| elem != Elem::F32 || rule.0 != "kda" || shape[3] <= 64;
     let others = others.filter(|(rule, shape, elem)| fits(rule, shape, *elem));

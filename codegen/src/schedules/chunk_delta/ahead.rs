@@ -85,7 +85,8 @@ impl DeltaKernel<'_> {
         b.if_(first, |b| {
             let stages = self.schedule.stages;
             for tile in self.tiles() {
-                let stages = if self.is_deep(tile) { deep_stages(self.stage, self.form, self.schedule) } else { stages };
+                let stages =
+                    if self.is_deep(tile) { deep_stages(self.stage, self.form, self.schedule) } else { stages };
                 b.init_mbarriers(tile.full, stages, WARPS * WARP);
             }
             b.init_mbarriers(self.ready, PAIRS, WARPS * WARP);

@@ -176,7 +176,11 @@ impl<'s> DeltaKernel<'s> {
             let stages = if is_deep { deep_stages(stage, form, schedule) } else { schedule.stages };
             let shape = TileShape { rows: TIMES, depth, stages };
             // Where decays differ along the depth, factors are made of these elements elsewhere.
-            let own = if is_deep && form.channels.is_none() { factor_elem(own, schedule.vector, schedule.depth) } else { own };
+            let own = if is_deep && form.channels.is_none() {
+                factor_elem(own, schedule.vector, schedule.depth)
+            } else {
+                own
+            };
             Tile::declare_as(b, stage, TileOf { param, along: form.time, inner }, shape, own)
         };
         let mut keys = tile(form.key, form.depth, schedule.depth);

@@ -16,13 +16,7 @@ pub(super) type AddedRows<'a> = (Parts, Factor<'a>, Factor<'a>);
 
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
-    pub(in crate::schedules) fn read(
-        &self,
-        b: &mut Builder,
-        state: &[Parts],
-        right: Factor,
-        chunk: u32,
-    ) -> Blocks {
+    pub(in crate::schedules) fn read(&self, b: &mut Builder, state: &[Parts], right: Factor, chunk: u32) -> Blocks {
         let chains = CHAINS.min(state.len().div_ceil(2));
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
         for (sixteen, left) in (0..).zip(state) {
@@ -121,12 +115,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Values times their numbers, as a left factor.
-    pub(super) fn scaled_values(
-        &self,
-        b: &mut Builder,
-        values: &Blocks,
-        (from, chunk): (Operand, u32),
-    ) -> Parts {
+    pub(super) fn scaled_values(&self, b: &mut Builder, values: &Blocks, (from, chunk): (Operand, u32)) -> Parts {
         let mut scaled: Blocks = vec![];
         for (eight, own) in (0..).zip(values) {
             let added = self.two_rates(b, ADDED, from, 2 * chunk + eight);

@@ -1,8 +1,8 @@
 //! The parameters that a plan may choose.
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
-use crate::schedules::chunk_delta::vector_of;
 use crate::block::parts::factor_elem;
+use crate::schedules::chunk_delta::vector_of;
 use crate::stage::Stage;
 use oplus_dsl::Elem;
 

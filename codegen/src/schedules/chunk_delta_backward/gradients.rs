@@ -1,5 +1,6 @@
 //! The third sweep: a block has 64 times of a recurrence, and goes through the parts of its width.
 
+use super::common::Third;
 use super::tiles::{Tiles, is_large};
 use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
@@ -135,6 +136,12 @@ impl<'s> Gradients<'s> {
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         Gradients { thread, warp, lane, half, block, group, member, ..self.clone() }
+    }
+
+    /// What both kernels of the third sweep have.
+    pub(super) fn third(&self) -> Third<'_> {
+        let Self { stage, form, schedule, args, thread, .. } = self;
+        Third { stage, form, schedule, args, thread: *thread }
     }
 
     pub(super) fn body(&self, b: &mut Builder) {

@@ -32,6 +32,7 @@
 
 mod candidates;
 mod channels;
+mod common;
 mod copies;
 mod cost;
 mod gradients;

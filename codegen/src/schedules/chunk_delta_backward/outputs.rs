@@ -3,7 +3,6 @@
 use super::TIMES;
 use super::gradients::{Gradients, Place, Sums};
 use super::products::Sixteen;
-use super::rates::scaled;
 use super::steps::Share;
 use crate::block::layout::Tile;
 use crate::block::matmul::COLUMNS;
@@ -12,18 +11,11 @@ use crate::block::parts::block_of;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
+use crate::schedules::chunkwise::outputs::store_two;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::tile::Operand;
-use oplus_dsl::ir::{Axis, AxisSet};
 
 impl Gradients<'_> {
-    /// An output that is stored two by two along an axis.
-    fn stored(&self, output: usize, unit: Axis, other: Axis) -> StoredOutput<'_> {
-        let (vector, other) = (self.schedule.vector, AxisSet::of(other));
-        StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector }
-    }
-
     /// Sets the thread's two times as rows.
     fn set_rows(&self, b: &mut Builder, values: &mut Values, place: &Place) {
         let row = self.first_row(b);
@@ -31,14 +23,6 @@ impl Gradients<'_> {
         for h in 0..2 {
             let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
             values.set_row(h, self.index_along(b, at, self.form.states.time));
-        }
-    }
-
-    /// Sets the value of the nodes that are a sum.
-    fn set_sum(&self, b: &mut Builder, values: &mut Values, (sum, raw): (DeltaSum, Operand), here: Coordinates) {
-        for (node, _, factors) in self.form.sums.iter().filter(|(_, own, _)| *own == sum) {
-            let value = scaled(b, values, raw, factors, here);
-            values.set(*node, here, value);
         }
     }
 
@@ -74,10 +58,10 @@ impl Gradients<'_> {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
                     values.set_param(self.tiles.cotangents.param, here, given[2 * h as usize + c]);
-                    self.set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
+                    self.third().set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
                 }
                 for output in self.form.outputs_of(DeltaCotangent::OverWidth) {
-                    store_two(b, &mut values, &self.stored(output, width, depth), two);
+                    store_two(b, &mut values, &self.third().stored(output, width, depth), two);
                 }
             }
         }
@@ -146,14 +130,14 @@ impl Gradients<'_> {
                 let here = Coordinates { row: Some(h as u32), column: None, inner: Some(c as u32) };
                 given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));
                 for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(sums) {
-                    self.set_sum(b, &mut values, (sum, own[k as usize][2 * h + c]), here);
+                    self.third().set_sum(b, &mut values, (sum, own[k as usize][2 * h + c]), here);
                 }
                 self.add_totals(b, &mut values, totals, (here, h));
             }
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
                 for output in self.form.outputs_of(DeltaCotangent::OverDepth) {
-                    store_two(b, &mut values, &self.stored(output, depth, width), two);
+                    store_two(b, &mut values, &self.third().stored(output, depth, width), two);
                 }
             }
         }
@@ -170,7 +154,7 @@ impl Gradients<'_> {
         for (share, value) in shares {
             match share {
                 Share::Total(node) => values.set(*node, here, *value),
-                Share::Energy => self.set_sum(b, values, (DeltaSum::Energy, *value), here),
+                Share::Energy => self.third().set_sum(b, values, (DeltaSum::Energy, *value), here),
             }
         }
         for output in self.form.outputs_of(DeltaCotangent::OverTime) {

@@ -1,13 +1,13 @@
 //! The products with a part of the width, and with pairs of times.
 
+use super::BLOCKS;
 use super::gradients::{Gradients, Place, Sums};
 use super::lanes::Views;
 use super::rates::{BEFORE, SUMS};
-use super::BLOCKS;
 use crate::block::layout::right_rows;
 use crate::block::matmul::{Factor, ROWS, zeros};
-use crate::block::parts::{Parts, add_products, index_of_sixteen, multiply};
 use crate::block::pair::Values;
+use crate::block::parts::{Parts, add_products, index_of_sixteen, multiply};
 use crate::build::Builder;
 use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;

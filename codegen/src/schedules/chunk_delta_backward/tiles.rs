@@ -1,8 +1,8 @@
 //! The tiles of the third sweep.
 
 use super::{ChunkDeltaBackward, TIMES};
-use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::abi::{Tensor, elem};
+use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::block::parts::{are_copied, factor_elem};
 use crate::build::Builder;
 use crate::stage::Stage;

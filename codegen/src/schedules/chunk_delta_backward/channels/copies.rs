@@ -1,7 +1,6 @@
 //! Copies to the tiles: from tensors, and from what walks have saved.
 
 use super::{ChannelGradients, Place, WARPS};
-use crate::block::copy::Source;
 use crate::abi::{Tensor, elem};
 use crate::block::layout::Tile;
 use crate::block::parts::{are_copied, prepare};
@@ -35,22 +34,9 @@ impl ChannelGradients<'_> {
         b.barrier();
     }
 
-    fn source<'a>(&'a self, place: &'a Place) -> Source<'a> {
-        Source {
-            args: &self.args,
-            outer: &place.outer,
-            threads: self.threads(),
-            thread: self.thread,
-            vector: self.schedule.vector,
-            padded: self.schedule.padded,
-            fenced: false,
-            rolled: false,
-        }
-    }
-
     /// Starts the copies of the tiles over the depth.
     pub(super) fn fetch_deep(&self, b: &mut Builder, place: &Place) {
-        let source = self.source(place);
+        let source = self.third().source(&place.outer);
         for tile in self.deep() {
             let origin = tile.origin(b, &source);
             tile.fill(b, &source, origin, place.first, Operand::i32(0));
@@ -59,7 +45,7 @@ impl ChannelGradients<'_> {
 
     /// Starts the copies of a part of the width.
     pub(super) fn fetch_part(&self, b: &mut Builder, place: &Place, part: Operand) {
-        let source = self.source(place);
+        let source = self.third().source(&place.outer);
         let width = self.form.states.width;
         let part = b.convert(Ty::I64, part);
         let first = b.mul(part, i64::from(TIMES));
@@ -85,23 +71,8 @@ impl ChannelGradients<'_> {
             let first = b.mul(number, i64::from(saved));
             let by = b.mul(place.part_of_times, i64::from(len));
             let first = b.add(first, by);
-            self.fill_saved(b, (tile, len), scratch, first);
+            self.third().fill_saved(b, (tile, len), (self.args.scratch[scratch], first));
         }
-    }
-
-    /// Starts the copies of saved numbers, whose layout in memory is that of shared memory.
-    fn fill_saved(&self, b: &mut Builder, (tile, len): (&Tile, u32), scratch: usize, first: Operand) {
-        let piece = tile.piece();
-        let own = b.mul(self.thread, piece);
-        let wide = b.convert(Ty::I64, own);
-        let from = b.add(first, wide);
-        for by in (0..len).step_by((self.threads() * piece) as usize) {
-            let to_index = b.add(own, by);
-            let from_index = b.add(from, i64::from(by));
-            let (to, from) = (tile.array, self.args.scratch[scratch]);
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
-        }
-        b.arrive_with_copies(tile.full, Operand::i32(0));
     }
 
     /// Waits for the tiles over the depth.

@@ -20,6 +20,7 @@ mod sixteen;
 mod strong;
 mod sums;
 
+use super::common::Third;
 use super::{ChunkDeltaBackward, TIMES};
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
@@ -179,6 +180,12 @@ impl<'s> ChannelGradients<'s> {
             group,
             member,
         }
+    }
+
+    /// What both kernels of the third sweep have.
+    fn third(&self) -> Third<'_> {
+        let Self { stage, form, schedule, args, thread, .. } = self;
+        Third { stage, form, schedule, args, thread: *thread }
     }
 
     pub(super) fn body(&self, b: &mut Builder) {

@@ -8,7 +8,7 @@ use crate::block::pair::{Coordinates, Values};
 use crate::block::parts::{Parts, copied_fragment};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, times};
-use crate::schedules::chunk_delta_backward::rates::number;
+use crate::schedules::chunk_delta_backward::common::number;
 use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Channels, DeltaSum, Factored};
 use crate::tile::{Expr, Operand, Reg};
