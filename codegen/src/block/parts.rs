@@ -15,6 +15,9 @@ use oplus_dsl::{Elem, Ty};
 /// Pieces of 16 elements of `f32` whose low parts follow.
 const HIGH_PIECES: u32 = 2;
 
+/// Fragments of `f32` that a lane splits at once.
+const AT_ONCE: usize = 4;
+
 /// A fragment of 16 × 16 numbers in packed pairs: whole, or the high and the low parts.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts {
@@ -359,67 +362,70 @@ pub(crate) fn copied_fragment(
     })
 }
 
-/// Makes factors of elements that have been copied, by a warp: of 16 rows from row `first` of the stage that begins at `start` on. They
-/// are of `f32`, or of `f16` in a tile of `bf16`. Lanes see one another's factors after the warp's next barrier.
-pub(crate) fn prepare(b: &mut Builder, tile: &Tile, lane: Operand, (start, first): (Operand, Operand)) {
+/// Makes factors of elements that have been copied, by a warp: of 16 rows of each tile from row `first` of the stage that begins at an
+/// index on. They are of `f32`, or of `f16` in tiles of `bf16`. Lanes see one another's factors after the warp's next barrier.
+pub(crate) fn prepare(b: &mut Builder, tiles: &[(&Tile, Operand)], lane: Operand, first: Operand) {
     let (row, half) = left_rows(b, lane);
     let row = b.add(first, row);
-    let sixteens = tile.depth / ROWS;
-    if tile.elem == Elem::F32 {
-        prepare_split(b, tile, (start, row, half), sixteens);
+    if tiles.iter().any(|(tile, _)| tile.elem == Elem::F32) {
+        tiles.iter().for_each(|(tile, start)| prepare_split(b, tile, (*start, row, half)));
     } else {
-        prepare_half(b, tile, lane, (start, first), (row, half));
+        prepare_half(b, tiles, (lane, first), (row, half));
     }
 }
 
-/// Splits elements in place. A lane has eight neighbours of every 16.
-fn prepare_split(b: &mut Builder, tile: &Tile, (start, row, half): (Operand, Operand, Operand), sixteens: u32) {
+/// Splits elements in place. A lane has eight neighbours of every 16, and reads those of several before it writes.
+fn prepare_split(b: &mut Builder, tile: &Tile, (start, row, half): (Operand, Operand, Operand)) {
     let memory = Memory::Shared(tile.array);
     let place = |b: &mut Builder, piece: Operand| {
         let index = tile.piece_index(b, row, piece);
         b.add(index, start)
     };
     let own = b.mul(half, HIGH_PIECES);
-    for sixteen in 0..sixteens {
-        let of_sixteen = sixteen * 2 * HIGH_PIECES;
-        let eight: Vec<Operand> = [0, 1]
-            .into_iter()
-            .flat_map(|by| {
-                let piece = b.add(own, of_sixteen + by);
-                let index = place(b, piece);
-                b.load(memory, index, 4, None, zero(Ty::F32))
-            })
-            .collect();
-        let parts = split_eight(b, &eight);
-        b.push(Stmt::SyncWarp);
-        for (by, part) in [0, HIGH_PIECES].into_iter().zip(parts) {
-            let piece = b.add(half, of_sixteen + by);
+    let sixteens: Vec<u32> = (0..tile.depth / ROWS).map(|sixteen| sixteen * 2 * HIGH_PIECES).collect();
+    for some in sixteens.chunks(AT_ONCE) {
+        let mut load = |of_sixteen: u32, by: u32| {
+            let piece = b.add(own, of_sixteen + by);
             let index = place(b, piece);
-            b.store(memory, index, &part, None);
+            b.load(memory, index, 4, None, zero(Ty::F32))
+        };
+        let all: Vec<Vec<Operand>> = some.iter().map(|own| [load(*own, 0), load(*own, 1)].concat()).collect();
+        b.push(Stmt::SyncWarp);
+        for (of_sixteen, eight) in some.iter().zip(all) {
+            for (by, part) in [0, HIGH_PIECES].into_iter().zip(split_eight(b, &eight)) {
+                let piece = b.add(half, of_sixteen + by);
+                let index = place(b, piece);
+                b.store(memory, index, &part, None);
+            }
         }
     }
 }
 
-/// Rounds elements of `f16` to `bf16` in place.
+/// Rounds elements of `f16` to `bf16` in place: all are read before the first is written.
 fn prepare_half(
     b: &mut Builder,
-    tile: &Tile,
-    lane: Operand,
-    (start, first): (Operand, Operand),
+    tiles: &[(&Tile, Operand)],
+    (lane, first): (Operand, Operand),
     (row, half): (Operand, Operand),
 ) {
     let [group, member] = b.div_rem(lane, 4);
     let (own, column) = (b.add(first, group), b.mul(member, 2));
-    for sixteen in 0..tile.depth / ROWS {
+    let places = tiles.iter().flat_map(|place| (0..place.0.depth / ROWS).map(move |sixteen| (*place, sixteen)));
+    let places: Vec<((&Tile, Operand), u32)> = places.collect();
+    let read = |b: &mut Builder, ((tile, start), sixteen): ((&Tile, Operand), u32)| {
         let piece = b.add(half, 2 * sixteen);
         let index = tile.piece_index(b, row, piece);
         let index = b.add(index, start);
-        let pairs = load_four(b, tile, index, false).map(|pair| b.unpack(Elem::F16, pair));
-        b.push(Stmt::SyncWarp);
-        for (r, two) in (0..).zip(pairs) {
+        load_four(b, tile, index, false)
+    };
+    let all: Vec<[Operand; 4]> = places.iter().map(|place| read(b, *place)).collect();
+    b.push(Stmt::SyncWarp);
+    for (((tile, start), sixteen), packed) in places.into_iter().zip(all) {
+        let start = b.add(start, column);
+        for (r, pair) in (0..).zip(packed) {
+            let two = b.unpack(Elem::F16, pair);
             let row = b.add(own, r % 2 * COLUMNS);
             let index = tile.piece_index(b, row, Operand::i32((2 * sixteen + r / 2) as i32));
-            let index = b.add(index, column);
             let index = b.add(index, start);
             b.store(Memory::Shared(tile.array), index, &two, None);
         }

@@ -179,10 +179,10 @@ impl DeltaKernel<'_> {
             return;
         }
         let first = b.mul(self.warp, ROWS);
-        for tile in self.tiles().filter(|tile| self.is_deep(tile)) {
-            let start = b.mul(place.deep.index, tile.len());
-            prepare(b, tile, self.lane, (start, first));
-        }
+        let deep: Vec<&Tile> = self.tiles().filter(|tile| self.is_deep(tile)).collect();
+        let tiles: Vec<(&Tile, Operand)> =
+            deep.into_iter().map(|tile| (tile, b.mul(place.deep.index, tile.len()))).collect();
+        prepare(b, &tiles, self.lane, first);
         b.push(Stmt::SyncWarp);
     }
 

@@ -67,9 +67,14 @@ impl Gradients<'_> {
             return;
         }
         let first = b.mul(self.block, ROWS);
-        for (half, tile) in (0..).zip(tiles) {
-            let is_own = b.eq(self.half, half % 2);
-            b.if_(is_own, |b| prepare(b, tile, self.lane, (Operand::i32(0), first)));
+        for half in 0..2 {
+            let own: Vec<(&Tile, Operand)> =
+                tiles.iter().skip(half).step_by(2).map(|tile| (*tile, Operand::i32(0))).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let is_own = b.eq(self.half, half as u32);
+            b.if_(is_own, |b| prepare(b, &own, self.lane, first));
         }
     }
 

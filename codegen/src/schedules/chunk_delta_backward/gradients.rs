@@ -138,7 +138,7 @@ impl<'s> Gradients<'s> {
         Gradients { thread, warp, lane, half, block, group, member, ..self.clone() }
     }
 
-    /// What both kernels of the third sweep have.
+    /// The parts that both kernels of the third sweep have.
     pub(super) fn third(&self) -> Third<'_> {
         let Self { stage, form, schedule, args, thread, .. } = self;
         Third { stage, form, schedule, args, thread: *thread }

@@ -1,4 +1,4 @@
-//! Copies to the tiles: from tensors, and from what walks have saved.
+//! Copies to the tiles, from tensors and from the memory in which walks save.
 
 use super::{ChannelGradients, Place, WARPS};
 use crate::abi::{Tensor, elem};
@@ -65,7 +65,7 @@ impl ChannelGradients<'_> {
             [&self.errors, &self.products].into_iter().chain(self.of_values.iter().map(|[_, products]| products));
         let of_rows = of_rows.map(|tile| (tile, 1, 1));
         for (scratch, (tile, each, stages)) in of_states.into_iter().chain(of_rows).enumerate() {
-            // The saved tiles of 64 times are parts of the length of those of the block.
+            // A saved tile has 64 times, of which the block has a part.
             let len = tile.len() * stages;
             let saved = TIMES * if each == 1 { TIMES } else { each * tile.depth };
             let first = b.mul(number, i64::from(saved));
@@ -90,7 +90,8 @@ impl ChannelGradients<'_> {
         b.if_(is_first, |b| {
             let first = self.first_of_chunk(b);
             let tiles = [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values));
-            tiles.for_each(|tile| prepare(b, tile, self.lane, (Operand::i32(0), first)));
+            let tiles: Vec<(&Tile, Operand)> = tiles.map(|tile| (tile, Operand::i32(0))).collect();
+            prepare(b, &tiles, self.lane, first);
         });
         b.barrier();
     }

@@ -1,8 +1,10 @@
 //! The third sweep of rules whose decays differ along the depth.
 //!
-//! A warp has 16 times of a recurrence, a chunk, and 32 places of the depth. All decays are those inside of the chunk: states and
-//! cotangents have been saved at the borders of every one. With s, s′ and D as in [the module above](super), and P = c·e and P′ = p·e the
-//! products over the width of two times,
+//! A warp has 16 times of a recurrence, a chunk, and 32 places of the depth. Walks have saved the states and their cotangents at the borders
+//! of every chunk, so no decay reaches beyond a chunk. The letters are those of [the module above](super): s and s′ are running sums of
+//! logarithms, D is the cotangent of the state after the chunk, c the cotangent of a query's reading, e the error of a step, and p the
+//! product of the state's cotangent with a key. For a later time i and an earlier time j, P\[i, j\] = c\[i\]·e\[j\] and
+//! P′\[i, j\] = p\[i\]·e\[j\] are sums over the width. Then
 //!
 //! ```text
 //! Σ c·S[i]   = 2^s[i]·c[i]·S  + Σ_{j ≤ i} P[i, j]·y[j]·2^(s[i] − s[j])·k[j]
@@ -56,9 +58,10 @@ pub(super) struct ChannelGradients<'s> {
     keys: Tile,
     queries: Tile,
     columns: Option<Tile>,
-    /// Of a rule with two keys, the vectors that what is read is added times.
+    /// Of a rule with two keys, the vectors by which the readings of the state are multiplied when they are added.
     rows: Option<Tile>,
-    /// The cotangents of queries' readings, e and p, of a part of the width.
+    /// The cotangents of queries' readings, the errors of steps, and the products of the states' cotangents with keys, of a part of the
+    /// width.
     cotangents: Tile,
     errors: Tile,
     products: Tile,
@@ -67,7 +70,8 @@ pub(super) struct ChannelGradients<'s> {
     /// The state before each chunk and the cotangent of the one after: a stage for each chunk.
     states: Tile,
     duals: Tile,
-    /// P and P′ of each kind of vectors that are added: 16 rows for each warp.
+    /// Products over pairs of times of each kind of rows that are added: with the cotangents of queries' readings (P), and with the
+    /// products of the states' cotangents (P′). There are 16 rows for each warp.
     pairs: Vec<[Tile; 2]>,
     /// [Vectors](sixteen::Vectors) multiplied by decays: 16 rows for each warp.
     factors: Vec<Tile>,
@@ -94,7 +98,7 @@ struct Place {
     /// The number of the 64 times among the recurrence's that the block's times are some of, and how many there are, `i64`.
     number: Operand,
     count: Operand,
-    /// The number of the block's times among those 64, `i64`.
+    /// The number of the block's part of these 64 times, `i64`.
     part_of_times: Operand,
     /// The parts of the width, `i64`.
     parts: Operand,
@@ -182,7 +186,7 @@ impl<'s> ChannelGradients<'s> {
         }
     }
 
-    /// What both kernels of the third sweep have.
+    /// The parts that both kernels of the third sweep have.
     fn third(&self) -> Third<'_> {
         let Self { stage, form, schedule, args, thread, .. } = self;
         Third { stage, form, schedule, args, thread: *thread }

@@ -20,7 +20,8 @@ impl ChannelGradients<'_> {
         each(|r, c, here| self.third().set_sum(b, values, (sum, elements[r][c]), here));
     }
 
-    /// Stores the maps of p at a part of the width: the warps of a chunk have neighbouring places.
+    /// Stores the outputs over the width, which are maps of the products of the states' cotangents with keys. The warps of a chunk have
+    /// neighbouring places of the width.
     pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, part: Operand) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         if self.form.outputs_of(DeltaCotangent::OverWidth).next().is_none() {

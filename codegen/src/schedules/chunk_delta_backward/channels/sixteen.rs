@@ -25,8 +25,8 @@ pub(super) struct Powers {
     pub is_mild: Operand,
 }
 
-/// The vectors that products over pairs of times take: queries, those that the state is read by, and of each kind of rows those that they
-/// are added times. Each is multiplied by its number and by powers, and rounded.
+/// The right factors of sums over pairs of times: queries, the vectors that read the state, and for each kind of added rows the vectors by
+/// which rows are multiplied. Each vector is multiplied by its number and by powers of its decays, and rounded.
 pub(super) type Vectors = Vec<Fragment>;
 
 impl Powers {
@@ -37,8 +37,8 @@ impl Powers {
 }
 
 impl ChannelGradients<'_> {
-    /// Goes through the warp's places of the depth, 16 at a time. A loop that is not unrolled takes fewer registers: what the sums are of
-    /// moves to the front from turn to turn.
+    /// Goes through the warp's places of the depth, 16 at a time. A loop that is not unrolled takes fewer registers: the sums of later
+    /// places move to the front from one iteration to the next.
     pub(super) fn sixteens(
         &self,
         b: &mut Builder,
@@ -196,7 +196,7 @@ impl ChannelGradients<'_> {
         sums.states.iter().zip(all).map(|(sums, powers)| blocks(&times(b, &fragment(sums), &powers))).collect()
     }
 
-    /// Adds the sums over pairs of times to what the borders give.
+    /// Adds the sums over pairs of times to the terms of the borders.
     fn with_pairs(
         &self,
         b: &mut Builder,

@@ -14,11 +14,13 @@ use oplus_dsl::ir::Binary;
 
 /// Sums over the width so far, at the warp's times.
 pub(super) struct Sums {
-    /// c·S, p·S, and of each kind of rows that are added its products with D, at the places of the depth of the warp.
+    /// At the warp's places of the depth, products with the state before the chunk, of the cotangents of queries' readings and of the
+    /// products of the states' cotangents; then products of each kind of added rows with the cotangent of the state after the chunk.
     pub states: Vec<Blocks>,
-    /// P and P′ of each kind.
+    /// Products over pairs of times of each kind of added rows, as in [`ChannelGradients`].
     pairs: Vec<[Blocks; 2]>,
-    /// S·D, at the thread's places of the depth: the first of its group's lanes has two of 16.
+    /// Products of the state before the chunk and the cotangent of the state after it, summed over the width, at two of 16 places of the
+    /// depth.
     energies: Vec<[Operand; 2]>,
 }
 
@@ -28,7 +30,8 @@ pub(super) struct Front {
     pub energies: [Operand; 2],
 }
 
-/// P and P′ of a kind of rows that are added, as left factors: a row for each later time, and for each earlier one.
+/// Products over pairs of times of a kind of added rows, as left factors: with a row for each later time, and with a row for each earlier
+/// time.
 pub(super) struct Pairs {
     pub by_later: [Parts; 2],
     pub by_earlier: [Parts; 2],
@@ -135,7 +138,7 @@ impl ChannelGradients<'_> {
         index_of_sixteen(b, &self.errors, (row, half), sixteen)
     }
 
-    /// Adds S·D at the thread's elements of right factors: a register has two rows of a column.
+    /// Adds products of states and their cotangents at the thread's elements of right factors. A register has two rows of a column.
     fn add_energies(&self, b: &mut Builder, sums: &mut [Operand; 2], (states, duals): (Parts, Parts)) {
         if !self.needs_energies() {
             return;
@@ -149,7 +152,7 @@ impl ChannelGradients<'_> {
         }
     }
 
-    /// S·D over all of the width at the thread's four places of 16.
+    /// Products of states and their cotangents over all of the width, at the thread's four places of 16.
     pub(super) fn energies_of_states(&self, b: &mut Builder, sums: [Operand; 2]) -> [[Operand; 2]; 2] {
         sums.map(|sum| {
             let whole = [1, 2].into_iter().fold(sum, |sum, by| {
@@ -165,7 +168,7 @@ impl ChannelGradients<'_> {
         })
     }
 
-    /// Rounds P and P′ of all kinds, and reads them with a row for each earlier time by way of shared memory.
+    /// Rounds the products over pairs of times of all kinds. Shared memory transposes them, for a row of each earlier time.
     pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) -> Vec<Pairs> {
         let by_later: Vec<[Parts; 2]> =
             self.pairs.iter().zip(&sums.pairs).map(|(tiles, sums)| self.store_kind(b, tiles, sums)).collect();
@@ -177,7 +180,7 @@ impl ChannelGradients<'_> {
         by_later.into_iter().zip(by_earlier).map(|(by_later, by_earlier)| Pairs { by_later, by_earlier }).collect()
     }
 
-    /// Rounds and writes P and P′ of a kind, of pairs in the order of time.
+    /// Rounds and writes the products of a kind. Pairs whose times are in the other order have 0.
     fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) -> [Parts; 2] {
         let column = self.first_column(b);
         [(Binary::Le, 0), (Binary::Lt, 1)].map(|(earlier, kind): (Binary, usize)| {
