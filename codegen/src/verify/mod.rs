@@ -19,8 +19,8 @@
 //!   aligned panels of 16-bit elements;
 //! * a matrix product has factors of `bf16`, `f16` or `f32`; 1, 2 or 4 matrices are loaded, of elements of 2 or 4
 //!   bytes;
-//! * no store to a parameter that is only read; both sides of a copy have one element type, or one width in a `CopyAsync`; a constant index of two or
-//!   more message words is even; an array of mbarriers is used as such only;
+//! * no store to a parameter that is only read; both sides of a copy have one element type, or one width in a `CopyAsync`; a
+//!   constant index of two or more message words is even; an array of mbarriers is used as such only;
 //! * a barrier's id is below 16, its threads a multiple of 32, not more than the block has; id 0 is the whole block;
 //! * bulk copies, announced bytes and their fence occur only for targets that have them.
 //!

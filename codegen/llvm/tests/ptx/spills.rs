@@ -113,15 +113,6 @@ fn gradients_in_tf32_do_not_spill() {
     }
 }
 
-/// Walks of delta rules have the state of all keys in registers.
-#[test]
-fn delta_rules_in_chunks_do_not_spill() {
-    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
-        let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDelta(s) if !s.padded && s.depth >= 64 && s.places == 64);
-        assert!(assemble(&model_of("gated_delta_rule", elem), Isa::Sm90a, is_meant) >= 4, "{elem}");
-    }
-}
-
 #[test]
 fn gradients_of_single_elements_do_not_spill() {
     for name in ["mamba2", "retention"] {

@@ -308,7 +308,7 @@ impl<'s> DeltaKernel<'s> {
 }
 
 /// The stages of tiles over the depth: where decays differ along it, only the warps that compute ahead read them. Those of `f32` are too
-/// large for more where they are deepest: they are [copied late](ahead::Late).
+/// large for more where they are deepest: the next ones are copied when those before have been walked.
 fn deep_stages(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
     if form.channels.is_some() || copies_late(stage, form, schedule) { schedule.stages - 1 } else { schedule.stages }
 }
