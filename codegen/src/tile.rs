@@ -35,7 +35,7 @@
 //! are zero, and [`Stmt::MbarrierWait`] waits for the phase of a parity (0, 1, 0, …). [`Stmt::BulkLoad`] copies
 //! contiguous elements from global to shared memory and completes on an mbarrier that was told its bytes by
 //! [`Stmt::MbarrierExpect`]; addresses and sizes are multiples of 16 bytes. [`Stmt::CopyAsync`] is the per-thread form
-//! for any layout; [`Stmt::CopyAsyncArrive`] makes one arrival on an mbarrier when the thread's earlier copies have
+//! for any layout, and copies bits: the array's elements may be of another type of the same width. [`Stmt::CopyAsyncArrive`] makes one arrival on an mbarrier when the thread's earlier copies have
 //! landed. [`Stmt::BulkStore`] goes the other way; the threads that wrote the shared memory execute
 //! [`Stmt::FenceAsync`] and then a barrier before one thread issues it, and the memory may be written again after
 //! [`Stmt::BulkWait`]. A block must not end before its copies have landed, or for stores, have read their source.
@@ -57,7 +57,8 @@
 //!
 //! [`Stmt::LoadMatrix`] reads 8 × 8 matrices of 16-bit elements from shared memory: row i of matrix m is the 16 bytes
 //! that lane 8m + i names, and lane 4g + t receives elements 2t (low) and 2t + 1 of row g; transposed, elements g of rows
-//! 2t and 2t + 1. Of an array of 32-bit elements a row is four of them, and the lane receives element t of row g. Rows
+//! 2t and 2t + 1. Of an array of 32-bit elements a row is four of them, and the lane receives element t of row g; transposed,
+//! their halves count as elements of 16 bits, the low one first. Rows
 //! are read without bank conflicts when their eight 16-byte pieces lie in different places modulo 128 bytes, see
 //! [`crate::build::swizzle`]. [`Stmt::StoreMatrix`] writes matrices of 16-bit elements in the same places.
 //!

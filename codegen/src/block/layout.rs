@@ -67,10 +67,14 @@ pub(crate) struct Lanes(Vec<Operand>);
 impl Tile {
     /// Declares a tile of a parameter.
     pub(crate) fn declare(b: &mut Builder, stage: &Stage, of: TileOf, shape: TileShape) -> Tile {
+        Tile::declare_as(b, stage, of, shape, elem(stage, Tensor::Param(of.param)))
+    }
+
+    /// Declares a tile of a parameter whose elements become those of another type of the same width.
+    pub(crate) fn declare_as(b: &mut Builder, stage: &Stage, of: TileOf, shape: TileShape, elem: Elem) -> Tile {
         let TileOf { param, along, inner } = of;
         let TileShape { rows, depth, stages } = shape;
         let name = stage.program.params[param as usize].name.clone();
-        let elem = elem(stage, Tensor::Param(param));
         // Every tile begins at a multiple of 1024 bytes, which the swizzle needs.
         let len = (rows * depth * stages).next_multiple_of(1024 / bytes(elem));
         let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), len);

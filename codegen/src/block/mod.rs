@@ -10,6 +10,7 @@ pub(crate) mod layout;
 pub(crate) mod matmul;
 pub(crate) mod messages;
 pub(crate) mod pair;
+pub(crate) mod parts;
 pub mod persistent;
 pub mod point;
 pub mod pressure;

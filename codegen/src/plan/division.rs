@@ -408,8 +408,9 @@ impl Division {
     }
 
     fn has_room(&self, form: &Form, schedule: Schedule) -> Result<(), Misfit> {
-        let (needed, limit) =
-            (form.facts.shared_bytes(&form.stage, schedule, self.target.isa), self.target.shared_bytes);
+        let (isa, limit) = (self.target.isa, self.target.shared_bytes);
+        let kernels = schedule.kernels(&form.stage, isa).into_iter();
+        let needed = kernels.map(|kernel| form.facts.shared_bytes(&form.stage, kernel, isa)).max().unwrap_or(0);
         if needed <= limit { Ok(()) } else { Err(Misfit::SharedMemory { needed, limit }) }
     }
 

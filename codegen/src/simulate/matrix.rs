@@ -38,14 +38,18 @@ impl Run<'_, '_> {
         for (m, lane) in (0..dst.len()).flat_map(|m| (0..LANES).map(move |lane| (m, lane))) {
             let (g, t) = place(lane);
             let row = |i: usize| rows[m * EIGHT + i];
+            // The position of each half of a lane's register, and by how many bits the half is shifted there.
             let positions = match (bytes, transposed) {
-                (2, false) => vec![row(g) + 2 * t, row(g) + 2 * t + 1],
-                (2, true) => vec![row(2 * t) + g, row(2 * t + 1) + g],
-                _ => vec![row(g) + t],
+                (2, false) => vec![(row(g) + 2 * t, 0), (row(g) + 2 * t + 1, 0)],
+                (2, true) => vec![(row(2 * t) + g, 0), (row(2 * t + 1) + g, 0)],
+                (_, false) => vec![(row(g) + t, 0)],
+                (_, true) => [2 * t, 2 * t + 1].map(|i| (row(i) + g / 2, 16 * (g % 2))).to_vec(),
             };
-            for (half, position) in positions.into_iter().enumerate() {
+            let is_whole = positions.len() == 1;
+            for (half, (position, shift)) in positions.into_iter().enumerate() {
                 let raw = view.read_raw(&who.lane(lane), at, position).map_err(|hazard| Hit { lane, hazard })?;
-                values[m][lane] |= u64::from(raw) << (16 * half);
+                let raw = u64::from(raw) >> shift;
+                values[m][lane] |= if is_whole { raw } else { (raw & 0xffff) << (16 * half) };
             }
         }
         for (reg, value) in dst.iter().zip(&values) {

@@ -96,7 +96,7 @@ pub enum Stmt {
     LoadMatrix {
         /// One register per matrix, `u32`; 1, 2 or 4.
         dst: Vec<Reg>,
-        /// An array of elements of 2 bytes, or of 4 unless transposed.
+        /// An array of elements of 2 or 4 bytes.
         array: SharedId,
         /// In lane 8m + i the index of the first element of row i of matrix m, `i32`, at a multiple of 16 bytes. Lanes
         /// beyond the matrices do not matter.

@@ -17,10 +17,10 @@
 //! * a vector has 1, 2, 4 or 8 elements and at most 16 bytes; a `CopyAsync` has 4, 8 or 16 bytes;
 //! * products of warpgroups occur only for targets and numbers of threads that have warpgroups, with up to 256 columns, on
 //!   aligned panels of 16-bit elements;
-//! * a matrix product has factors of `bf16`, `f16` or `f32`; 1, 2 or 4 matrices are loaded, of elements of 2 bytes, or of
-//!   4 unless transposed;
-//! * no store to a parameter that is only read; both sides of a copy have one element type; a constant index of two or
-//!   more message words is even; an array of mbarriers is used as such only;
+//! * a matrix product has factors of `bf16`, `f16` or `f32`; 1, 2 or 4 matrices are loaded, of elements of 2 or 4
+//!   bytes;
+//! * no store to a parameter that is only read; both sides of a copy have one element type, or one width in a `CopyAsync`; a
+//!   constant index of two or more message words is even; an array of mbarriers is used as such only;
 //! * a barrier's id is below 16, its threads a multiple of 32, not more than the block has; id 0 is the whole block;
 //! * bulk copies, announced bytes and their fence occur only for targets that have them.
 //!

@@ -126,7 +126,7 @@ impl Checker<'_> {
 
     fn matrix(&mut self, stmt: &Stmt) {
         match stmt {
-            Stmt::LoadMatrix { dst, array, index, transposed } => {
+            Stmt::LoadMatrix { dst, array, index, .. } => {
                 self.typed("the index", *index, Ty::I32);
                 dst.iter().for_each(|r| self.typed("a destination", (*r).into(), Ty::U32));
                 if !matches!(dst.len(), 1 | 2 | 4) {
@@ -134,9 +134,8 @@ impl Checker<'_> {
                 }
                 let Some(found) = self.elements(Memory::Shared(*array)) else { return };
                 match found.bytes() {
-                    Some(2) => {}
-                    Some(4) if !transposed => {}
-                    _ => self.fault(Fault::Elements { found, expected: "of 2 bytes, or of 4 unless transposed" }),
+                    Some(2 | 4) => {}
+                    _ => self.fault(Fault::Elements { found, expected: "of 2 or 4 bytes" }),
                 }
             }
             Stmt::Mma { elem, dst, a, b, c } => {
@@ -243,23 +242,37 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks both ends of a copy; gives the element type.
+    /// Checks both ends of a copy of elements of one type; gives the type.
     fn copy(&mut self, global: ParamId, global_index: Operand, shared: SharedId, index: Operand) -> Option<Elem> {
+        self.copied((global, global_index), (shared, index), |one, other| one == other).map(|(one, _)| one)
+    }
+
+    /// Checks both ends of a copy, whose element types it gives.
+    fn copied(
+        &mut self,
+        (global, global_index): (ParamId, Operand),
+        (shared, index): (SharedId, Operand),
+        fit: impl Fn(Elem, Elem) -> bool,
+    ) -> Option<(Elem, Elem)> {
         let (memory, array) = (Memory::Global(global), Memory::Shared(shared));
         self.index(memory, global_index);
         self.index(array, index);
         let (one, other) = (self.elements(memory)?, self.elements(array)?);
-        if one != other {
+        if !fit(one, other) {
             let name = self.kernel.shared[shared.0 as usize].name.clone();
             self.fault(Fault::Kind { name, found: other.to_string(), expected: one.to_string() });
         }
-        Some(one)
+        Some((one, other))
     }
 
     fn copy_async(&mut self, stmt: &Stmt) {
         let Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } = stmt else { return };
         self.guard(*guard);
-        let Some(elem) = self.copy(*from, *from_index, *to, *to_index) else { return };
+        let Some((elem, _)) =
+            self.copied((*from, *from_index), (*to, *to_index), |one, other| one.bytes() == other.bytes())
+        else {
+            return;
+        };
         let bytes = u64::from(*elements) * elem.bytes().unwrap_or(8) as u64;
         if !matches!(bytes, 4 | 8 | 16) {
             self.fault(Fault::CopyBytes(bytes));

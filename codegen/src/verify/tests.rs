@@ -230,10 +230,16 @@ fn copies_need_their_target_and_one_type() {
     let count = Operand::i32(8);
     b.push(Stmt::BulkLoad { to: TILE, to_index, from: bf16, from_index, count, mbarrier });
     b.push(Stmt::CopyAsync { to: TILE, to_index, from: ParamId(0), from_index, elements: 3, guard: None });
+    b.push(Stmt::CopyAsync { to: TILE, to_index, from: bf16, from_index, elements: 8, guard: None });
+    // Copies by threads are of bits: an array of another type of the same width is sound.
+    let half = b.shared("half", SharedKind::Elem(Elem::F16), 8);
+    b.push(Stmt::CopyAsync { to: half, to_index, from: bf16, from_index, elements: 8, guard: None });
     let kernel = b.finish();
     let mismatch = Fault::Kind { name: "tile".into(), found: "f32".into(), expected: "bf16".into() };
-    assert_eq!(faults_of(&kernel, &Target::H200), [mismatch.clone(), Fault::CopyBytes(12)]);
-    assert_eq!(faults_of(&kernel, &Target::A100), [Fault::NoBulkCopies("sm_80"), mismatch, Fault::CopyBytes(12)]);
+    let faults = [mismatch.clone(), Fault::CopyBytes(12), mismatch];
+    assert_eq!(faults_of(&kernel, &Target::H200), faults);
+    assert_eq!(faults_of(&kernel, &Target::A100)[0], Fault::NoBulkCopies("sm_80"));
+    assert_eq!(faults_of(&kernel, &Target::A100)[1..], faults);
 }
 
 #[test]
@@ -287,8 +293,11 @@ fn matrices_and_their_elements() {
     let accumulator = |b: &mut Builder| [0, 1, 2, 3].map(|_| b.var(f32_zero()));
     assert_eq!(fault(|b| b.load_matrix(TILE, Operand::i32(0), 3, false)), "3 matrices: must be 1, 2 or 4");
     assert_eq!(
-        fault(|b| b.load_matrix(TILE, Operand::i32(0), 4, true)),
-        "elements of f32: must be of 2 bytes, or of 4 unless transposed"
+        fault(|b| {
+            let wide = b.shared("wide", SharedKind::Elem(Elem::F64), 64);
+            b.load_matrix(wide, Operand::i32(0), 4, false)
+        }),
+        "elements of f64: must be of 2 or 4 bytes"
     );
     assert_eq!(fault(|b| b.store_matrix(TILE, Operand::i32(0), &[word], false)), "elements of f32: must be of 2 bytes");
     let text = fault(|b| {

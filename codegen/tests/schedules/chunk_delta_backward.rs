@@ -5,10 +5,11 @@ use oplus_codegen::schedules::{Access, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::{CutKind, cuts};
 use oplus_codegen::target::Target;
+use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
-use crate::chunk_delta::{CHANNELS, TWO_KEYS, compare, model, sizes, written};
+use crate::chunk_delta::{CHANNELS, OTHERS, TWO_KEYS, compare, model, model_of, sizes, written, written_of};
 use crate::device::{Placement, call};
 
 fn is_chunked(schedule: &Schedule) -> bool {
@@ -33,6 +34,50 @@ fn gradients_in_chunks_are_those_of_the_rule() {
         check(program, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
         check(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(4)));
         check(program, [1, 1, 63, 33, 17], (Placement::Misaligned, Order::Random(5)));
+    }
+}
+
+#[test]
+fn gradients_in_chunks_of_other_types_are_those_of_the_rule() {
+    for elem in OTHERS {
+        for name in ["delta_rule", "gated_delta_rule"] {
+            let program = &gradient(&model_of(name, elem));
+            check(program, [1, 1, 64, 64, 64], (Placement::Contiguous, Order::Ascending));
+            check(program, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
+            check(program, [2, 1, 65, 128, 64], (Placement::Contiguous, Order::Descending));
+            check(program, [1, 1, 65, 128, 128], (Placement::Contiguous, Order::Random(2)));
+            check(program, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
+            check(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(4)));
+            check(program, [1, 1, 63, 33, 17], (Placement::Misaligned, Order::Random(5)));
+        }
+        for text in WRITTEN {
+            // The gradient of a number for each head is a sum over all its times, in which most cancels.
+            let program = &gradient(&written_of(&text.replace("a: f32[H]", "a: f32[T, H]"), elem));
+            check(program, [2, 1, 70, 32, 128], (Placement::Contiguous, Order::Descending));
+            check(program, [1, 1, 33, 20, 20], (Placement::Strided, Order::Random(2)));
+        }
+    }
+}
+
+#[test]
+fn gradients_in_chunks_of_other_types_with_decays_for_each_channel_and_two_keys() {
+    for elem in OTHERS {
+        let kda = &gradient(&model_of("kda", elem));
+        check(kda, [1, 1, 64, 64, 64], (Placement::Contiguous, Order::Ascending));
+        check(kda, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
+        check(kda, [1, 1, 47, 32, 64], (Placement::Contiguous, Order::Random(2)));
+        check(kda, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
+        let rwkv7 = gradient(&model_of("rwkv7", elem));
+        let channels = CHANNELS.map(|text| gradient(&written_of(&text.replace("a: f32[H]", "a: f32[H, K]"), elem)));
+        let two_keys = TWO_KEYS.map(|text| gradient(&written_of(text, elem)));
+        for program in [rwkv7].iter().chain(&channels).chain(&two_keys) {
+            check(program, [1, 1, 100, 32, 64], (Placement::Contiguous, Order::Random(1)));
+        }
+        // Tiles of two keys in `f32` leave room for no shorter rows.
+        let both = if elem == Elem::F16 { &two_keys[..] } else { &[] };
+        for program in channels.iter().chain(both) {
+            check(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(4)));
+        }
     }
 }
 

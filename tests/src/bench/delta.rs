@@ -26,9 +26,17 @@ pub fn cases() -> Vec<Case> {
         ("kda", models::kda::kernel(), |shape| rule(shape, Some(true))),
     ];
     let of_two_keys: Rule = ("rwkv7", models::rwkv7::kernel(), two_keys);
-    let one = SHAPES.into_iter().flat_map(|shape| rules.map(|rule| (rule, shape)));
-    let all = one.chain(OF_TWO_KEYS.map(|shape| (of_two_keys, shape)));
-    all.flat_map(|(rule, shape)| [false, true].map(|back| case(rule, shape, back))).collect()
+    let one = SHAPES.into_iter().flat_map(|shape| rules.map(|rule| (rule, shape, Elem::Bf16)));
+    let two = OF_TWO_KEYS.map(|shape| (of_two_keys, shape, Elem::Bf16));
+    let others = [Elem::F16, Elem::F32]
+        .into_iter()
+        .flat_map(|elem| SHAPES[..2].iter().flat_map(move |shape| rules.map(|rule| (rule, *shape, elem))));
+    // With a decay for each channel tiles of `f32` fit 64 keys, and with two keys 32.
+    let fits = |rule: &Rule, shape: &[usize; 4], elem| elem != Elem::F32 || rule.0 != "kda" || shape[3] <= 64;
+    let others = others.filter(|(rule, shape, elem)| fits(rule, shape, *elem));
+    let of_half = (of_two_keys, OF_TWO_KEYS[0], Elem::F16);
+    let all = one.chain(two).chain(others).chain([of_half]);
+    all.flat_map(|(rule, shape, elem)| [false, true].map(|back| case(rule, shape, elem, back))).collect()
 }
 
 /// q, k, v, perhaps log-decays of every time or channel, and β.
@@ -46,19 +54,19 @@ fn two_keys(shape: [usize; 4]) -> Vec<(Vec<usize>, Fill)> {
 }
 
 /// The parameters → o; backward all gradients from ō.
-fn case((name, kernel, inputs): Rule, shape: [usize; 4], back: bool) -> Case {
+fn case((name, kernel, inputs): Rule, shape: [usize; 4], elem: Elem, back: bool) -> Case {
     let [batch, heads, steps, size] = shape;
     let inputs = inputs(shape);
     let elements: usize = inputs.iter().map(|(shape, _)| shape.iter().product::<usize>()).sum();
     let output: usize = shape.iter().product();
     let elements = if back { 2 * elements + output } else { elements + output };
     Case {
-        name: format!("{name}-bf16-b{batch}h{heads}t{steps}k{size}v{size}-{}", if back { "bwd" } else { "fwd" }),
+        name: format!("{name}-{elem}-b{batch}h{heads}t{steps}k{size}v{size}-{}", if back { "bwd" } else { "fwd" }),
         group: Group::Delta,
         work: if back { Work::Backward } else { Work::Forward },
         kernel,
-        elem: Elem::Bf16,
+        elem,
         inputs,
-        bytes: (2 * elements) as u64,
+        bytes: (elem.bytes().unwrap_or(8) * elements) as u64,
     }
 }

@@ -9,7 +9,7 @@ use crate::tile::{Kernel, Memory, Operand, ParamKind, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// Columns of the product: two blocks.
-const WIDTH: u32 = 2 * COLUMNS;
+pub(super) const WIDTH: u32 = 2 * COLUMNS;
 
 /// Copies the rows of a tile from x, from an element on.
 fn fill(b: &mut Builder, tile: &Tile, lane: Operand, from: u32) {
@@ -30,7 +30,7 @@ fn fill(b: &mut Builder, tile: &Tile, lane: Operand, from: u32) {
 }
 
 /// A kernel that writes left·right, 16 × [`WIDTH`], to y; `compute` adds to the sums.
-fn kernel(
+pub(super) fn kernel(
     elem: Elem,
     right_shape: [u32; 2],
     depth: u32,
@@ -61,12 +61,12 @@ fn kernel(
     b.finish()
 }
 
-fn lanes(b: &mut Builder, tile: &Tile, (row, half): (Operand, Operand)) -> Lanes {
+pub(super) fn lanes(b: &mut Builder, tile: &Tile, (row, half): (Operand, Operand)) -> Lanes {
     tile.lanes(b, row, half)
 }
 
 /// Σ_k left[m, k]·right(k, n).
-fn expected(x: &[f64], depth: usize, right: impl Fn(usize, usize) -> usize) -> Vec<f64> {
+pub(super) fn expected(x: &[f64], depth: usize, right: impl Fn(usize, usize) -> usize) -> Vec<f64> {
     let (left, other) = x.split_at(ROWS as usize * depth);
     let of = |m: usize, n: usize| (0..depth).map(|k| left[m * depth + k] * other[right(k, n)]).sum();
     (0..ROWS as usize).flat_map(|m| (0..WIDTH as usize).map(move |n| (m, n))).map(|(m, n)| of(m, n)).collect()

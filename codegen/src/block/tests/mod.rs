@@ -5,6 +5,7 @@ mod carry;
 mod evaluate;
 mod lane_sum;
 mod matmul;
+mod parts;
 mod persistent;
 mod reads;
 mod ring;

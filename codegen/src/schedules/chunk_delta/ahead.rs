@@ -1,15 +1,17 @@
 //! The two roles of a block's warps: some walk the chunks of a tile of times. Meanwhile four others compute the part of the next tile that
 //! does not depend on the state.
 
-use super::{DeltaKernel, PAIRS, TIMES, WARPS, deep_stages};
+use super::{DeltaKernel, PAIRS, ROWS, TIMES, WARPS, copies_late, deep_stages};
+use crate::abi::{Tensor, elem};
 use crate::block::layout::Tile;
 use crate::block::pair::Values;
+use crate::block::parts::prepare;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::target::WARP;
 use crate::tile::{Operand, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
 
 /// The tiles of times of a recurrence, in the order of a walk.
 #[derive(Clone, Copy)]
@@ -61,7 +63,7 @@ impl DeltaKernel<'_> {
 
     fn tile_place(&self, b: &mut Builder, number: Operand) -> TilePlace {
         let stage = Ring::of(self.schedule.stages).at(b, number);
-        let deep = deep_stages(self.form, self.schedule);
+        let deep = deep_stages(self.stage, self.form, self.schedule);
         let deep = if deep == self.schedule.stages { stage } else { Ring::of(deep).at(b, number) };
         let pairs = Ring::of_power(PAIRS).at(b, number);
         TilePlace { number, stage, deep, pairs, rates: self.rates_from(b, number) }
@@ -83,7 +85,8 @@ impl DeltaKernel<'_> {
         b.if_(first, |b| {
             let stages = self.schedule.stages;
             for tile in self.tiles() {
-                let stages = if self.is_deep(tile) { deep_stages(self.form, self.schedule) } else { stages };
+                let stages =
+                    if self.is_deep(tile) { deep_stages(self.stage, self.form, self.schedule) } else { stages };
                 b.init_mbarriers(tile.full, stages, WARPS * WARP);
             }
             b.init_mbarriers(self.ready, PAIRS, WARPS * WARP);
@@ -125,8 +128,11 @@ impl DeltaKernel<'_> {
         let source = self.source();
         let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
         let ahead = self.schedule.stages - PAIRS;
+        let copies: Vec<(&Tile, Operand)> = self.tiles().zip(origins).collect();
+        let copies_late = copies_late(self.stage, self.form, self.schedule);
+        let (late, early): (Vec<_>, Vec<_>) = copies.iter().partition(|(tile, _)| copies_late && self.is_deep(tile));
         for number in 0..ahead as i32 {
-            self.fetch(b, &origins, Operand::i32(number), tiles);
+            self.fetch(b, &copies, Operand::i32(number), tiles);
         }
         b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
             let place = self.tile_place(b, number);
@@ -134,9 +140,15 @@ impl DeltaKernel<'_> {
             let before = place.pairs.before(b);
             b.wait(self.walked, before);
             let later = b.add(number, ahead);
-            self.fetch(b, &origins, later, tiles);
+            self.fetch(b, &early, later, tiles);
             self.wait_for(b, self.tiles(), &place);
+            if self.elem() == Elem::F32 {
+                self.prepare(b, &place);
+            }
             pairs(b, &place);
+            if self.copies_half() {
+                self.prepare(b, &place);
+            }
             // Rates are read while the systems are inverted.
             let next = b.add(number, Operand::i32(1));
             let first = tiles.first_time(b, next);
@@ -146,7 +158,32 @@ impl DeltaKernel<'_> {
             b.arrive(self.ready, place.pairs.index);
             // From here on the four warps see the rates of the next tile.
             b.wait(self.ready, place.pairs);
+            if copies_late {
+                let place = self.tile_place(b, next);
+                let before = place.pairs.before(b);
+                b.wait(self.walked, before);
+                self.fetch(b, &late, next, tiles);
+            }
         });
+    }
+
+    /// Whether elements of `f16` are copied to tiles of `bf16`. Single ones have been rounded on their way.
+    pub(super) fn copies_half(&self) -> bool {
+        let own = elem(self.stage, Tensor::Param(self.keys.param));
+        own == Elem::F16 && own != self.keys.elem && self.schedule.vector > 1
+    }
+
+    /// Makes factors of the elements of the warp's chunk, where decays do not differ along the depth.
+    fn prepare(&self, b: &mut Builder, place: &TilePlace) {
+        if self.channels.is_some() {
+            return;
+        }
+        let first = b.mul(self.warp, ROWS);
+        let deep: Vec<&Tile> = self.tiles().filter(|tile| self.is_deep(tile)).collect();
+        let tiles: Vec<(&Tile, Operand)> =
+            deep.into_iter().map(|tile| (tile, b.mul(place.deep.index, tile.len()))).collect();
+        prepare(b, &tiles, self.lane, first);
+        b.push(Stmt::SyncWarp);
     }
 
     /// Goes through the tiles as soon as they are ready.
@@ -167,13 +204,13 @@ impl DeltaKernel<'_> {
     }
 
     /// Starts the copies of the tile of a number, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], number: Operand, tiles: Tiles) {
+    fn fetch(&self, b: &mut Builder, copies: &[(&Tile, Operand)], number: Operand, tiles: Tiles) {
         let exists = b.lt(number, tiles.count);
         b.if_(exists, |b| {
             let first = tiles.first_time(b, number);
             let place = self.tile_place(b, number);
             let source = self.source();
-            for (tile, origin) in self.tiles().zip(origins) {
+            for (tile, origin) in copies {
                 let stage = if self.is_deep(tile) { place.deep } else { place.stage };
                 tile.fill(b, &source, *origin, first, stage.index);
             }

@@ -10,9 +10,10 @@ use oplus_dsl::ir::{Literal, Unary};
 use super::ahead::{TilePlace, Tiles};
 use super::channel_logs::{Fragment, Logs};
 use super::{COLUMNS, DeltaKernel, PAIRS, PITCH, ROWS, TIMES, WARPS};
-use crate::block::layout::{Tile, left_rows};
-use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, load_four, mma_two, zeros};
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, zeros};
 use crate::block::pair::Values;
+use crate::block::parts::{Parts, copied_fragment, piece_of_eight, place_of_two, store_two};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Channels, DeltaRule};
@@ -147,8 +148,7 @@ impl DeltaKernel<'_> {
         let zero = Operand::Const(Ty::U32, Literal::Int(0));
         for ((vectors, tile), [system, weights]) in added.iter().zip(sums) {
             let apart = times(b, vectors, &inverse);
-            let [a, c, e, g] = packed(b, self.keys.elem, &apart).map(|pair| b.select(is_mild, pair, zero));
-            let right = [a, e, c, g];
+            let right = Parts::of_pairs(b, self.elem(), &apart).map(|pair| b.select(is_mild, pair, zero)).as_right();
             self.add_products(b, system, &columns, right);
             if let Some(queries) = &queries {
                 self.add_products(b, weights, queries, right);
@@ -170,15 +170,10 @@ impl DeltaKernel<'_> {
 
     /// The elements of 16 channels of a tile that was copied, at the warp's chunk.
     fn loaded(&self, b: &mut Builder, tile: &Tile, (place, sixteen): (&TilePlace, Operand)) -> Fragment {
-        let (row, half) = left_rows(b, self.lane);
         let first = b.mul(self.warp, ROWS);
-        let row = b.add(first, row);
-        let piece = b.mul(sixteen, 2);
-        let piece = b.add(piece, half);
-        let index = tile.piece_index(b, row, piece);
+        let eight = b.mul(sixteen, 2);
         let start = b.mul(place.deep.index, tile.len());
-        let index = b.add(index, start);
-        load_four(b, tile, index, false).map(|pair| b.unpack(tile.elem, pair))
+        copied_fragment(b, tile, self.lane, (start, first), eight)
     }
 
     fn powers_of(&self, b: &mut Builder, logs: &Fragment) -> Fragment {
@@ -186,24 +181,26 @@ impl DeltaKernel<'_> {
     }
 
     /// Adds the products of a left factor with a right one.
-    fn add_products(&self, b: &mut Builder, sums: &[[Reg; 4]], left: &Fragment, right: [Operand; 4]) {
-        let left = packed(b, self.keys.elem, left);
+    fn add_products(&self, b: &mut Builder, sums: &[[Reg; 4]], left: &Fragment, right: Parts) {
+        let left = Parts::of_pairs(b, self.elem(), left);
         let mut all: Blocks = block_values(sums);
-        mma_two(b, self.keys.elem, &mut all, left, right);
+        left.multiply(b, self.elem(), &mut all, right);
         assign_blocks(b, sums, &all);
     }
 
     /// Writes the elements of 16 channels of a tile.
     fn store_factor(&self, b: &mut Builder, (tile, start): (&Tile, Operand), sixteen: Operand, elements: &Fragment) {
         let (row, column) = (self.first_row(b), self.first_column(b));
+        let column = place_of_two(b, tile, column);
         let start = b.add(start, column);
-        let piece = b.mul(sixteen, 2);
+        let eight = b.mul(sixteen, 2);
         for (r, two) in (0..).zip(elements) {
             let row = b.add(row, r % 2 * COLUMNS);
-            let piece = b.add(piece, r / 2);
+            let eight = b.add(eight, r / 2);
+            let piece = piece_of_eight(b, tile, eight);
             let index = tile.piece_index(b, row, piece);
             let index = b.add(index, start);
-            b.store(Memory::Shared(tile.array), index, two, None);
+            store_two(b, tile, index, *two, None);
         }
     }
 
@@ -256,9 +253,4 @@ impl DeltaKernel<'_> {
 /// The products of two fragments' elements.
 pub(in crate::schedules) fn times(b: &mut Builder, elements: &Fragment, by: &Fragment) -> Fragment {
     [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c: usize| b.mul(elements[r][c], by[r][c])))
-}
-
-/// A fragment rounded to the elements' type.
-pub(in crate::schedules) fn packed(b: &mut Builder, elem: Elem, elements: &Fragment) -> [Operand; 4] {
-    elements.map(|[low, high]| b.pack(elem, low, high))
 }

@@ -5,12 +5,21 @@ use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
 use crate::schedules::strategy::Strategy;
+use crate::stage::Stage;
 use crate::words::counted;
+use oplus_dsl::Elem;
 
 /// The part of the work on a tile that is the same for any part of the width: products over pairs of times, and copies of keys.
 const SHARED: f64 = 0.35;
+/// How much longer the work on high and low parts takes.
+const SPLIT: f64 = 2.0;
 /// How much longer copies of single elements take.
 const SINGLE: f64 = 2.4;
+
+/// How much longer products of a parameter's elements take: those of `f32` are three.
+pub(in crate::schedules) fn products(stage: &Stage, param: u32) -> f64 {
+    if stage.program.params[param as usize].elem == Elem::F32 { SPLIT } else { 1.0 }
+}
 
 /// Microseconds of a walk over the tiles of blocks of a schedule, where the work on a tile is so many times that of the rule itself.
 pub(in crate::schedules) fn walk(
@@ -34,11 +43,13 @@ pub(in crate::schedules) fn walk(
 pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let tiles = problem.length().div_ceil(u64::from(TIMES));
     let blocks = schedule.blocks(problem);
-    let channels = problem.stage.kind().delta().is_ok_and(|form| form.channels.is_some());
+    let form = problem.stage.kind().delta();
+    let channels = form.as_ref().is_ok_and(|form| form.channels.is_some());
+    let products = form.map_or(1.0, |form| products(problem.stage, form.row.param));
     let of_one = memory.share_of_one(blocks as f64);
     // The tiles of channels leave no room for a second block.
     let resident = if channels { 1 } else { schedule.blocks };
-    let micros = walk(schedule, problem, (resident, of_one), (channels, 1.0));
+    let micros = walk(schedule, problem, (resident, of_one), (channels, products));
     let why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
     Cost { micros: micros.max(memory.micros()), why }
 }

@@ -4,9 +4,11 @@ use oplus_dsl::Ty;
 
 use super::ahead::TilePlace;
 use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
+use crate::block::parts::{piece_of_eight, place_of_two, store_two};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::f32;
-use crate::tile::{Memory, Operand, Stmt};
+use crate::tile::{Memory, Operand, Shuffle, Stmt};
+use oplus_dsl::Elem;
 use oplus_dsl::ir::Binary;
 
 /// Elements of a row that are read at once.
@@ -36,6 +38,9 @@ impl DeltaKernel<'_> {
         let is_first = b.lt(self.lane, Operand::i32(ROWS as i32));
         let start = b.mul(place.pairs.index, Operand::i32(self.inverses.len() as i32));
         let start = b.add(start, within);
+        if self.elem() == Elem::F32 {
+            return self.store_split_inverse(b, place, column, &inverse);
+        }
         for (row, element) in (0..).zip(inverse) {
             let own = b.add(first_row, Operand::i32(row));
             let index = self.inverses.piece_index(b, own, piece);
@@ -43,6 +48,27 @@ impl DeltaKernel<'_> {
             let is_own = b.eq(column, Operand::i32(row));
             let element = b.select(is_own, f32(0.0), element);
             b.store(Memory::Shared(self.inverses.array), index, &[element], Some(is_first));
+        }
+    }
+
+    /// Writes an inverse of which each lane has a column: every even lane has its neighbour's for a pair.
+    fn store_split_inverse(&self, b: &mut Builder, place: &TilePlace, column: Operand, inverse: &[Operand]) {
+        let tile = &self.inverses;
+        let [eight, within] = b.div_rem(column, COLUMNS);
+        let (piece, within) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, within));
+        let start = b.mul(place.pairs.index, tile.len());
+        let start = b.add(start, within);
+        let odd = b.binary(Binary::And, self.lane, ROWS as i32 + 1);
+        let is_first = b.eq(odd, 0);
+        let first_row = b.mul(self.warp, ROWS);
+        for (row, element) in (0..).zip(inverse) {
+            let is_own = b.eq(column, Operand::i32(row));
+            let element = b.select(is_own, f32(0.0), *element);
+            let other = b.shuffle(Shuffle::Xor, element, Operand::i32(1));
+            let own = b.add(first_row, Operand::i32(row));
+            let index = tile.piece_index(b, own, piece);
+            let index = b.add(index, start);
+            store_two(b, tile, index, [element, other], Some(is_first));
         }
     }
 }

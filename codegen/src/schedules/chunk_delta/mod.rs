@@ -40,12 +40,13 @@ mod walk;
 pub use parameters::ChunkDelta;
 
 use super::{LowerError, Strategy};
-use crate::abi::Tensor;
+use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::copy::Source;
 use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::pair::Index;
+use crate::block::parts::{factor_elem, piece_of_eight};
 use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::stage::Stage;
@@ -58,10 +59,11 @@ use oplus_dsl::{Elem, Ty};
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
+pub(in crate::schedules) use candidates::vector_of;
 pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
-pub(in crate::schedules) use channels::{System, packed, times};
+pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
-pub(in crate::schedules) use cost::walk as cost_of_walk;
+pub(in crate::schedules) use cost::{products, walk as cost_of_walk};
 pub(in crate::schedules) use rates::{ADDED, FROM_START, NOTHING, TO_END};
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use strategy::fit;
@@ -73,6 +75,8 @@ pub(in crate::schedules) const WARPS: u32 = 4;
 pub(in crate::schedules) const TIMES: u32 = WARPS * ROWS;
 /// Tiles whose products over pairs of times are in shared memory.
 const PAIRS: u32 = 2;
+/// The most places of the depth whose tiles of `f32` have all stages.
+const LARGEST_IN_FLIGHT: u32 = 64;
 /// Elements from one row of a system, or of logarithms, to the next.
 pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 
@@ -140,6 +144,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`.
     pub(in crate::schedules) part: Operand,
+    /// Whether products take states of `bf16` as two parts, beside factors that have been rounded.
+    pub(in crate::schedules) splits_states: bool,
     /// The output that goes through shared memory.
     pub(in crate::schedules) staged: Option<Staged>,
 }
@@ -166,16 +172,23 @@ impl<'s> DeltaKernel<'s> {
         args: Args,
     ) -> DeltaKernel<'s> {
         let mut tile = |param: u32, inner: Axis, depth: u32| {
-            let stages = if inner == form.depth { deep_stages(form, schedule) } else { schedule.stages };
+            let (own, is_deep) = (elem(stage, Tensor::Param(param)), inner == form.depth);
+            let stages = if is_deep { deep_stages(stage, form, schedule) } else { schedule.stages };
             let shape = TileShape { rows: TIMES, depth, stages };
-            Tile::declare(b, stage, TileOf { param, along: form.time, inner }, shape)
+            // Where decays differ along the depth, factors are made of these elements elsewhere.
+            let own = if is_deep && form.channels.is_none() {
+                factor_elem(own, schedule.vector, schedule.depth)
+            } else {
+                own
+            };
+            Tile::declare_as(b, stage, TileOf { param, along: form.time, inner }, shape, own)
         };
         let mut keys = tile(form.key, form.depth, schedule.depth);
         let mut values = tile(form.value.param, form.width, schedule.places);
         let mut columns = (form.column.param != form.key).then(|| tile(form.column.param, form.depth, schedule.depth));
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
         let mut rows = form.has_two_keys().then(|| tile(form.row.param, form.depth, schedule.depth));
-        let elem = keys.elem;
+        let elem = factor_elem(keys.elem, schedule.vector, schedule.depth);
         let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule.depth, form));
         let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, ROWS) };
         let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
@@ -216,8 +229,19 @@ impl<'s> DeltaKernel<'s> {
             member,
             outer,
             part,
+            splits_states: false,
             staged: None,
         }
+    }
+
+    /// The type of factors of products.
+    pub(in crate::schedules) fn elem(&self) -> Elem {
+        self.inverses.elem
+    }
+
+    /// A tile of factors over the depth, all of which have one layout.
+    pub(in crate::schedules) fn factor_tile(&self) -> &Tile {
+        self.channels.as_ref().map_or(&self.keys, |channels| &channels.keys)
     }
 
     /// The tiles that are copied.
@@ -269,9 +293,10 @@ impl<'s> DeltaKernel<'s> {
         b.mul(self.member, Operand::i32(2))
     }
 
-    /// The index of an element of a tile in its only stage, in column `within` of the blocks' eight.
+    /// The index of two elements of a factor in its only stage, at the place `within` of the piece of the block's eight.
     fn element(&self, b: &mut Builder, tile: &Tile, row: Operand, block: u32, within: Operand) -> Operand {
-        let index = tile.piece_index(b, row, Operand::i32(block as i32));
+        let piece = piece_of_eight(b, tile, Operand::i32(block as i32));
+        let index = tile.piece_index(b, row, piece);
         b.add(index, within)
     }
 
@@ -282,9 +307,16 @@ impl<'s> DeltaKernel<'s> {
     }
 }
 
-/// The stages of tiles over the depth: where decays differ along it, only the warps that compute ahead read them.
-fn deep_stages(form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
-    if form.channels.is_some() { schedule.stages - 1 } else { schedule.stages }
+/// The stages of tiles over the depth: where decays differ along it, only the warps that compute ahead read them. Those of `f32` are too
+/// large for more where they are deepest: the next ones are copied when those before have been walked.
+fn deep_stages(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
+    if form.channels.is_some() || copies_late(stage, form, schedule) { schedule.stages - 1 } else { schedule.stages }
+}
+
+/// Whether the tiles of keys that come next are copied when those before have been walked.
+fn copies_late(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
+    let is_wide = elem(stage, Tensor::Param(form.key)) == Elem::F32;
+    is_wide && form.channels.is_none() && schedule.depth > LARGEST_IN_FLIGHT
 }
 
 /// The index along every outer axis of a block but the width, and the first place of its part of the width, `i32`.

@@ -6,11 +6,12 @@ use super::ahead::TilePlace;
 use super::rates::{ADDED, BEFORE, READ, SUMS};
 use super::{COLUMNS, DeltaKernel, ELEMENTS, PITCH, ROWS};
 use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, Factor, mma_two, zeros};
+use crate::block::matmul::{Blocks, Factor, zeros};
+use crate::block::parts::{place_of_two, store_two};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::f32;
 use crate::tile::{Expr, Memory, Operand};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 impl DeltaKernel<'_> {
     /// The factor from the first row of the warp's chunk on.
@@ -21,11 +22,13 @@ impl DeltaKernel<'_> {
 
     /// The products of a left factor and all keys of a chunk.
     pub(in crate::schedules) fn products(&self, b: &mut Builder, left: Factor, keys: Factor) -> Blocks {
+        // Factors of `f16` become those of other products later.
+        let elem = if self.copies_half() { Elem::F16 } else { self.elem() };
         let mut sums: Blocks = vec![zeros(); 2];
         for sixteen in 0..self.schedule.depth / ROWS {
-            let rows = left.four(b, 0, sixteen, false);
-            let columns = keys.four(b, 0, sixteen, false);
-            mma_two(b, self.keys.elem, &mut sums, rows, columns);
+            let rows = left.parts(b, 0, sixteen, false);
+            let columns = keys.parts(b, 0, sixteen, false);
+            rows.multiply(b, elem, &mut sums, columns);
         }
         sums
     }
@@ -139,11 +142,12 @@ impl DeltaKernel<'_> {
 
     fn store_block(&self, b: &mut Builder, (tile, start): (&Tile, Operand), block: u32, elements: [Operand; 4]) {
         let (row, column) = (self.first_row(b), self.first_column(b));
+        let column = place_of_two(b, tile, column);
         let within = b.add(start, column);
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             let index = self.element(b, tile, row, block, within);
-            b.store(Memory::Shared(tile.array), index, &elements[2 * h..2 * h + 2], None);
+            store_two(b, tile, index, [elements[2 * h], elements[2 * h + 1]], None);
         }
     }
 }

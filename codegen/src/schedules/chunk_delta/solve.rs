@@ -1,31 +1,27 @@
 //! The rows that the steps of a chunk add, of a warp's 16 places of the width, and what is read of the state.
 
 use super::rates::{ADDED, FROM_START};
-use super::{DeltaKernel, ELEMENTS, ROWS};
-use crate::block::matmul::{Blocks, Factor, load_four, mma_two, pack, zeros};
+use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};
+use crate::block::matmul::{Blocks, Factor, load_four, zeros};
+use crate::block::parts::Parts;
 use crate::build::Builder;
-use crate::tile::Operand;
+use crate::tile::{Memory, Operand};
+use oplus_dsl::Elem;
 
 /// The most sums that do not wait for one another.
 const CHAINS: usize = 4;
 
 /// Rows that the steps of a chunk add, as a left factor, the vectors that they are added times, and their weights for queries.
-pub(super) type AddedRows<'a> = ([Operand; 4], Factor<'a>, Factor<'a>);
+pub(super) type AddedRows<'a> = (Parts, Factor<'a>, Factor<'a>);
 
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
-    pub(in crate::schedules) fn read(
-        &self,
-        b: &mut Builder,
-        state: &[[Operand; 4]],
-        right: Factor,
-        chunk: u32,
-    ) -> Blocks {
+    pub(in crate::schedules) fn read(&self, b: &mut Builder, state: &[Parts], right: Factor, chunk: u32) -> Blocks {
         let chains = CHAINS.min(state.len().div_ceil(2));
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
         for (sixteen, left) in (0..).zip(state) {
-            let columns = right.four(b, chunk * ROWS, sixteen, false);
-            mma_two(b, self.keys.elem, &mut sums[sixteen as usize % chains], *left, columns);
+            let columns = right.parts(b, chunk * ROWS, sixteen, false);
+            left.multiply(b, self.elem(), &mut sums[sixteen as usize % chains], columns);
         }
         let add = |b: &mut Builder, k: usize, r: usize| {
             let first = sums[0][k][r];
@@ -35,8 +31,11 @@ impl DeltaKernel<'_> {
     }
 
     /// The values of the warp's places at the times of a chunk, from the index of those of a tile.
-    pub(super) fn values_of(&self, b: &mut Builder, first: Operand, chunk: u32) -> Blocks {
+    pub(in crate::schedules) fn values_of(&self, b: &mut Builder, first: Operand, chunk: u32) -> Blocks {
         let values = &self.values;
+        if values.elem == Elem::F32 {
+            return self.single_values_of(b, first, chunk);
+        }
         let index = b.add(first, Operand::i32((chunk * ROWS * values.depth) as i32));
         let packed = load_four(b, values, index, true);
         let own = |eight: usize| {
@@ -44,6 +43,23 @@ impl DeltaKernel<'_> {
             [first[0], first[1], second[0], second[1]]
         };
         [0, 1].map(own).to_vec()
+    }
+
+    /// The values of the warp's places in `f32`, from the index of the stage on.
+    fn single_values_of(&self, b: &mut Builder, start: Operand, chunk: u32) -> Blocks {
+        let values = &self.values;
+        let (place, time) = (self.first_row(b), self.first_column(b));
+        let start = b.add(start, chunk * ROWS * values.panel());
+        let mut value = |eight: u32, h: usize, c: usize| {
+            let place = b.add(place, h as u32 * COLUMNS);
+            let time = b.add(time, eight * COLUMNS + c as u32);
+            let [piece, within] = b.div_rem(place, values.piece());
+            let index = values.piece_index(b, time, piece);
+            let index = b.add(index, within);
+            let index = b.add(index, start);
+            b.load1(Memory::Shared(values.array), index)
+        };
+        [0, 1].map(|eight| ELEMENTS.map(|(h, c)| value(eight, h, c))).to_vec()
     }
 
     /// The rows that a chunk's steps add, as a left factor: the solution of its system for products with the state and values.
@@ -54,7 +70,7 @@ impl DeltaKernel<'_> {
         values: &Blocks,
         inverses: Factor,
         (from, chunk): (Operand, u32),
-    ) -> [Operand; 4] {
+    ) -> Parts {
         let mut sums: Blocks = vec![];
         for ((eight, read), own) in (0..).zip(read).zip(values) {
             let block = 2 * chunk + eight;
@@ -77,40 +93,35 @@ impl DeltaKernel<'_> {
         (values, weights): (&Blocks, Factor),
         inverses: Factor,
         (from, chunk): (Operand, u32),
-    ) -> [Operand; 4] {
+    ) -> Parts {
         let mut sums: Blocks = vec![];
         for (eight, read) in (0..).zip(read) {
             let scale = self.two_scales(b, from, 2 * chunk + eight);
             sums.push(ELEMENTS.map(|(h, c)| b.mul(read[2 * h + c], scale[c])));
         }
         let values = self.scaled_values(b, values, (from, chunk));
-        let columns = weights.four(b, chunk * ROWS, 0, false);
-        mma_two(b, self.keys.elem, &mut sums, values, columns);
+        let columns = weights.parts(b, chunk * ROWS, 0, false);
+        values.multiply(b, self.elem(), &mut sums, columns);
         self.solved(b, sums, inverses, chunk)
     }
 
     /// The solution of a chunk's system.
-    fn solved(&self, b: &mut Builder, mut sums: Blocks, inverses: Factor, chunk: u32) -> [Operand; 4] {
+    fn solved(&self, b: &mut Builder, mut sums: Blocks, inverses: Factor, chunk: u32) -> Parts {
         // The inverse is stored without its identity.
-        let left = pack(b, self.keys.elem, &sums);
-        let columns = inverses.four(b, chunk * ROWS, 0, false);
-        mma_two(b, self.keys.elem, &mut sums, left, columns);
-        pack(b, self.keys.elem, &sums)
+        let left = Parts::of_blocks(b, self.elem(), &sums);
+        let columns = inverses.parts(b, chunk * ROWS, 0, false);
+        left.multiply(b, self.elem(), &mut sums, columns);
+        Parts::of_blocks(b, self.elem(), &sums)
     }
 
     /// Values times their numbers, as a left factor.
-    pub(super) fn scaled_values(
-        &self,
-        b: &mut Builder,
-        values: &Blocks,
-        (from, chunk): (Operand, u32),
-    ) -> [Operand; 4] {
+    pub(super) fn scaled_values(&self, b: &mut Builder, values: &Blocks, (from, chunk): (Operand, u32)) -> Parts {
         let mut scaled: Blocks = vec![];
         for (eight, own) in (0..).zip(values) {
             let added = self.two_rates(b, ADDED, from, 2 * chunk + eight);
             scaled.push(ELEMENTS.map(|(h, c)| b.mul(own[2 * h + c], added[c])));
         }
-        pack(b, self.keys.elem, &scaled)
+        Parts::of_blocks(b, self.elem(), &scaled)
     }
 
     /// The outputs of each step of a chunk: queries times the state before the chunk, and times what its steps so far have added.
@@ -127,8 +138,8 @@ impl DeltaKernel<'_> {
             }
         }
         for (added, _, weights) in added {
-            let columns = weights.four(b, chunk * ROWS, 0, false);
-            mma_two(b, self.keys.elem, &mut sums, *added, columns);
+            let columns = weights.parts(b, chunk * ROWS, 0, false);
+            added.multiply(b, self.elem(), &mut sums, columns);
         }
         sums
     }

@@ -4,11 +4,12 @@ use super::ahead::TilePlace;
 use super::rates::TO_END;
 use super::solve::AddedRows;
 use super::{COLUMNS, DeltaKernel, ELEMENTS};
-use crate::block::matmul::{Blocks, multiply_in_time, pack};
+use crate::block::matmul::Blocks;
 use crate::block::pair::{Coordinates, Values};
+use crate::block::parts::{Parts, multiply_in_time};
 use crate::build::Builder;
 use crate::tile::{Operand, Reg};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 /// The blocks of the thread's warp, in the order of the depth.
 pub(in crate::schedules) type State = Vec<[Reg; 4]>;
@@ -59,9 +60,10 @@ impl DeltaKernel<'_> {
     }
 
     /// The state as left factors.
-    pub(in crate::schedules) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<[Operand; 4]> {
+    pub(in crate::schedules) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<Parts> {
+        let elem = if self.splits_states { Elem::F32 } else { self.elem() };
         let blocks: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        blocks.chunks(2).map(|two| pack(b, self.keys.elem, two)).collect()
+        blocks.chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect()
     }
 
     /// S_next = decay·S + Σ decayed row⊗key, over a chunk.
@@ -92,15 +94,8 @@ impl DeltaKernel<'_> {
     }
 
     /// The rows that a chunk's steps add, decayed to its end.
-    fn to_end(&self, b: &mut Builder, left: [Operand; 4], chunk: u32, from: Operand) -> [Operand; 4] {
+    fn to_end(&self, b: &mut Builder, left: Parts, chunk: u32, from: Operand) -> Parts {
         let decays = [0, 1].map(|half| self.two_rates(b, TO_END, from, 2 * chunk + half));
-        let elem = self.keys.elem;
-        [0, 1, 2, 3].map(|register: usize| {
-            // Registers 0 and 1 have the first eight times, 2 and 3 the others.
-            let [first, second] = decays[register / 2];
-            let [low, high] = b.unpack(elem, left[register]);
-            let (low, high) = (b.mul(low, first), b.mul(high, second));
-            b.pack(elem, low, high)
-        })
+        left.times_columns(b, self.elem(), decays)
     }
 }

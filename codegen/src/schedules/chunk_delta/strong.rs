@@ -61,8 +61,8 @@ impl DeltaKernel<'_> {
         place: &TilePlace,
         (row, channel, sixteen): (Operand, Operand, Operand),
     ) -> Operand {
-        let [piece, within] = b.div_rem(channel, COLUMNS);
-        let first = b.mul(sixteen, 2);
+        let [piece, within] = b.div_rem(channel, tile.piece());
+        let first = b.mul(sixteen, ROWS / tile.piece());
         let piece = b.add(first, piece);
         let index = tile.piece_index(b, row, piece);
         let start = b.mul(place.deep.index, tile.len());

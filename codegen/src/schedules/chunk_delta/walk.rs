@@ -6,6 +6,7 @@ use crate::block::layout::{Lanes, left_rows, right_rows};
 use crate::block::pair::Values;
 use crate::build::Builder;
 use crate::tile::Operand;
+use oplus_dsl::Elem;
 
 /// The lanes by which tiles are read.
 pub(in crate::schedules) struct AllLanes {
@@ -17,7 +18,7 @@ pub(in crate::schedules) struct AllLanes {
     pub pairs: Lanes,
     /// Keys as right factors over time.
     pub in_time: Lanes,
-    /// The index of the warp's values as left factors over time.
+    /// The index of the warp's values as left factors over time, where they have 16 bits.
     pub values: Operand,
 }
 
@@ -42,12 +43,16 @@ impl DeltaKernel<'_> {
 
     pub(in crate::schedules) fn lanes(&self, b: &mut Builder) -> AllLanes {
         let (row, half) = left_rows(b, self.lane);
-        let left = self.keys.lanes(b, row, half);
+        let left = self.factor_tile().lanes(b, row, half);
         let in_time = left.clone();
         let (row, half) = right_rows(b, self.lane);
-        let right = self.keys.lanes(b, row, half);
+        let right = self.factor_tile().lanes(b, row, half);
         let pairs = self.inverses.lanes(b, row, half);
-        let values = self.values.lanes_at(b, row, half, self.warp);
+        let values = match self.values.elem {
+            // Of `f32` single elements are read.
+            Elem::F32 => Operand::i32(0),
+            _ => self.values.lanes_at(b, row, half, self.warp),
+        };
         AllLanes { left, right, pairs, in_time, values }
     }
 }

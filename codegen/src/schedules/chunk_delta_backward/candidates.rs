@@ -1,26 +1,29 @@
 //! The parameters that a plan may choose.
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
+use crate::block::parts::factor_elem;
+use crate::schedules::chunk_delta::vector_of;
 use crate::stage::Stage;
 use oplus_dsl::Elem;
 
 /// Lengths of the axis that the matrices act on.
 const DEPTHS: [u32; 3] = [32, 64, 128];
 
-/// The schedules of the gradient of a delta rule: products are of `bf16`, which has the range of the states.
+/// The schedules of the gradient of a delta rule.
 pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
     let Ok(form) = stage.kind().delta_back() else { return vec![] };
-    if stage.program.params[form.states.row.param as usize].elem != Elem::Bf16 {
-        return vec![];
-    }
-    let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
+    let elem = stage.program.params[form.states.row.param as usize].elem;
+    let Some(vector) = vector_of(elem) else { return vec![] };
+    let kinds = [(false, false, vector), (false, true, vector), (true, false, vector), (true, false, 1)];
     let has_channels = form.states.channels.is_some();
     let sweep = if has_channels { DeltaSweep::Channels } else { DeltaSweep::Gradients };
     let of = |depth: u32, places: u32| {
         let kinds = kinds.into_iter().filter(move |(padded, ..)| places == TIMES || !padded);
         kinds.map(move |(padded, wide, vector)| {
             // The sums of all parts of a wide state stay in registers.
-            let blocks = if !has_channels && (depth > 64 || wide) { 1 } else { 2 };
+            let is_split = factor_elem(elem, vector, depth) == Elem::F32;
+            let is_alone = depth > 64 || wide || is_split && depth > 32;
+            let blocks = if !has_channels && is_alone { 1 } else { 2 };
             ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks }
         })
     };

@@ -2,8 +2,9 @@
 
 use super::TIMES;
 use super::gradients::{Gradients, Place};
-use crate::block::copy::Source;
 use crate::block::layout::Tile;
+use crate::block::matmul::ROWS;
+use crate::block::parts::prepare;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::tile::{Operand, Stmt};
@@ -24,22 +25,9 @@ impl Gradients<'_> {
         b.barrier();
     }
 
-    fn source<'a>(&'a self, place: &'a Place) -> Source<'a> {
-        Source {
-            args: &self.args,
-            outer: &place.outer,
-            threads: self.schedule.threads(),
-            thread: self.thread,
-            vector: self.schedule.vector,
-            padded: self.schedule.padded,
-            fenced: false,
-            rolled: false,
-        }
-    }
-
     /// Starts the copies of the tiles over the depth.
     pub(super) fn fetch_deep(&self, b: &mut Builder, place: &Place) {
-        let source = self.source(place);
+        let source = self.third().source(&place.outer);
         for tile in self.tiles.deep() {
             let origin = tile.origin(b, &source);
             tile.fill(b, &source, origin, place.first, Operand::i32(0));
@@ -48,7 +36,7 @@ impl Gradients<'_> {
 
     /// Starts the copies of a part of the width.
     pub(super) fn fetch_part(&self, b: &mut Builder, place: &Place, part: Operand) {
-        let source = self.source(place);
+        let source = self.third().source(&place.outer);
         let (tile, width) = (&self.tiles.cotangents, self.form.states.width);
         let origin = tile.origin(b, &source);
         let part = b.convert(Ty::I64, part);
@@ -62,32 +50,40 @@ impl Gradients<'_> {
         let number = b.add(number, place.number);
         let Self { tiles, .. } = self;
         for (scratch, tile) in [&tiles.states, &tiles.duals, &tiles.errors, &tiles.products].into_iter().enumerate() {
-            self.fill_saved(b, tile, scratch, number);
+            let first = b.mul(number, Operand::i64(i64::from(tile.len())));
+            self.third().fill_saved(b, (tile, tile.len()), (self.args.scratch[scratch], first));
         }
-    }
-
-    /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.
-    fn fill_saved(&self, b: &mut Builder, tile: &Tile, scratch: usize, number: Operand) {
-        let piece = tile.piece();
-        let own = b.mul(self.thread, Operand::i32(piece as i32));
-        let first = b.mul(number, Operand::i64(i64::from(tile.len())));
-        let wide = b.convert(Ty::I64, own);
-        let from = b.add(first, wide);
-        for by in (0..tile.len()).step_by((self.schedule.threads() * piece) as usize) {
-            let copy = |b: &mut Builder| {
-                let to_index = b.add(own, Operand::i32(by as i32));
-                let from_index = b.add(from, Operand::i64(i64::from(by)));
-                let (to, from) = (tile.array, self.args.scratch[scratch]);
-                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
-            };
-            copy(b);
-        }
-        b.arrive_with_copies(tile.full, Operand::i32(0));
     }
 
     /// Waits for the tiles over the depth.
     pub(super) fn wait_deep(&self, b: &mut Builder) {
         self.tiles.deep().for_each(|tile| b.wait(tile.full, RingStage::FIRST));
+    }
+
+    /// Makes factors of what has been copied to tiles, where products do not take the elements as they are: a half of the warps has every
+    /// other tile.
+    pub(super) fn prepare(&self, b: &mut Builder, tiles: &[&Tile]) {
+        if !self.tiles.are_copied(self.stage, self.schedule.vector) {
+            return;
+        }
+        let first = b.mul(self.block, ROWS);
+        for half in 0..2 {
+            let own: Vec<(&Tile, Operand)> =
+                tiles.iter().skip(half).step_by(2).map(|tile| (*tile, Operand::i32(0))).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let is_own = b.eq(self.half, half as u32);
+            b.if_(is_own, |b| prepare(b, &own, self.lane, first));
+        }
+    }
+
+    /// Makes factors of a part of the width, for all threads.
+    pub(super) fn prepare_part(&self, b: &mut Builder) {
+        if self.tiles.are_copied(self.stage, self.schedule.vector) {
+            self.prepare(b, &[&self.tiles.cotangents]);
+            b.barrier();
+        }
     }
 
     /// Waits for the tiles of a part of the width.

@@ -1,7 +1,7 @@
 //! The cost of the sweeps of a gradient of a delta rule in chunks.
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES, blocks_of_walks};
-use crate::schedules::chunk_delta::cost_of_walk;
+use crate::schedules::chunk_delta::{cost_of_walk, products};
 use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
@@ -25,12 +25,14 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let of_one = memory.share_of_one(blocks as f64);
     let slower = if schedule.vector == 1 { 2.0 } else { 1.0 };
     let depth = f64::from(schedule.depth) / 64.0;
-    let resident = blocks_of_walks(schedule);
+    let resident = blocks_of_walks(problem.stage, schedule);
+    let form = problem.stage.kind().delta_back();
+    let products = form.map_or(1.0, |form| products(problem.stage, form.states.row.param));
     let channels = schedule.sweep == DeltaSweep::Channels;
-    let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, (resident, of_one), (channels, WALK));
+    let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, (resident, of_one), (channels, WALK * products));
     let parts = ChunkDeltaBackward { places: TIMES, ..walk }.blocks(problem).saturating_mul(tiles);
     let each = if channels { CHANNELS } else { GRADIENTS };
-    let gradients = memory.share_of_one(parts as f64) * each * chunk_delta_tile * depth * slower;
+    let gradients = memory.share_of_one(parts as f64) * each * chunk_delta_tile * depth * slower * products;
     let count = counted(parts, "tile");
     let why = format!("two walks of {} by {}, then {count}", counted(tiles, "tile"), counted(blocks, "block"));
     Cost { micros: (walks + gradients).max(memory.micros()), why }

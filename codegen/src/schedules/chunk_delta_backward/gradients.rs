@@ -1,6 +1,7 @@
 //! The third sweep: a block has 64 times of a recurrence, and goes through the parts of its width.
 
-use super::tiles::Tiles;
+use super::common::Third;
+use super::tiles::{Tiles, is_large};
 use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS, zeros};
@@ -29,6 +30,8 @@ pub(super) struct Gradients<'s> {
     pub schedule: &'s ChunkDeltaBackward,
     pub args: Args,
     pub tiles: Tiles,
+    /// Whether sums over the parts of the width stay in registers, and are not computed when they are needed.
+    pub keeps_sums: bool,
     /// The rates of each kind at all times.
     pub rates: [SharedId; KINDS],
     /// Sums over rows' parts, a row of times for each of them.
@@ -76,13 +79,6 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    fn zero(schedule: &ChunkDeltaBackward) -> Sums {
-        let lengths = if schedule.wide { [schedule.depth, TIMES] } else { [0; 2] };
-        let [deep, pairs] = lengths.map(|n| vec![zeros(); (n / 2 / COLUMNS) as usize]);
-        let deep = [deep.clone(), deep.clone(), deep];
-        Sums { deep, given: pairs.clone(), moved: pairs, energy: zero(Ty::F32) }
-    }
-
     fn all(&self) -> impl Iterator<Item = &Operand> {
         let pairs = [&self.given, &self.moved];
         self.deep.iter().chain(pairs).flatten().flatten().chain([&self.energy])
@@ -111,12 +107,14 @@ impl<'s> Gradients<'s> {
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let keeps_sums = schedule.wide || is_large(stage, form, schedule.depth);
         Gradients {
             stage,
             form,
             schedule,
             args,
             tiles,
+            keeps_sums,
             rates,
             parts,
             energies,
@@ -140,6 +138,12 @@ impl<'s> Gradients<'s> {
         Gradients { thread, warp, lane, half, block, group, member, ..self.clone() }
     }
 
+    /// The parts that both kernels of the third sweep have.
+    pub(super) fn third(&self) -> Third<'_> {
+        let Self { stage, form, schedule, args, thread, .. } = self;
+        Third { stage, form, schedule, args, thread: *thread }
+    }
+
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let place = self.place(b);
@@ -147,16 +151,18 @@ impl<'s> Gradients<'s> {
         let axes = [self.form.states.time, self.form.states.width];
         let values = Values::new(self.stage, &self.args, axes, place.outer.clone());
         self.store_rates(b, &values, &place);
-        let sums = Sums::zero(self.schedule);
-        let sums = if self.schedule.wide {
+        let sums = self.no_sums();
+        let sums = if self.keeps_sums {
             self.parts(b, &values, &place, sums)
         } else {
             let none = Operand::i32(0);
             self.fetch_part(b, &place, none);
             self.wait_part(b, none);
+            self.prepare_part(b);
             self.part(b, &values, &place, (none, sums))
         };
         self.wait_deep(b);
+        self.prepare(b, &self.tiles.deep().collect::<Vec<_>>());
         // From here on all threads see the rates.
         b.barrier();
         self.share_energy(b, sums.energy);
@@ -174,7 +180,8 @@ impl<'s> Gradients<'s> {
         b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
             self.fetch_part(b, place, part);
             self.wait_part(b, part);
-            let mut own = Sums::zero(self.schedule);
+            self.prepare_part(b);
+            let mut own = self.no_sums();
             own.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
             let own = self.part(b, values, place, (part, own));
             own.all().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
@@ -183,6 +190,14 @@ impl<'s> Gradients<'s> {
         });
         sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
         sums
+    }
+
+    /// The sums over no part.
+    fn no_sums(&self) -> Sums {
+        let lengths = if self.keeps_sums { [self.schedule.depth, TIMES] } else { [0; 2] };
+        let [deep, pairs] = lengths.map(|n| vec![zeros(); (n / 2 / COLUMNS) as usize]);
+        let deep = [deep.clone(), deep.clone(), deep];
+        Sums { deep, given: pairs.clone(), moved: pairs, energy: zero(Ty::F32) }
     }
 
     fn place(&self, b: &mut Builder) -> Place {

@@ -32,6 +32,7 @@
 
 mod candidates;
 mod channels;
+mod common;
 mod copies;
 mod cost;
 mod gradients;
@@ -109,14 +110,16 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 }
 
 /// Blocks of walks that share a multiprocessor.
-fn blocks_of_walks(schedule: &ChunkDeltaBackward) -> u32 {
-    let is_alone = schedule.depth > 64 || schedule.vector == 1 || schedule.sweep == DeltaSweep::Channels;
+fn blocks_of_walks(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
+    let form = stage.kind().delta_back();
+    let is_large = form.is_ok_and(|form| tiles::is_large(stage, form, 2 * schedule.depth));
+    let is_alone = is_large || schedule.depth > 64 || schedule.vector == 1 || schedule.sweep == DeltaSweep::Channels;
     if is_alone { 1 } else { 2 }
 }
 
 /// The kernels of a schedule, in order.
-fn sweeps(schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
-    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: blocks_of_walks(schedule), ..*schedule };
+fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
+    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: blocks_of_walks(stage, schedule), ..*schedule };
     vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
 }
 

@@ -3,26 +3,19 @@
 use super::TIMES;
 use super::gradients::{Gradients, Place, Sums};
 use super::products::Sixteen;
-use super::rates::scaled;
 use super::steps::Share;
 use crate::block::layout::Tile;
-use crate::block::matmul::{COLUMNS, block_of};
+use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
+use crate::block::parts::block_of;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
+use crate::schedules::chunkwise::outputs::store_two;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::tile::Operand;
-use oplus_dsl::ir::{Axis, AxisSet};
 
 impl Gradients<'_> {
-    /// An output that is stored two by two along an axis.
-    fn stored(&self, output: usize, unit: Axis, other: Axis) -> StoredOutput<'_> {
-        let (vector, other) = (self.schedule.vector, AxisSet::of(other));
-        StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector }
-    }
-
     /// Sets the thread's two times as rows.
     fn set_rows(&self, b: &mut Builder, values: &mut Values, place: &Place) {
         let row = self.first_row(b);
@@ -33,20 +26,12 @@ impl Gradients<'_> {
         }
     }
 
-    /// Sets the value of the nodes that are a sum.
-    fn set_sum(&self, b: &mut Builder, values: &mut Values, (sum, raw): (DeltaSum, Operand), here: Coordinates) {
-        for (node, _, factors) in self.form.sums.iter().filter(|(_, own, _)| *own == sum) {
-            let value = scaled(b, values, raw, factors, here);
-            values.set(*node, here, value);
-        }
-    }
-
     /// The elements of a tile at the warp's times, in a block of the columns of its half.
     pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, block: u32) -> [Operand; 4] {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, tile.depth / COLUMNS);
-        let piece = b.add(half, Operand::i32(block as i32));
-        block_of(b, tile, Operand::i32(0), row, piece, column)
+        let eight = b.add(half, Operand::i32(block as i32));
+        block_of(b, tile, (row, eight), column)
     }
 
     /// Stores the maps of p at a part of the width.
@@ -73,10 +58,10 @@ impl Gradients<'_> {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
                     values.set_param(self.tiles.cotangents.param, here, given[2 * h as usize + c]);
-                    self.set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
+                    self.third().set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
                 }
                 for output in self.form.outputs_of(DeltaCotangent::OverWidth) {
-                    store_two(b, &mut values, &self.stored(output, width, depth), two);
+                    store_two(b, &mut values, &self.third().stored(output, width, depth), two);
                 }
             }
         }
@@ -106,7 +91,7 @@ impl Gradients<'_> {
         (totals, first): (&mut [[Operand; 2]], &mut [[Operand; 2]; 3]),
     ) {
         let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
-        let mut own = match self.schedule.wide {
+        let mut own = match self.keeps_sums {
             true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
             false => self.through_states(b, (&wide, &deep), pair),
         };
@@ -145,14 +130,14 @@ impl Gradients<'_> {
                 let here = Coordinates { row: Some(h as u32), column: None, inner: Some(c as u32) };
                 given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));
                 for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(sums) {
-                    self.set_sum(b, &mut values, (sum, own[k as usize][2 * h + c]), here);
+                    self.third().set_sum(b, &mut values, (sum, own[k as usize][2 * h + c]), here);
                 }
                 self.add_totals(b, &mut values, totals, (here, h));
             }
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
                 for output in self.form.outputs_of(DeltaCotangent::OverDepth) {
-                    store_two(b, &mut values, &self.stored(output, depth, width), two);
+                    store_two(b, &mut values, &self.third().stored(output, depth, width), two);
                 }
             }
         }
@@ -169,7 +154,7 @@ impl Gradients<'_> {
         for (share, value) in shares {
             match share {
                 Share::Total(node) => values.set(*node, here, *value),
-                Share::Energy => self.set_sum(b, values, (DeltaSum::Energy, *value), here),
+                Share::Energy => self.third().set_sum(b, values, (DeltaSum::Energy, *value), here),
             }
         }
         for output in self.form.outputs_of(DeltaCotangent::OverTime) {

@@ -1,14 +1,15 @@
 //! The products with a part of the width, and with pairs of times.
 
+use super::BLOCKS;
 use super::gradients::{Gradients, Place, Sums};
 use super::lanes::Views;
 use super::rates::{BEFORE, SUMS};
-use super::{BLOCKS, TIMES};
 use crate::block::layout::right_rows;
-use crate::block::matmul::{Factor, ROWS, load_four, mma_two, multiply, zeros};
+use crate::block::matmul::{Factor, ROWS, zeros};
 use crate::block::pair::Values;
-use crate::build::{Builder, zero};
-use crate::tile::{Expr, Memory, Operand};
+use crate::block::parts::{Parts, add_products, index_of_sixteen, multiply};
+use crate::build::Builder;
+use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;
 
 /// The thread's numbers at two neighbouring blocks of columns.
@@ -24,7 +25,7 @@ impl Gradients<'_> {
         (part, mut sums): (Operand, Sums),
     ) -> Sums {
         let tiles = &self.tiles;
-        if self.schedule.wide {
+        if self.keeps_sums {
             let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
             for pair in 0..self.pairs() {
                 let found = self.through_states(b, (&wide, &deep), pair);
@@ -54,36 +55,25 @@ impl Gradients<'_> {
         let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(tile));
         let mut found = [[zeros(); 2]; 3];
         for sixteen in 0..BLOCKS {
-            if self.schedule.wide {
+            if self.keeps_sums {
                 // The assembler reads no factors before it needs them.
                 b.barrier();
             }
-            let [states, duals] = [states, duals].map(|right| right.four(b, sixteen * ROWS, pair, true));
+            let [states, duals] = [states, duals].map(|right| right.parts(b, sixteen * ROWS, pair, true));
             for ((found, left), right) in found.iter_mut().zip([given, moved, errors]).zip([states, states, duals]) {
-                let left = left.four(b, 0, sixteen, false);
-                mma_two(b, tiles.keys.elem, found, left, right);
+                let left = left.parts(b, 0, sixteen, false);
+                left.multiply(b, tiles.keys.elem, found, right);
             }
         }
         found
     }
 
     /// Adds the thread's share of ⟨S, D⟩: both tiles have the same layout.
-    fn add_energy(&self, b: &mut Builder, mut sum: Operand) -> Operand {
+    fn add_energy(&self, b: &mut Builder, sum: Operand) -> Operand {
         if !self.needs_energy() {
             return sum;
         }
-        let tile = &self.tiles.states;
-        let piece = tile.piece();
-        let own = b.mul(self.thread, Operand::i32(piece as i32));
-        for by in (0..tile.len()).step_by((self.schedule.threads() * piece) as usize) {
-            let at = b.add(own, Operand::i32(by as i32));
-            let [states, duals] = [tile, &self.tiles.duals]
-                .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
-            for (x, y) in states.into_iter().zip(duals) {
-                sum = b.fma(x, y, sum);
-            }
-        }
-        sum
+        add_products(b, [&self.tiles.states, &self.tiles.duals], (self.thread, self.schedule.threads()), sum)
     }
 
     /// The decays from the state before the 64 times, and to the cotangent after them, at the thread's two times.
@@ -109,24 +99,24 @@ impl Gradients<'_> {
         let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(tile));
         let [keys, queries, columns] = [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(tile));
         let (row, half) = right_rows(b, self.lane);
-        let later = given_queries.lanes_at(b, row, half, self.block);
+        let later = index_of_sixteen(b, given_queries, (row, half), self.block);
         for sixteen in 0..BLOCKS {
-            if self.schedule.wide {
+            if self.keeps_sums {
                 // The assembler reads no factors before it needs them.
                 b.barrier();
             }
-            let right = |b: &mut Builder, factor: Factor| factor.four(b, sixteen * ROWS, pair, true);
+            let right = |b: &mut Builder, factor: Factor| factor.parts(b, sixteen * ROWS, pair, true);
             let of_keys = right(b, keys);
             for (sums, left) in sums.iter_mut().zip([given, moved]) {
-                let left = left.four(b, 0, sixteen, false);
-                mma_two(b, tiles.keys.elem, sums, left, of_keys);
+                let left = left.parts(b, 0, sixteen, false);
+                left.multiply(b, tiles.keys.elem, sums, of_keys);
             }
             // Rows of weights are later times.
-            let index = b.add(later, Operand::i32((sixteen * ROWS * TIMES) as i32));
+            let index = b.add(later, Operand::i32((sixteen * ROWS * given_queries.panel()) as i32));
             for (weights, factor) in [(given_queries, queries), (moved_columns, columns)] {
-                let left = load_four(b, weights, index, true);
+                let left = Parts::at(b, weights, index, true);
                 let right = right(b, factor);
-                mma_two(b, tiles.keys.elem, &mut sums[2], left, right);
+                left.multiply(b, tiles.keys.elem, &mut sums[2], right);
             }
         }
     }

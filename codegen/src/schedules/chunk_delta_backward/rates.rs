@@ -1,16 +1,15 @@
 //! The numbers of 64 times: running sums of logarithms of decays, and the factors of vectors z, of keys and of cotangents.
 
 use super::TIMES;
+use super::common::number;
 use super::gradients::{Gradients, KINDS, Place};
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::NOTHING;
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::stage::kind::Factored;
 use crate::target::WARP;
 use crate::tile::{Memory, Operand, Shuffle};
-use oplus_dsl::ir::Unary;
 
 /// Times of a lane.
 pub(super) const EACH: u32 = TIMES / WARP;
@@ -121,21 +120,4 @@ impl Gradients<'_> {
     pub(super) fn end(&self, b: &mut Builder) -> Operand {
         b.load1(Memory::Shared(self.rates[SUMS]), Operand::i32(TIMES as i32 - 1))
     }
-}
-
-/// The numbers that a parameter is multiplied by.
-pub(super) fn number(b: &mut Builder, values: &mut Values, of: &Factored, here: Coordinates) -> Operand {
-    scaled(b, values, f32(1.0), of, here)
-}
-
-/// A number times the factors of a parameter.
-pub(super) fn scaled(
-    b: &mut Builder,
-    values: &mut Values,
-    start: Operand,
-    of: &Factored,
-    here: Coordinates,
-) -> Operand {
-    let number = values.product(b, Some(start), &of.factors, here).unwrap_or(start);
-    if of.negative { b.unary(Unary::Neg, number) } else { number }
 }

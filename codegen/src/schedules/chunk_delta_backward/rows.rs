@@ -1,7 +1,8 @@
 //! The steps of walks: a chunk of 16 times at the warp's 16 places of the width.
 
 use super::walk::{Walk, WalkLanes};
-use crate::block::matmul::{Blocks, Factor, ROWS, load_four, mma_two, multiply_in_time, pack};
+use crate::block::matmul::{Blocks, Factor, ROWS};
+use crate::block::parts::{Parts, multiply_in_time};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{
     ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, Factors, State, TO_END, TilePlace,
@@ -41,11 +42,10 @@ impl Walk<'_> {
         let values = self.own_values(b, lanes, place, chunk);
         let (scale, added) = (self.scales(b, place, chunk), self.columns(b, ADDED, place, chunk));
         let mut rows: Blocks = vec![];
-        for (eight, read) in read.iter().enumerate() {
-            let own = [0, 1].map(|h| b.unpack(kernel.values.elem, values[2 * eight + h]));
+        for (eight, (read, own)) in read.iter().zip(&values).enumerate() {
             rows.push(ELEMENTS.map(|(h, c)| {
                 let given = b.mul(read[2 * h + c], scale[eight][c]);
-                b.sub(own[h][c], given)
+                b.sub(own[2 * h + c], given)
             }));
         }
         let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
@@ -75,13 +75,13 @@ impl Walk<'_> {
         }
         let values = self.own_values(b, lanes, place, chunk);
         let added = self.columns(b, ADDED, place, chunk);
-        let values = self.scaled_pairs(b, values, added);
-        let columns = of_values.four(b, chunk * ROWS, 0, false);
-        mma_two(b, kernel.keys.elem, &mut rows, values, columns);
+        let values = self.scaled(b, &values, added);
+        let columns = of_values.parts(b, chunk * ROWS, 0, false);
+        values.multiply(b, kernel.elem(), &mut rows, columns);
         let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
         self.solve(b, &mut rows, (inverses, false), chunk);
         self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
-        let rows = pack(b, kernel.keys.elem, &rows);
+        let rows = Parts::of_blocks(b, kernel.elem(), &rows);
         let mut next = self.decayed_state(b, state, place, chunk);
         for (left, right) in [(rows, factors.rows), (values, factors.keys)] {
             multiply_in_time(b, &mut next, (left, Factor { lanes: &lanes.all.in_time, ..right }), chunk);
@@ -95,15 +95,15 @@ impl Walk<'_> {
         &self,
         b: &mut Builder,
         mut sums: Blocks,
-        (moved, given): ([Operand; 4], [Operand; 4]),
+        (moved, given): (Parts, Parts),
         (lanes, place, saved): (&WalkLanes, &TilePlace, Operand),
         chunk: u32,
     ) {
         let (Some(weights), Some(rows)) = (&self.kernel.of_values, self.saved.value_rows) else { return };
         for (tile, left) in weights.iter().zip([moved, given]) {
             let weights = Factor::of(b, tile, &lanes.transposed, place.pairs.index);
-            let columns = weights.four(b, chunk * ROWS, 0, true);
-            mma_two(b, self.kernel.keys.elem, &mut sums, left, columns);
+            let columns = weights.parts(b, chunk * ROWS, 0, true);
+            left.multiply(b, self.kernel.elem(), &mut sums, columns);
         }
         self.save_rows(b, &sums, (rows, saved), chunk);
     }
@@ -128,17 +128,17 @@ impl Walk<'_> {
             }
         }
         let weights = Factor::of(b, &kernel.weights, &lanes.transposed, place.pairs.index);
-        let weighed = self.scaled_pairs(b, given, gains);
-        let columns = weights.four(b, chunk * ROWS, 0, true);
-        mma_two(b, kernel.keys.elem, &mut rows, weighed, columns);
+        let weighed = self.scaled(b, &given, gains);
+        let columns = weights.parts(b, chunk * ROWS, 0, true);
+        weighed.multiply(b, kernel.elem(), &mut rows, columns);
         self.solve(b, &mut rows, (Factor { tile: &kernel.inverses, ..weights }, true), chunk);
         self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
         if let Some(sums) = of_values {
-            let moved = pack(b, kernel.keys.elem, &rows);
+            let moved = Parts::of_blocks(b, kernel.elem(), &rows);
             self.save_value_rows(b, sums, (moved, weighed), (lanes, place, saved), chunk);
         }
         let from_start = self.decayed(b, gains, (FROM_START, place, chunk));
-        let given = self.scaled_pairs(b, given, from_start);
+        let given = self.scaled(b, &given, from_start);
         let moved = self.scaled(b, &rows, scale);
         let mut next = self.decayed_state(b, state, place, chunk);
         if let Some(queries) = factors.queries {
@@ -150,13 +150,12 @@ impl Walk<'_> {
         assign(b, state, next);
     }
 
-    /// The values of the warp's places at the times of a chunk, as a left factor.
-    fn own_values(&self, b: &mut Builder, lanes: &WalkLanes, place: &TilePlace, chunk: u32) -> [Operand; 4] {
+    /// The values of the warp's places at the times of a chunk.
+    fn own_values(&self, b: &mut Builder, lanes: &WalkLanes, place: &TilePlace, chunk: u32) -> Blocks {
         let values = &self.kernel.values;
         let start = b.mul(place.stage.index, Operand::i32(values.len() as i32));
         let start = b.add(lanes.all.values, start);
-        let index = b.add(start, Operand::i32((chunk * ROWS * values.depth) as i32));
-        load_four(b, values, index, true)
+        self.kernel.values_of(b, start, chunk)
     }
 
     /// Rates of a kind at the thread's columns of a chunk.
@@ -179,32 +178,20 @@ impl Walk<'_> {
 
     /// Adds to rows their product with the inverse of the chunk's system less its identity.
     fn solve(&self, b: &mut Builder, rows: &mut Blocks, (inverses, transposed): (Factor, bool), chunk: u32) {
-        let elem = self.kernel.keys.elem;
-        let left = pack(b, elem, rows);
-        let columns = inverses.four(b, chunk * ROWS, 0, transposed);
-        mma_two(b, elem, rows, left, columns);
+        let elem = self.kernel.elem();
+        let left = Parts::of_blocks(b, elem, rows);
+        let columns = inverses.parts(b, chunk * ROWS, 0, transposed);
+        left.multiply(b, elem, rows, columns);
     }
 
     /// Rows times numbers for each time, as a left factor.
-    fn scaled(&self, b: &mut Builder, rows: &Blocks, numbers: Columns) -> [Operand; 4] {
+    fn scaled(&self, b: &mut Builder, rows: &Blocks, numbers: Columns) -> Parts {
         let scaled: Blocks = rows
             .iter()
             .zip(numbers)
             .map(|(rows, numbers)| ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], numbers[c])))
             .collect();
-        pack(b, self.kernel.keys.elem, &scaled)
-    }
-
-    /// A left factor times numbers for each time.
-    fn scaled_pairs(&self, b: &mut Builder, left: [Operand; 4], numbers: Columns) -> [Operand; 4] {
-        let elem = self.kernel.keys.elem;
-        [0, 1, 2, 3].map(|register: usize| {
-            // Registers 0 and 1 have the first eight times, 2 and 3 the others.
-            let [first, second] = numbers[register / 2];
-            let [low, high] = b.unpack(elem, left[register]);
-            let (low, high) = (b.mul(low, first), b.mul(high, second));
-            b.pack(elem, low, high)
-        })
+        Parts::of_blocks(b, self.kernel.elem(), &scaled)
     }
 
     /// The state decayed over a chunk.

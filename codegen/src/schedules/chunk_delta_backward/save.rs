@@ -4,11 +4,12 @@ use super::TIMES;
 use super::saved::ACCESS;
 use super::walk::Walk;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS};
+use crate::block::parts::{low_index, piece_of_eight, place_of_two, split_eight, split_two};
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{ELEMENTS, State};
 use crate::tile::{Memory, Operand, ParamId, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
 
 impl Walk<'_> {
     /// Saves the state.
@@ -17,17 +18,33 @@ impl Walk<'_> {
         let first = b.mul(number, Operand::i64(i64::from(TIMES * kernel.keys.depth)));
         let row = self.saved.first_row(b, kernel);
         let (row, column) = (b.add(row, kernel.group), kernel.first_column(b));
+        let column = place_of_two(b, kernel.factor_tile(), column);
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             for (block, sums) in (0..).zip(state) {
                 // Tiles of keys and of states have one layout.
-                let index = kernel.keys.piece_index(b, row, Operand::i32(block));
+                let piece = piece_of_eight(b, kernel.factor_tile(), Operand::i32(block));
+                let index = kernel.factor_tile().piece_index(b, row, piece);
                 let index = b.add(index, column);
-                let index = b.convert(Ty::I64, index);
-                let index = b.add(first, index);
                 let two = [sums[2 * h], sums[2 * h + 1]].map(Operand::Reg);
-                b.store(Memory::Global(self.saved.states), index, &two, None);
+                self.save_two(b, first, index, two);
             }
+        }
+    }
+
+    /// Saves two neighbouring numbers of a state at the index in its tile.
+    fn save_two(&self, b: &mut Builder, first: Operand, index: Operand, two: [Operand; 2]) {
+        let stored = if self.kernel.elem() == Elem::F32 {
+            let [high, low] = split_two(b, two);
+            let beside = low_index(b, self.kernel.factor_tile(), index);
+            vec![(index, vec![high]), (beside, vec![low])]
+        } else {
+            vec![(index, two.to_vec())]
+        };
+        for (index, elements) in stored {
+            let index = b.convert(Ty::I64, index);
+            let index = b.add(first, index);
+            b.store(Memory::Global(self.saved.states), index, &elements, None);
         }
     }
 
@@ -52,17 +69,40 @@ impl Walk<'_> {
         let place = b.mul(piece, Operand::i32(ACCESS as i32));
         let index = b.mul(line, self.saved.pitch);
         let index = b.add(index, place);
-        let elements = b.load(array, index, ACCESS, None, zero(Ty::F32));
-        let time = b.add(line, Operand::i32((chunk * ROWS) as i32));
+        let elements = self.eight_saved(b, index);
+        let layout = &self.saved.layout;
+        let (tile, own) = (chunk * ROWS / layout.rows, chunk * ROWS % layout.rows);
+        let time = b.add(line, Operand::i32(own as i32));
         let first_row = self.saved.first_row(b, kernel);
         let first_piece = b.binary(Binary::Div, first_row, ACCESS);
         let piece = b.add(first_piece, half);
-        let layout = &self.saved.layout;
+        let piece = piece_of_eight(b, layout, piece);
         let index = layout.piece_index(b, time, piece);
-        let index = b.convert(Ty::I64, index);
-        let first = b.mul(number, Operand::i64(i64::from(layout.len())));
-        let index = b.add(first, index);
-        b.store(Memory::Global(to), index, &elements, None);
+        let index = b.add(index, tile * layout.len());
+        let first = b.mul(number, Operand::i64(i64::from(TIMES * TIMES)));
+        let stored = if layout.elem == Elem::F32 {
+            let [high, low] = split_eight(b, &elements);
+            let beside = low_index(b, layout, index);
+            vec![(index, high), (beside, low)]
+        } else {
+            vec![(index, elements)]
+        };
+        for (index, elements) in stored {
+            let index = b.convert(Ty::I64, index);
+            let index = b.add(first, index);
+            b.store(Memory::Global(to), index, &elements, None);
+        }
         b.push(Stmt::SyncWarp);
+    }
+
+    /// Eight neighbouring numbers of a time on their way to memory.
+    fn eight_saved(&self, b: &mut Builder, index: Operand) -> Vec<Operand> {
+        let most = self.saved.layout.piece();
+        let first = (0..ACCESS).step_by(most as usize);
+        let at = |by| {
+            let index = b.add(index, by);
+            b.load(Memory::Shared(self.saved.array), index, most, None, zero(Ty::F32))
+        };
+        first.flat_map(at).collect()
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Saved {
     pub array: SharedId,
     /// Elements from one time to the next on the way to memory: neighbouring rows meet different banks.
     pub pitch: u32,
-    /// The layout of the rows of 64 times in memory.
+    /// The layout in memory of the rows of as many times as a block of the third sweep has.
     pub layout: Tile,
 }
 
@@ -31,8 +31,10 @@ impl Saved {
         let scratch = &kernel.args.scratch;
         let (states, rows) = (scratch[usize::from(is_back)], scratch[2 + usize::from(is_back)]);
         let pitch = kernel.schedule.places + ACCESS;
-        let array = b.shared("saved", SharedKind::Elem(kernel.keys.elem), ROWS * pitch);
-        let layout = Tile { rows: TIMES, depth: TIMES, ..kernel.values.clone() };
+        let array = b.shared("saved", SharedKind::Elem(kernel.elem()), ROWS * pitch);
+        // The third sweep copies the times of one of its blocks, whose panels follow one another.
+        let times = if kernel.channels.is_some() { super::channels::times(kernel.schedule.depth) } else { TIMES };
+        let layout = Tile { rows: times, depth: TIMES, elem: kernel.elem(), ..kernel.values.clone() };
         let value_rows = scratch.get(4).copied().filter(|_| is_back);
         Saved { states, rows, value_rows, array, pitch, layout }
     }

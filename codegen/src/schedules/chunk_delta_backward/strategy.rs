@@ -4,6 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::{ChunkDeltaBackward, DeltaSweep, STAGES, TIMES, candidates, cost, scratch, sweeps};
+use crate::block::parts::factor_elem;
 use crate::schedules::chunk_delta::fit;
 use crate::schedules::chunkwise::fits::counted;
 use crate::schedules::cost::{Cost, Memory};
@@ -27,8 +28,8 @@ impl Strategy for ChunkDeltaBackward {
         if access == Access::Vectors { vec![] } else { candidates::of(stage) }
     }
 
-    fn kernels(&self, _stage: &Stage, _isa: Isa) -> Vec<ChunkDeltaBackward> {
-        sweeps(self)
+    fn kernels(&self, stage: &Stage, _isa: Isa) -> Vec<ChunkDeltaBackward> {
+        sweeps(stage, self)
     }
 
     fn name(&self) -> &'static str {
@@ -52,7 +53,10 @@ impl Strategy for ChunkDeltaBackward {
         let has_two_keys = stage.kind().delta_back().is_ok_and(|form| form.states.has_two_keys());
         let mut names = vec!["saved_states", "saved_cotangents", "saved_errors", "saved_products"];
         names.extend(has_two_keys.then_some("saved_value_products"));
-        names.into_iter().map(|name| (name, Elem::Bf16)).collect()
+        let form = stage.kind().delta_back();
+        let own = form.map_or(Elem::Bf16, |form| stage.program.params[form.states.row.param as usize].elem);
+        let saved = factor_elem(own, self.vector, self.depth);
+        names.into_iter().map(|name| (name, saved)).collect()
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {

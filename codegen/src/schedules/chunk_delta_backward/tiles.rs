@@ -1,12 +1,20 @@
 //! The tiles of the third sweep.
 
 use super::{ChunkDeltaBackward, TIMES};
+use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileOf, TileShape};
+use crate::block::parts::{are_copied, factor_elem};
 use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
 use crate::tile::SharedKind;
+use oplus_dsl::Elem;
 use oplus_dsl::ir::Axis;
+
+/// Whether all tiles are too large for shared memory at once: those of `f32` at the greatest depth.
+pub(super) fn is_large(stage: &Stage, form: &DeltaRuleBackward, depth: u32) -> bool {
+    depth > 64 && elem(stage, Tensor::Param(form.states.row.param)) == Elem::F32
+}
 
 /// The tiles of 64 times.
 #[derive(Clone)]
@@ -37,7 +45,8 @@ impl Tiles {
         let (rule, depth) = (&form.states, schedule.depth);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let shape = TileShape { rows: TIMES, depth, stages: 1 };
-            Tile::declare(b, stage, TileOf { param, along: rule.time, inner }, shape)
+            let own = factor_elem(elem(stage, Tensor::Param(param)), schedule.vector, schedule.depth);
+            Tile::declare_as(b, stage, TileOf { param, along: rule.time, inner }, shape, own)
         };
         let mut keys = tile(rule.row.param, rule.depth, depth);
         let mut queries = tile(form.query.param, rule.depth, depth);
@@ -46,13 +55,21 @@ impl Tiles {
         let elem = keys.elem;
         let [mut errors, mut products] = ["errors", "products"].map(|name| Tile::bare(b, name, elem, TIMES, TIMES));
         let [mut states, mut duals] = ["states", "duals"].map(|name| Tile::bare(b, name, elem, TIMES, depth));
-        let weights =
-            ["weights_0", "weights_1", "weights_2", "weights_3"].map(|n| Tile::bare(b, n, elem, TIMES, TIMES));
+        // Where sums are kept, the tiles of a part of the width are free when weights are known, which large ones need.
+        let weights = match is_large(stage, form, depth) {
+            true => [&cotangents, &errors, &products, &states].map(|tile| Tile { depth: TIMES, ..tile.clone() }),
+            false => ["weights_0", "weights_1", "weights_2", "weights_3"].map(|n| Tile::bare(b, n, elem, TIMES, TIMES)),
+        };
         let parts = [&mut cotangents, &mut errors, &mut products, &mut states, &mut duals];
         for tile in [&mut keys, &mut queries].into_iter().chain(&mut columns).chain(parts) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
         Tiles { keys, queries, columns, cotangents, errors, products, states, duals, weights }
+    }
+
+    /// Whether elements that have been copied are not yet factors.
+    pub(super) fn are_copied(&self, stage: &Stage, vector: u32) -> bool {
+        are_copied(&self.keys, elem(stage, Tensor::Param(self.keys.param)), vector)
     }
 
     /// The vectors that the state is read by.

@@ -2,6 +2,7 @@
 
 use super::DeltaSweep;
 use super::saved::Saved;
+use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, left_rows};
 use crate::block::pair::Values;
@@ -11,6 +12,7 @@ use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, State, System, TilePl
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 use crate::tile::Operand;
+use oplus_dsl::Elem;
 
 /// The kernel of a walk.
 pub(super) struct Walk<'s> {
@@ -39,7 +41,8 @@ impl<'s> Walk<'s> {
     ) -> Walk<'s> {
         let is_back = sweep == DeltaSweep::Cotangents;
         let rule = if is_back { &form.cotangents } else { &form.errors };
-        let kernel = DeltaKernel::walking(b, stage, rule, walked, args);
+        let mut kernel = DeltaKernel::walking(b, stage, rule, walked, args);
+        kernel.splits_states = elem(stage, Tensor::Param(rule.key)) == Elem::F16 && kernel.elem() != Elem::F32;
         let saved = Saved::declare(b, &kernel, is_back);
         Walk { kernel, form, is_back, saved }
     }

@@ -6,11 +6,12 @@ use super::products::Sixteen;
 use super::rates::{ADDED, BEFORE, GIVEN, READ, SUMS};
 use super::steps::PairShares;
 use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, mma_two, piece_index, zeros};
+use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, zeros};
+use crate::block::parts::{piece_of_eight, place_of_two, store_two};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::tile::{Expr, Memory, Operand};
+use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -75,7 +76,7 @@ impl Gradients<'_> {
         let tiles = &self.tiles;
         let kind = self.kind(b, sums, number);
         let [wide, deep] = [&tiles.errors, &tiles.keys].map(|tile| self.views(b, tile));
-        let products = match self.schedule.wide {
+        let products = match self.keeps_sums {
             true => [0, 1].map(|k| kind.sums[2 * pair as usize + k]),
             false => self.pair_products(b, wide.left(kind.rows), wide.right(&tiles.errors), pair),
         };
@@ -94,9 +95,9 @@ impl Gradients<'_> {
     fn pair_products(&self, b: &mut Builder, left: Factor, right: Factor, pair: u32) -> Sixteen {
         let mut sums = [zeros(); 2];
         for sixteen in 0..left.tile.depth / ROWS {
-            let rows = left.four(b, 0, sixteen, false);
-            let columns = right.four(b, pair * ROWS, sixteen, false);
-            mma_two(b, left.tile.elem, &mut sums, rows, columns);
+            let rows = left.parts(b, 0, sixteen, false);
+            let columns = right.parts(b, pair * ROWS, sixteen, false);
+            rows.multiply(b, left.tile.elem, &mut sums, columns);
         }
         sums
     }
@@ -140,12 +141,13 @@ impl Gradients<'_> {
     fn store_pairs(&self, b: &mut Builder, tile: &Tile, block: u32, elements: [Operand; 4]) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
-        let piece = b.add(half, Operand::i32(block as i32));
+        let eight = b.add(half, Operand::i32(block as i32));
+        let (piece, column) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, column));
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            let index = piece_index(b, tile, row, piece);
+            let index = tile.piece_index(b, row, piece);
             let index = b.add(index, column);
-            b.store(Memory::Shared(tile.array), index, &elements[2 * h..2 * h + 2], None);
+            store_two(b, tile, index, [elements[2 * h], elements[2 * h + 1]], None);
         }
     }
 }

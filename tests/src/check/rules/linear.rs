@@ -14,7 +14,7 @@ use crate::check::oracle::Agreement;
 use crate::check::scenario::Scenario;
 
 /// The root mean square of an error may be so much of that of what is exact.
-const RULE: f64 = 0.005;
+pub(super) const RULE: f64 = 0.005;
 /// Gradients of decays are also accepted when no element is wrong by more.
 const DECAYS: f64 = 2e-4;
 
@@ -266,10 +266,15 @@ impl Subject {
 
 /// The error of an output in units of what the rule allows.
 pub(super) fn judge(output: &str, found: &[f64], exact: &[f64]) -> Result<f64, CheckError> {
+    judge_by(RULE, output, found, exact)
+}
+
+/// The error of an output in units of a relative root mean square.
+pub(super) fn judge_by(rule: f64, output: &str, found: &[f64], exact: &[f64]) -> Result<f64, CheckError> {
     let square = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
     let error = square(&mut found.iter().zip(exact).map(|(a, b)| a - b));
     let at = |all: &[f64], i: usize| all.get(i).copied().unwrap_or(f64::NAN);
-    let bound = RULE * square(&mut exact.iter().copied());
+    let bound = rule * square(&mut exact.iter().copied());
     let (ratio, apart) = (error / bound, |i: usize| (at(found, i) - exact[i]).abs());
     let most = (0..exact.len()).max_by(|a, b| apart(*a).total_cmp(&apart(*b))).unwrap_or(0);
     if found.len() == exact.len() && (ratio <= 1.0 || output == "g.bar" && apart(most) <= DECAYS) {

@@ -1,8 +1,9 @@
-//! Copies to the tiles: from tensors, and from what walks have saved.
+//! Copies to the tiles, from tensors and from the memory in which walks save.
 
 use super::{ChannelGradients, Place, WARPS};
-use crate::block::copy::Source;
+use crate::abi::{Tensor, elem};
 use crate::block::layout::Tile;
+use crate::block::parts::{are_copied, prepare};
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunk_delta_backward::{BLOCKS, TIMES};
@@ -33,22 +34,9 @@ impl ChannelGradients<'_> {
         b.barrier();
     }
 
-    fn source<'a>(&'a self, place: &'a Place) -> Source<'a> {
-        Source {
-            args: &self.args,
-            outer: &place.outer,
-            threads: self.threads(),
-            thread: self.thread,
-            vector: self.schedule.vector,
-            padded: self.schedule.padded,
-            fenced: false,
-            rolled: false,
-        }
-    }
-
     /// Starts the copies of the tiles over the depth.
     pub(super) fn fetch_deep(&self, b: &mut Builder, place: &Place) {
-        let source = self.source(place);
+        let source = self.third().source(&place.outer);
         for tile in self.deep() {
             let origin = tile.origin(b, &source);
             tile.fill(b, &source, origin, place.first, Operand::i32(0));
@@ -57,13 +45,13 @@ impl ChannelGradients<'_> {
 
     /// Starts the copies of a part of the width.
     pub(super) fn fetch_part(&self, b: &mut Builder, place: &Place, part: Operand) {
-        let source = self.source(place);
+        let source = self.third().source(&place.outer);
         let width = self.form.states.width;
         let part = b.convert(Ty::I64, part);
         let first = b.mul(part, i64::from(TIMES));
         for tile in [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values)) {
             let origin = tile.origin(b, &source);
-            let by = b.mul(first, self.args.stride(crate::abi::Tensor::Param(tile.param), width));
+            let by = b.mul(first, self.args.stride(Tensor::Param(tile.param), width));
             let origin = b.add(origin, by);
             tile.fill(b, &source, origin, place.first, Operand::i32(0));
         }
@@ -77,34 +65,35 @@ impl ChannelGradients<'_> {
             [&self.errors, &self.products].into_iter().chain(self.of_values.iter().map(|[_, products]| products));
         let of_rows = of_rows.map(|tile| (tile, 1, 1));
         for (scratch, (tile, each, stages)) in of_states.into_iter().chain(of_rows).enumerate() {
-            // The saved tiles of 64 times are parts of the length of those of the block.
+            // A saved tile has 64 times, of which the block has a part.
             let len = tile.len() * stages;
             let saved = TIMES * if each == 1 { TIMES } else { each * tile.depth };
             let first = b.mul(number, i64::from(saved));
             let by = b.mul(place.part_of_times, i64::from(len));
             let first = b.add(first, by);
-            self.fill_saved(b, (tile, len), scratch, first);
+            self.third().fill_saved(b, (tile, len), (self.args.scratch[scratch], first));
         }
-    }
-
-    /// Starts the copies of saved numbers, whose layout in memory is that of shared memory.
-    fn fill_saved(&self, b: &mut Builder, (tile, len): (&Tile, u32), scratch: usize, first: Operand) {
-        let piece = tile.piece();
-        let own = b.mul(self.thread, piece);
-        let wide = b.convert(Ty::I64, own);
-        let from = b.add(first, wide);
-        for by in (0..len).step_by((self.threads() * piece) as usize) {
-            let to_index = b.add(own, by);
-            let from_index = b.add(from, i64::from(by));
-            let (to, from) = (tile.array, self.args.scratch[scratch]);
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
-        }
-        b.arrive_with_copies(tile.full, Operand::i32(0));
     }
 
     /// Waits for the tiles over the depth.
     pub(super) fn wait_deep(&self, b: &mut Builder) {
         self.deep().for_each(|tile| b.wait(tile.full, RingStage::FIRST));
+    }
+
+    /// Makes factors of a part of the width, where products do not take the elements as they are: a warp for each chunk.
+    pub(super) fn prepare_part(&self, b: &mut Builder) {
+        let own = elem(self.stage, Tensor::Param(self.cotangents.param));
+        if !are_copied(&self.cotangents, own, self.schedule.vector) {
+            return;
+        }
+        let is_first = b.eq(self.slice, 0);
+        b.if_(is_first, |b| {
+            let first = self.first_of_chunk(b);
+            let tiles = [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values));
+            let tiles: Vec<(&Tile, Operand)> = tiles.map(|tile| (tile, Operand::i32(0))).collect();
+            prepare(b, &tiles, self.lane, first);
+        });
+        b.barrier();
     }
 
     /// Waits for the tiles of a part of the width.

@@ -1,8 +1,9 @@
-//! Σ over the width of S\[t−1\]·Λ\[t\] for every channel: what reaches the state at the chunk's end, and at every step back from there the
-//! difference of what queries and z read and of what keys add.
+//! The energy of a channel, the sum over the width of the state S\[t−1\] times the cotangent Λ\[t\], from which the gradient of the decay
+//! follows.
 //!
-//! Each pair of times enters once for its later and once for its earlier time. Both are products of the same rounded numbers, so that what
-//! cancels does so exactly.
+//! The energy at the chunk's end is known from the borders. A step back from there adds the difference between the terms that its query and
+//! its read vector z have in the gradients and the term that its key has. Each pair of times enters once for its later and once for its
+//! earlier time, as a product of the same rounded numbers, so terms that cancel do so exactly.
 
 use super::ChannelGradients;
 use super::sums::Front;
@@ -23,8 +24,8 @@ impl ChannelGradients<'_> {
         self.form.needs(DeltaSum::Energies)
     }
 
-    /// The energy that reaches the state at the chunk's end, for each of the thread's channels: of the state before the chunk, and of what its
-    /// steps add.
+    /// The energy at the chunk's end in each of the thread's channels: the share of the state before the chunk, and the share of the rows that
+    /// the chunk's steps add.
     pub(super) fn at_end(
         &self,
         b: &mut Builder,
@@ -49,7 +50,8 @@ impl ChannelGradients<'_> {
         energies
     }
 
-    /// The energies at the thread's elements, from those at the end, from vectors, and from the sums that these are multiplied with.
+    /// The energies at the thread's elements: the energies at the chunk's end and the changes of all later steps, which are products of
+    /// vectors and of their gradients' sums.
     pub(super) fn energies(
         &self,
         b: &mut Builder,

@@ -1,8 +1,10 @@
 //! The third sweep of rules whose decays differ along the depth.
 //!
-//! A warp has 16 times of a recurrence, a chunk, and 32 places of the depth. All decays are those inside of the chunk: states and
-//! cotangents have been saved at the borders of every one. With s, s′ and D as in [the module above](super), and P = c·e and P′ = p·e the
-//! products over the width of two times,
+//! A warp has 16 times of a recurrence, a chunk, and 32 places of the depth. Walks have saved the states and their cotangents at the borders
+//! of every chunk, so no decay reaches beyond a chunk. The letters are those of [the module above](super): s and s′ are running sums of
+//! logarithms, D is the cotangent of the state after the chunk, c the cotangent of a query's reading, e the error of a step, and p the
+//! product of the state's cotangent with a key. For a later time i and an earlier time j, P\[i, j\] = c\[i\]·e\[j\] and
+//! P′\[i, j\] = p\[i\]·e\[j\] are sums over the width. Then
 //!
 //! ```text
 //! Σ c·S[i]   = 2^s[i]·c[i]·S  + Σ_{j ≤ i} P[i, j]·y[j]·2^(s[i] − s[j])·k[j]
@@ -20,11 +22,13 @@ mod sixteen;
 mod strong;
 mod sums;
 
+use super::common::Third;
 use super::{ChunkDeltaBackward, TIMES};
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
 use crate::block::matmul::{COLUMNS, Factor, ROWS};
 use crate::block::pair::{Index, Values};
+use crate::block::parts::factor_elem;
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{LogReader, PITCH};
 use crate::stage::Stage;
@@ -54,9 +58,10 @@ pub(super) struct ChannelGradients<'s> {
     keys: Tile,
     queries: Tile,
     columns: Option<Tile>,
-    /// Of a rule with two keys, the vectors that what is read is added times.
+    /// Of a rule with two keys, the vectors by which the readings of the state are multiplied when they are added.
     rows: Option<Tile>,
-    /// The cotangents of queries' readings, e and p, of a part of the width.
+    /// The cotangents of queries' readings, the errors of steps, and the products of the states' cotangents with keys, of a part of the
+    /// width.
     cotangents: Tile,
     errors: Tile,
     products: Tile,
@@ -65,7 +70,8 @@ pub(super) struct ChannelGradients<'s> {
     /// The state before each chunk and the cotangent of the one after: a stage for each chunk.
     states: Tile,
     duals: Tile,
-    /// P and P′ of each kind of vectors that are added: 16 rows for each warp.
+    /// Products over pairs of times of each kind of rows that are added: with the cotangents of queries' readings (P), and with the
+    /// products of the states' cotangents (P′). There are 16 rows for each warp.
     pairs: Vec<[Tile; 2]>,
     /// [Vectors](sixteen::Vectors) multiplied by decays: 16 rows for each warp.
     factors: Vec<Tile>,
@@ -92,7 +98,7 @@ struct Place {
     /// The number of the 64 times among the recurrence's that the block's times are some of, and how many there are, `i64`.
     number: Operand,
     count: Operand,
-    /// The number of the block's times among those 64, `i64`.
+    /// The number of the block's part of these 64 times, `i64`.
     part_of_times: Operand,
     /// The parts of the width, `i64`.
     parts: Operand,
@@ -120,9 +126,13 @@ impl<'s> ChannelGradients<'s> {
         let has_two_keys = rule.has_two_keys();
         let mut rows = has_two_keys.then(|| tile(rule.row.param, rule.depth, depth));
         let mut columns = (rule.column.param != rule.key).then(|| tile(rule.column.param, rule.depth, depth));
-        let mut cotangents = tile(form.cotangents.value.param, rule.width, TIMES);
-        let values = has_two_keys.then(|| tile(rule.value.param, rule.width, TIMES));
-        let elem = keys.elem;
+        let elem = factor_elem(keys.elem, schedule.vector, depth);
+        let mut factor = |param: u32| {
+            let shape = TileShape { rows: times, depth: TIMES, stages: 1 };
+            Tile::declare_as(b, stage, TileOf { param, along: rule.time, inner: rule.width }, shape, elem)
+        };
+        let mut cotangents = factor(form.cotangents.value.param);
+        let values = has_two_keys.then(|| factor(rule.value.param));
         let [mut errors, mut products] = ["errors", "products"].map(|name| Tile::bare(b, name, elem, times, TIMES));
         let [mut states, mut duals] = ["states", "duals"].map(|name| {
             let all = Tile::bare(b, name, elem, chunks * TIMES, depth);
@@ -130,9 +140,12 @@ impl<'s> ChannelGradients<'s> {
         });
         let mut of_values = values.map(|values| [values, Tile::bare(b, "value_products", elem, times, TIMES)]);
         let added = if has_two_keys { 2 } else { 1 };
-        let mut bare = |name: String| Tile::bare(b, &name, elem, WARPS * ROWS, ROWS);
-        let pairs = (0..added).map(|k| ["queried", "read"].map(|name| bare(format!("pairs_{name}_{k}")))).collect();
-        let factors = (0..2 + added).map(|k| bare(format!("decayed_{k}"))).collect();
+        let mut bare = |name: String, elem: Elem| Tile::bare(b, &name, elem, WARPS * ROWS, ROWS);
+        let pairs =
+            (0..added).map(|k| ["queried", "read"].map(|name| bare(format!("pairs_{name}_{k}"), elem))).collect();
+        // Vectors of `f16` keep their bits in two parts, too.
+        let vectors = if keys.elem == Elem::F16 { Elem::F32 } else { elem };
+        let factors = (0..2 + added).map(|k| bare(format!("decayed_{k}"), vectors)).collect();
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let logs = ["logs", "read_logs"].map(|name| array(name, WARPS * ROWS * PITCH));
         let parts = array("parts", (form.totals.len() as u32).max(1) * split * times);
@@ -173,6 +186,12 @@ impl<'s> ChannelGradients<'s> {
         }
     }
 
+    /// The parts that both kernels of the third sweep have.
+    fn third(&self) -> Third<'_> {
+        let Self { stage, form, schedule, args, thread, .. } = self;
+        Third { stage, form, schedule, args, thread: *thread }
+    }
+
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let place = self.place(b);
@@ -205,6 +224,11 @@ impl<'s> ChannelGradients<'s> {
         let first = b.mul(own, Operand::i64(i64::from(times)));
         let first = b.convert(Ty::I32, first);
         Place { outer, point, number, count, part_of_times, parts, first }
+    }
+
+    /// The type of factors of products.
+    fn elem(&self) -> Elem {
+        self.errors.elem
     }
 
     /// The reader of the logarithms of decays: sums are of the state as the step before has left it.

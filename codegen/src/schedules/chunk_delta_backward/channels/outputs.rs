@@ -3,39 +3,25 @@
 use super::sixteen::each;
 use super::{ChannelGradients, Place, SLICE, times};
 use crate::abi::Tensor;
-use crate::block::matmul::{COLUMNS, block_of};
+use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
+use crate::block::parts::block_of;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::Fragment;
 use crate::schedules::chunk_delta_backward::TIMES;
-use crate::schedules::chunk_delta_backward::rates::scaled;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
+use crate::schedules::chunkwise::outputs::store_two;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::tile::{Memory, Operand, Reg, Shuffle};
-use oplus_dsl::ir::{Axis, AxisSet};
 
 impl ChannelGradients<'_> {
-    /// An output that is stored two by two along an axis.
-    fn stored(&self, output: usize, unit: Axis, other: Axis) -> StoredOutput<'_> {
-        let (vector, other) = (self.schedule.vector, AxisSet::of(other));
-        StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector }
-    }
-
-    /// Sets the value of the nodes that are a sum.
-    fn set_sum(&self, b: &mut Builder, values: &mut Values, (sum, raw): (DeltaSum, Operand), here: Coordinates) {
-        for (node, _, factors) in self.form.sums.iter().filter(|(_, own, _)| *own == sum) {
-            let value = scaled(b, values, raw, factors, here);
-            values.set(*node, here, value);
-        }
-    }
-
     /// Sets a sum at all of the thread's elements.
     pub(super) fn set_all(&self, b: &mut Builder, values: &mut Values, sum: DeltaSum, elements: &Fragment) {
-        each(|r, c, here| self.set_sum(b, values, (sum, elements[r][c]), here));
+        each(|r, c, here| self.third().set_sum(b, values, (sum, elements[r][c]), here));
     }
 
-    /// Stores the maps of p at a part of the width: the warps of a chunk have neighbouring places.
+    /// Stores the outputs over the width, which are maps of the products of the states' cotangents with keys. The warps of a chunk have
+    /// neighbouring places of the width.
     pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, part: Operand) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         if self.form.outputs_of(DeltaCotangent::OverWidth).next().is_none() {
@@ -55,20 +41,20 @@ impl ChannelGradients<'_> {
                 values.set_column(c, self.index_along(b, at, width));
             }
             let piece = b.add(first_piece, block);
-            let own = |b: &mut Builder, tile| block_of(b, tile, Operand::i32(0), row, piece, column);
+            let own = |b: &mut Builder, tile| block_of(b, tile, (row, piece), column);
             let [products, given] = [&self.products, &self.cotangents].map(|tile| own(b, tile));
             let of_values = self.of_values.as_ref().map(|[_, products]| own(b, products));
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
                     values.set_param(self.cotangents.param, here, given[2 * h as usize + c]);
-                    self.set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
+                    self.third().set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
                     if let Some(products) = of_values {
-                        self.set_sum(b, &mut values, (DeltaSum::ValueRows, products[2 * h as usize + c]), here);
+                        self.third().set_sum(b, &mut values, (DeltaSum::ValueRows, products[2 * h as usize + c]), here);
                     }
                 }
                 for output in self.form.outputs_of(DeltaCotangent::OverWidth) {
-                    store_two(b, &mut values, &self.stored(output, width, depth), two);
+                    store_two(b, &mut values, &self.third().stored(output, width, depth), two);
                 }
             }
         }
@@ -90,7 +76,7 @@ impl ChannelGradients<'_> {
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(2 * eight + c) });
                 for output in self.form.outputs_of(DeltaCotangent::OverDepth) {
-                    store_two(b, values, &self.stored(output, depth, width), two);
+                    store_two(b, values, &self.third().stored(output, depth, width), two);
                 }
             }
         }

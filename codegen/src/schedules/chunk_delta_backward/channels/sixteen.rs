@@ -2,12 +2,13 @@
 
 use super::sums::{Front, Pairs, Sums};
 use super::{ChannelGradients, SLICE};
-use crate::block::layout::{Tile, left_rows};
-use crate::block::matmul::{ROWS, load_four, mma_two};
+use crate::block::layout::Tile;
+use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::pair::{Coordinates, Values};
+use crate::block::parts::{Parts, copied_fragment};
 use crate::build::Builder;
-use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, packed, times};
-use crate::schedules::chunk_delta_backward::rates::number;
+use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, times};
+use crate::schedules::chunk_delta_backward::common::number;
 use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Channels, DeltaSum, Factored};
 use crate::tile::{Expr, Operand, Reg};
@@ -24,8 +25,8 @@ pub(super) struct Powers {
     pub is_mild: Operand,
 }
 
-/// The vectors that products over pairs of times take: queries, those that the state is read by, and of each kind of rows those that they
-/// are added times. Each is multiplied by its number and by powers, and rounded.
+/// The right factors of sums over pairs of times: queries, the vectors that read the state, and for each kind of added rows the vectors by
+/// which rows are multiplied. Each vector is multiplied by its number and by powers of its decays, and rounded.
 pub(super) type Vectors = Vec<Fragment>;
 
 impl Powers {
@@ -36,8 +37,8 @@ impl Powers {
 }
 
 impl ChannelGradients<'_> {
-    /// Goes through the warp's places of the depth, 16 at a time. A loop that is not unrolled takes fewer registers: what the sums are of
-    /// moves to the front from turn to turn.
+    /// Goes through the warp's places of the depth, 16 at a time. A loop that is not unrolled takes fewer registers: the sums of later
+    /// places move to the front from one iteration to the next.
     pub(super) fn sixteens(
         &self,
         b: &mut Builder,
@@ -115,15 +116,11 @@ impl ChannelGradients<'_> {
 
     /// The warp's elements of a tile over the depth.
     fn loaded(&self, b: &mut Builder, tile: &Tile, sixteen: Operand) -> Fragment {
-        let (row, half) = left_rows(b, self.lane);
         let first = self.first_of_chunk(b);
-        let row = b.add(first, row);
-        let of_slice = b.mul(self.slice, SLICE / tile.piece());
-        let piece = b.mul(sixteen, 2);
-        let piece = b.add(of_slice, piece);
-        let piece = b.add(piece, half);
-        let index = tile.piece_index(b, row, piece);
-        load_four(b, tile, index, false).map(|pair| b.unpack(tile.elem, pair))
+        let of_slice = b.mul(self.slice, SLICE / COLUMNS);
+        let eight = b.mul(sixteen, 2);
+        let eight = b.add(of_slice, eight);
+        copied_fragment(b, tile, self.lane, (Operand::i32(0), first), eight)
     }
 
     fn vectors(
@@ -133,7 +130,7 @@ impl ChannelGradients<'_> {
         given: &[(u32, Fragment)],
         (own, powers): (&Fragment, &Powers),
     ) -> Vectors {
-        let (rule, elem) = (&self.form.states, self.keys.elem);
+        let (rule, elem) = (&self.form.states, self.factors[0].elem);
         let one = Factored { param: 0, factors: vec![], negative: false };
         let read = if self.rows.is_some() { [&rule.column, &one] } else { [&rule.column, &rule.row] };
         let value = [&rule.value, &one];
@@ -152,7 +149,7 @@ impl ChannelGradients<'_> {
         }
         let decayed = plain.iter().zip(powers.of_vectors()).map(|(plain, powers)| {
             let own = times(b, plain, powers);
-            packed(b, elem, &own).map(|pair| b.unpack(elem, pair))
+            Parts::of_pairs(b, elem, &own).pairs(b, elem)
         });
         decayed.collect()
     }
@@ -199,7 +196,7 @@ impl ChannelGradients<'_> {
         sums.states.iter().zip(all).map(|(sums, powers)| blocks(&times(b, &fragment(sums), &powers))).collect()
     }
 
-    /// Adds the sums over pairs of times to what the borders give.
+    /// Adds the sums over pairs of times to the terms of the borders.
     fn with_pairs(
         &self,
         b: &mut Builder,
@@ -207,17 +204,17 @@ impl ChannelGradients<'_> {
         borders: Vec<[[Operand; 4]; 2]>,
         (logs, powers): (&Logs, &Powers),
     ) -> Vec<Fragment> {
-        let elem = self.keys.elem;
-        let right: Vec<[Operand; 4]> = self.factors.iter().map(|tile| self.own_over_rows(b, tile)).collect();
+        let elem = self.elem();
+        let right: Vec<Parts> = self.factors.iter().map(|tile| self.own_over_rows(b, tile)).collect();
         // Where decays are strong, products have another factor for every pair.
         let nothing = Operand::Const(Ty::U32, Literal::Int(0));
-        let right: Vec<[Operand; 4]> =
+        let right: Vec<Parts> =
             right.into_iter().map(|four| four.map(|pair| b.select(powers.is_mild, pair, nothing))).collect();
         let mut found = borders;
         for (kind, pairs) in (2..).zip(pairs) {
             for n in 0..2 {
-                mma_two(b, elem, &mut found[n], pairs.by_later[n], right[kind]);
-                mma_two(b, elem, &mut found[kind], pairs.by_earlier[n], right[n]);
+                pairs.by_later[n].multiply(b, elem, &mut found[n], right[kind]);
+                pairs.by_earlier[n].multiply(b, elem, &mut found[kind], right[n]);
             }
         }
         let regs: Vec<[[Reg; 2]; 4]> = found.iter().map(|own| fragment(own).map(|two| two.map(|x| b.var(x)))).collect();

@@ -4,6 +4,7 @@ use super::ChannelGradients;
 use super::sixteen::each;
 use crate::block::layout::Tile;
 use crate::block::matmul::{COLUMNS, ROWS};
+use crate::block::parts::load_one;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, PITCH};
 use crate::schedules::chunkwise::decay::f32;
@@ -73,10 +74,8 @@ impl ChannelGradients<'_> {
     fn elements(&self, b: &mut Builder, tile: &Tile, row: Operand) -> [Operand; 4] {
         let column = self.first_column(b);
         CHANNELS.map(|(eight, c)| {
-            let index = tile.piece_index(b, row, Operand::i32(eight as i32));
-            let index = b.add(index, column);
-            let index = b.add(index, c);
-            b.load1(Memory::Shared(tile.array), index)
+            let column = b.add(column, eight * COLUMNS + c);
+            load_one(b, tile, row, column)
         })
     }
 
@@ -87,10 +86,7 @@ impl ChannelGradients<'_> {
             let own = b.add(self.group, by);
             let (row, column) = if is_row { (other, own) } else { (own, other) };
             let row = b.add(first, row);
-            let [piece, within] = b.div_rem(column, COLUMNS);
-            let index = tile.piece_index(b, row, piece);
-            let index = b.add(index, within);
-            b.load1(Memory::Shared(tile.array), index)
+            load_one(b, tile, row, column)
         })
     }
 }

@@ -2,22 +2,25 @@
 
 use super::{ChannelGradients, Place, SLICE};
 use crate::block::layout::{Tile, left_rows, right_rows};
-use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, load_four, mma_two, pack, zeros};
+use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, zeros};
 use crate::block::pair::Values;
+use crate::block::parts::{Parts, index_of_sixteen, piece_of_eight, place_of_two, store_two};
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunk_delta_backward::BLOCKS;
-use crate::tile::{Memory, Operand, Reg, Shuffle};
+use crate::tile::{Operand, Reg, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
 /// Sums over the width so far, at the warp's times.
 pub(super) struct Sums {
-    /// c·S, p·S, and of each kind of rows that are added its products with D, at the places of the depth of the warp.
+    /// At the warp's places of the depth, products with the state before the chunk, of the cotangents of queries' readings and of the
+    /// products of the states' cotangents; then products of each kind of added rows with the cotangent of the state after the chunk.
     pub states: Vec<Blocks>,
-    /// P and P′ of each kind.
+    /// Products over pairs of times of each kind of added rows, as in [`ChannelGradients`].
     pairs: Vec<[Blocks; 2]>,
-    /// S·D, at the thread's places of the depth: the first of its group's lanes has two of 16.
+    /// Products of the state before the chunk and the cotangent of the state after it, summed over the width, at two of 16 places of the
+    /// depth.
     energies: Vec<[Operand; 2]>,
 }
 
@@ -27,10 +30,11 @@ pub(super) struct Front {
     pub energies: [Operand; 2],
 }
 
-/// P and P′ of a kind of rows that are added, as left factors: a row for each later time, and for each earlier one.
+/// Products over pairs of times of a kind of added rows, as left factors: with a row for each later time, and with a row for each earlier
+/// time.
 pub(super) struct Pairs {
-    pub by_later: [[Operand; 4]; 2],
-    pub by_earlier: [[Operand; 4]; 2],
+    pub by_later: [Parts; 2],
+    pub by_earlier: [Parts; 2],
 }
 
 impl Sums {
@@ -86,6 +90,7 @@ impl ChannelGradients<'_> {
     fn part(&self, b: &mut Builder, values: &Values, place: &Place, (part, regs): (Operand, &[Reg])) {
         self.fetch_part(b, place, part);
         self.wait_part(b, part);
+        self.prepare_part(b);
         b.for_(Operand::i32(0), Operand::i32(BLOCKS as i32), Operand::i32(1), |b, sixteen| {
             let mut own = Sums::zero(self.added().len());
             own.all_mut().zip(regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
@@ -97,18 +102,18 @@ impl ChannelGradients<'_> {
 
     /// Adds the products of 16 places of the width.
     fn add_sixteen(&self, b: &mut Builder, sums: &mut Sums, sixteen: Operand) {
-        let elem = self.keys.elem;
+        let elem = self.elem();
         let left = left_rows(b, self.lane);
         let of_rows = self.index_of_rows(b, left, sixteen);
         let right = right_rows(b, self.lane);
         let of_columns = self.index_of_rows(b, right, sixteen);
-        let [given, moved] = [&self.cotangents, &self.products].map(|tile| load_four(b, tile, of_rows, false));
+        let [given, moved] = [&self.cotangents, &self.products].map(|tile| Parts::at(b, tile, of_rows, false));
         let mut added = vec![];
         for ((tile, _), [of_given, of_moved]) in self.added().into_iter().zip(&mut sums.pairs) {
-            let right = load_four(b, tile, of_columns, false);
-            mma_two(b, elem, of_given, given, right);
-            mma_two(b, elem, of_moved, moved, right);
-            added.push(load_four(b, tile, of_rows, false));
+            let right = Parts::at(b, tile, of_columns, false);
+            given.multiply(b, elem, of_given, right);
+            moved.multiply(b, elem, of_moved, right);
+            added.push(Parts::at(b, tile, of_rows, false));
         }
         let first = b.mul(sixteen, ROWS);
         let (lanes, panel) = self.slice_lanes(b, &self.states, first);
@@ -116,11 +121,11 @@ impl ChannelGradients<'_> {
         let start = b.add(panel, chunk);
         for deep in 0..SLICE / ROWS {
             let [states, duals] =
-                [&self.states, &self.duals].map(|tile| Factor { tile, lanes: &lanes, start }.four(b, 0, deep, true));
+                [&self.states, &self.duals].map(|tile| Factor { tile, lanes: &lanes, start }.parts(b, 0, deep, true));
             let own = 2 * deep as usize..2 * deep as usize + 2;
             let all = [(given, states), (moved, states)].into_iter().chain(added.iter().map(|left| (*left, duals)));
             for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
-                mma_two(b, elem, &mut sums[own.clone()], left, right);
+                left.multiply(b, elem, &mut sums[own.clone()], right);
             }
             self.add_energies(b, &mut sums.energies[deep as usize], (states, duals));
         }
@@ -130,16 +135,16 @@ impl ChannelGradients<'_> {
     fn index_of_rows(&self, b: &mut Builder, (row, half): (Operand, Operand), sixteen: Operand) -> Operand {
         let first = self.first_of_chunk(b);
         let row = b.add(first, row);
-        self.errors.lanes_at(b, row, half, sixteen)
+        index_of_sixteen(b, &self.errors, (row, half), sixteen)
     }
 
-    /// Adds S·D at the thread's elements of right factors: a register has two rows of a column.
-    fn add_energies(&self, b: &mut Builder, sums: &mut [Operand; 2], (states, duals): ([Operand; 4], [Operand; 4])) {
+    /// Adds products of states and their cotangents at the thread's elements of right factors. A register has two rows of a column.
+    fn add_energies(&self, b: &mut Builder, sums: &mut [Operand; 2], (states, duals): (Parts, Parts)) {
         if !self.needs_energies() {
             return;
         }
+        let [states, duals] = [states, duals].map(|parts| parts.pairs(b, self.elem()));
         for (r, (states, duals)) in states.into_iter().zip(duals).enumerate() {
-            let [states, duals] = [states, duals].map(|pair| b.unpack(self.keys.elem, pair));
             for (x, y) in states.into_iter().zip(duals) {
                 // Registers 0 and 1 have the first eight columns.
                 sums[r / 2] = b.fma(x, y, sums[r / 2]);
@@ -147,7 +152,7 @@ impl ChannelGradients<'_> {
         }
     }
 
-    /// S·D over all of the width at the thread's four places of 16.
+    /// Products of states and their cotangents over all of the width, at the thread's four places of 16.
     pub(super) fn energies_of_states(&self, b: &mut Builder, sums: [Operand; 2]) -> [[Operand; 2]; 2] {
         sums.map(|sum| {
             let whole = [1, 2].into_iter().fold(sum, |sum, by| {
@@ -163,20 +168,20 @@ impl ChannelGradients<'_> {
         })
     }
 
-    /// Rounds P and P′ of all kinds, and reads them with a row for each earlier time by way of shared memory.
+    /// Rounds the products over pairs of times of all kinds. Shared memory transposes them, for a row of each earlier time.
     pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) -> Vec<Pairs> {
-        let by_later: Vec<[[Operand; 4]; 2]> =
+        let by_later: Vec<[Parts; 2]> =
             self.pairs.iter().zip(&sums.pairs).map(|(tiles, sums)| self.store_kind(b, tiles, sums)).collect();
         self.sync(b);
         let (row, half) = right_rows(b, self.lane);
-        let lanes = self.factors[0].lanes(b, row, half);
-        let mut earlier = |tile: &Tile| self.own_factor(b, tile, &lanes).four(b, 0, 0, true);
+        let lanes = self.pairs[0][0].lanes(b, row, half);
+        let mut earlier = |tile: &Tile| self.own_factor(b, tile, &lanes).parts(b, 0, 0, true);
         let by_earlier = self.pairs.iter().map(|tiles| tiles.each_ref().map(&mut earlier));
         by_later.into_iter().zip(by_earlier).map(|(by_later, by_earlier)| Pairs { by_later, by_earlier }).collect()
     }
 
-    /// Rounds and writes P and P′ of a kind, of pairs in the order of time.
-    fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) -> [[Operand; 4]; 2] {
+    /// Rounds and writes the products of a kind. Pairs whose times are in the other order have 0.
+    fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) -> [Parts; 2] {
         let column = self.first_column(b);
         [(Binary::Le, 0), (Binary::Lt, 1)].map(|(earlier, kind): (Binary, usize)| {
             let blocks = (0..).zip(&sums[kind]).map(|(block, sums)| {
@@ -191,7 +196,7 @@ impl ChannelGradients<'_> {
             for (block, elements) in (0..).zip(&blocks) {
                 self.store_own(b, &tiles[kind], block, elements);
             }
-            pack(b, self.keys.elem, &blocks)
+            Parts::of_blocks(b, self.elem(), &blocks)
         })
     }
 
@@ -200,18 +205,19 @@ impl ChannelGradients<'_> {
         let first = b.mul(self.warp, ROWS);
         let row = b.add(first, self.group);
         let column = self.first_column(b);
+        let (piece, column) = (piece_of_eight(b, tile, Operand::i32(block)), place_of_two(b, tile, column));
         for h in 0..2 {
             let row = b.add(row, (h as u32) * COLUMNS);
-            let index = tile.piece_index(b, row, Operand::i32(block));
+            let index = tile.piece_index(b, row, piece);
             let index = b.add(index, column);
-            b.store(Memory::Shared(tile.array), index, &elements[2 * h..2 * h + 2], None);
+            store_two(b, tile, index, [elements[2 * h], elements[2 * h + 1]], None);
         }
     }
 
     /// The warp's 16 rows of a tile, as a right factor over rows.
-    pub(super) fn own_over_rows(&self, b: &mut Builder, tile: &Tile) -> [Operand; 4] {
+    pub(super) fn own_over_rows(&self, b: &mut Builder, tile: &Tile) -> Parts {
         let (row, half) = left_rows(b, self.lane);
         let lanes = tile.lanes(b, row, half);
-        self.own_factor(b, tile, &lanes).four(b, 0, 0, true)
+        self.own_factor(b, tile, &lanes).parts(b, 0, 0, true)
     }
 }
