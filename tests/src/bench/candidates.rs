@@ -77,7 +77,13 @@ impl Candidate {
             let taken = launch.candidates.into_iter().next()?;
             let fact = |name: &str| launch.facts.iter().find(|(known, _)| known == name)?.1.parse().ok();
             let (registers, spilled) = (fact("registers"), fact("bytes spilled"));
-            Some(Launched { stage: launch.name, schedule: taken.schedule, micros: Some(taken.micros), registers, spilled })
+            Some(Launched {
+                stage: launch.name,
+                schedule: taken.schedule,
+                micros: Some(taken.micros),
+                registers,
+                spilled,
+            })
         });
         let (isa, multiprocessors) = (target.isa.name(), target.multiprocessors);
         Ok(Candidate { rank, call, launches: launches.collect(), device: name.to_owned(), isa, multiprocessors })
