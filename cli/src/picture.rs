@@ -57,7 +57,8 @@ fn height_of_words(launch: &Explained) -> i32 {
 
 /// The words about a launch, in lines that the picture has room for.
 fn words(launch: &Explained, number: usize) -> Vec<String> {
-    let (schedule, micros) = launch.candidates.first().map_or(("", 0.0), |taken| (&taken.schedule, taken.micros));
+    let (schedule, micros) =
+        launch.candidates.first().map_or(("", 0.0), |taken| (taken.schedule.as_str(), taken.micros));
     let all = [
         format!("{number}  {}: {}", launch.name, launch.task),
         format!("→ {}", launch.reads.join(", ")),

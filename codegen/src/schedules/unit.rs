@@ -1,7 +1,7 @@
-//! Who multiplies matrices.
+//! The units that multiply matrices.
 
 word! {
-    /// Who multiplies matrices together.
+    /// The threads that multiply matrices together.
     Unit {
         /// A warp, which loads fragments.
         Warp = "warp",

@@ -60,7 +60,8 @@ fn without_a_place_there_is_the_plan_of_the_cpu_and_that_of_a_gpu() {
 fn each_candidate_is_told_once() {
     let explained = AFFINE.explain(&shapes(3, 5000).target(Target::H200)).unwrap();
     for launch in launches(&explained.forward) {
-        let names = launch.candidates.iter().map(|(name, ..)| name).chain(launch.refused.iter().map(|(name, _)| name));
+        let names =
+            launch.candidates.iter().map(|fit| &fit.schedule).chain(launch.refused.iter().map(|(name, _)| name));
         let mut names: Vec<&String> = names.collect();
         let count = names.len();
         names.sort_unstable();
@@ -74,7 +75,7 @@ fn sizes_decide_the_schedule_and_every_candidate_is_shown() {
     let schedules = |rows, len| {
         let explained = AFFINE.explain(&shapes(rows, len).target(Target::H200)).unwrap();
         let taken =
-            launches(&explained.forward).iter().map(|l| l.candidates[0].0.split('(').next().unwrap().to_owned());
+            launches(&explained.forward).iter().map(|l| l.candidates[0].schedule.split('(').next().unwrap().to_owned());
         taken.collect::<Vec<_>>()
     };
     assert!(schedules(1, 1 << 24).contains(&"lookback".to_owned()));
@@ -114,7 +115,8 @@ fn a_plan_whose_kernels_are_there_takes_the_place_of_one_that_lacks_some() {
     }
     let taken = |rows, len| {
         let explained = ONLY_ROWS.explain(&shapes(rows, len).target(Target::H200)).unwrap().forward;
-        let schedules = launches(&explained).iter().map(|l| l.candidates[0].0.split('(').next().unwrap().to_owned());
+        let schedules =
+            launches(&explained).iter().map(|l| l.candidates[0].schedule.split('(').next().unwrap().to_owned());
         (schedules.collect::<Vec<_>>(), explained.to_string())
     };
     let (schedules, text) = taken(1, 1 << 24);

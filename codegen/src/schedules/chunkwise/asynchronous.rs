@@ -13,7 +13,7 @@ use crate::tile::Stmt;
 impl ChunkwiseKernel<'_> {
     /// Starts the products that need no decays.
     pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
-        // Makes what was copied visible to warpgroups.
+        // Makes the copied tiles visible to warpgroups.
         b.push(Stmt::FenceAsync);
         self.start_read(b, chunk)
     }
@@ -28,8 +28,8 @@ impl ChunkwiseKernel<'_> {
         }
     }
 
-    /// Computes the rest of the chunk where no thread copies beside: pairs of times are weighed while queries read the
-    /// state, and outputs are stored while the state advances.
+    /// Computes the rest of the chunk in a block with warps that only copy: pairs of times are weighed while queries read the state, and
+    /// outputs are stored while the state advances.
     fn finish_overlapped(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Started, queries: Factor) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);

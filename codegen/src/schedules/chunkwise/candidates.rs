@@ -33,8 +33,8 @@ pub(super) const WARPS: u32 = 8;
 /// Shared memory that every block takes beside its own.
 const BESIDE: u32 = 1 << 10;
 
-/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to the type of the factors: of
-/// those of 16 bits only `bf16` has the range of the states as they are written.
+/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to the type of the factors, and only
+/// `bf16` among the types of 16 bits has the range of states.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let Ok(form) = stage.kind().matrices() else { return vec![] };
     let elem = stage.program.params[form.key as usize].elem;
@@ -63,9 +63,10 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     all.flat_map(with_copiers).collect()
 }
 
-/// Whether warps have registers for all of chunks of so many warps and such a depth, and which do best. Two warps' chunks are too
-/// short for the most depth, but in `tf32` those of four may be too large: where products are short, or single elements are
-/// copied, they lack registers for what is loaded ahead. Of `f32` and sums of channels shared memory has no room for the most depth.
+/// Whether a schedule of so many warps and such a depth is offered: warps have the registers for it, and it does well. Chunks of two
+/// warps are too short for the greatest depth. In `tf32` chunks of four warps may be too large: where products are short or single
+/// elements are copied, registers for loads ahead are lacking. For `f32` with decays of channels shared memory has no room at the
+/// greatest depth.
 fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, tiles: Tiles) -> bool {
     let Tiles { wide, vector, .. } = tiles;
     let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);

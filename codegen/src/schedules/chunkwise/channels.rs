@@ -73,7 +73,7 @@ impl ChunkwiseKernel<'_> {
         y
     }
 
-    /// The warp's queries of 16 channels as a left factor, times what is left since a time, or since the chunk's start.
+    /// The warp's queries of 16 channels as a left factor, times the decay since a time, or since the chunk's start.
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
         let packed = queries.four(b, 0, sixteen, false);
         let (row, column) = (self.first_row(b), self.fragment.column(b));
@@ -207,7 +207,7 @@ impl ChunkwiseKernel<'_> {
         [two[0], two[1]]
     }
 
-    /// S_next = decay·S + Σ value⊗scaled key, both scaled to the chunk's end; in reverse, to before its first time.
+    /// Advances the state: S_next = decay·S + Σ value⊗scaled key, both scaled to the chunk's end; in reverse, to before its first time.
     pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) {
         let sums = match self.is_tf32 {
             true => self.advanced_tf32(b, state, left, keys),

@@ -22,7 +22,7 @@ const WALKERS: u32 = 1;
 /// The mbarriers, one for every stage, by which warps that multiply give stages back to those that copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Handover {
-    /// Nothing of a stage is read any more.
+    /// Completes when no thread reads the stage any more.
     free: SharedId,
     /// The gains of every stage, scaled to the chunk's end, in `f32`.
     pub(super) remaining: SharedId,
@@ -109,7 +109,7 @@ impl ChunkwiseKernel<'_> {
         }
     }
 
-    /// Says that the thread reads nothing of a stage any more.
+    /// Reports that the thread reads a stage no more.
     pub(super) fn free(&self, b: &mut Builder, read: RingStage) {
         if let Some(handover) = self.handover {
             b.arrive(handover.free, read.index);

@@ -17,7 +17,7 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
     let (times, depth) = (f64::from(schedule.times()), f64::from(schedule.depth));
     let work = Work::of(schedule, form, problem);
     let segments = work.segments(problem);
-    // Decays of channels: those of pairs of neighbouring times are powers of two, of which a multiprocessor has few a microsecond.
+    // Decays of channels take a power of two for each pair of neighbouring times, of which a multiprocessor computes few a microsecond.
     let powers =
         if form.channels { times * depth * constants.chunkwise_powers_each / constants.chunkwise_powers } else { 0.0 };
     let alone = if work.walk.blocks * schedule.warps < WARPS { constants.chunkwise_alone } else { 1.0 };

@@ -15,7 +15,7 @@ use std::f64::consts::LOG2_E;
 /// The least logarithm of a decay.
 const LEAST: f64 = -160.0;
 
-/// The decays of a chunk as one thread needs them.
+/// The decays of a chunk that one thread needs.
 pub(super) struct Decays {
     /// The thread's first row and column among the chunk's times, `i32`.
     pub row: Operand,
@@ -74,8 +74,7 @@ impl Rates {
 
 impl Rates {
     /// Sums the logarithms over the lanes and writes every sum as two numbers: the sum in `f32`, and its rounding error,
-    /// which lies this many elements further. A sum of large logarithms in `f32` alone would be too coarse for those of
-    /// neighbouring times to be told apart as `f32` can.
+    /// which lies this many elements further. The differences of large sums at neighbouring times would be too coarse in `f32` alone.
     pub(crate) fn store_split(
         &self,
         b: &mut Builder,
@@ -150,7 +149,7 @@ impl ChunkwiseKernel<'_> {
         b.mul(place, self.schedule.times())
     }
 
-    /// Reads what the thread needs of the decays of an iteration.
+    /// Reads the decays of an iteration that the thread needs.
     pub(super) fn decays(&self, b: &mut Builder, iteration: Operand) -> Decays {
         let (row, column) = (self.first_row(b), self.fragment.column(b));
         let times = self.schedule.times() as i32;
@@ -205,7 +204,7 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// A sum in `f64` as two numbers of `f32`: the nearest one, and what is left.
+/// A sum in `f64` as two numbers of `f32`: the nearest one, and the rest.
 pub(super) fn split_sum(b: &mut Builder, sum: Operand) -> [Operand; 2] {
     let high = b.convert(Ty::F32, sum);
     let same = b.convert(Ty::F64, high);

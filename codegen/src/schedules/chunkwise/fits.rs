@@ -1,4 +1,4 @@
-//! The sizes that tiles of a recurrence of matrices are for.
+//! The sizes that fit tiles of a recurrence of matrices.
 
 use super::Chunkwise;
 use crate::schedules::misfit::{Misfit, Wanted};
@@ -8,8 +8,8 @@ use crate::stage::kind::MatrixRecurrence;
 /// The least depth that tiles of every schedule by chunks may have.
 const LEAST_DEPTH: i64 = 32;
 
-/// Tiles of a recurrence of matrices, filled or padded, of keys and values that are where they are read. A width of several tiles
-/// may end in the middle of one where they are padded.
+/// Tiles of a recurrence of matrices, filled or padded, whose keys and values are not displaced. Where tiles are padded, a width of
+/// several tiles may end in the middle of one.
 pub(crate) struct Matrices {
     pub depth: u32,
     pub width: u32,
@@ -28,7 +28,7 @@ impl Matrices {
             let several = self.wide && axis == form.width;
             let wanted = match self.padded {
                 true if several && size <= places => Wanted::MoreThan(places),
-                // Of several slices only the least depth that suffices.
+                // With several slices, only the least depth that suffices is taken.
                 true if self.wide && !several && places > LEAST_DEPTH && size * 2 <= places => {
                     Wanted::MoreThan(places / 2)
                 }

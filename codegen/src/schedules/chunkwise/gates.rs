@@ -1,4 +1,4 @@
-//! Gates: what outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
+//! Gates: parameters that outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
 //!
 //! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
 //! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours at once.

@@ -1,7 +1,7 @@
 //! Chunkwise: recurrences of matrices by products of matrices (state-space duality).
 //!
-//! A stage in this [form](MatrixRecurrence) has states S that are matrices of width × depth, scaled by a decay and added an outer
-//! product to at every time, and read by queries over the depth. Inside a chunk of times the states are never made; with s
+//! A stage in this [form](MatrixRecurrence) has states S that are matrices of width × depth. At every time a state is scaled by a decay,
+//! an outer product is added to it, and queries over the depth read it. Inside a chunk of times the states are never made; with s
 //! the running sum of the logarithms (to base 2) of the decays from the chunk's start:
 //!
 //! ```text
@@ -16,8 +16,8 @@
 //! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
 //! (`tf32`).
 //!
-//! Where nothing but the final state is kept, the block of the last segment takes up the ends of the others and goes through its
-//! own; a recurrence in reverse has the form of a gradient's cotangents.
+//! Where nothing but the final state is kept, the block of the last segment starts from the ends of the others and walks its own
+//! chunks; a recurrence in reverse has the form of a gradient's cotangents.
 //!
 //! Decays may differ along the depth: then there are chunks within chunks (`channels`).
 //!
@@ -102,7 +102,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     })
 }
 
-/// The recurrence that a kernel walks: where only the ends of segments are found, nothing is read from the state.
+/// The recurrence that a kernel walks: without a readout where only the ends of segments are found.
 fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
     let readout = form.readout.clone().filter(|_| !schedule.ends);
     MatrixRecurrence { readout, ..form.clone() }
@@ -144,7 +144,7 @@ pub fn scratch(rows: u64, segments: u64, width: u32, depth: u32) -> Option<u64> 
     rows.checked_mul(segments::segment_carries_len(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
 }
 
-/// The destination of saved states, and how they are written.
+/// The destination of saved states, and the way in which they are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     pub(crate) to: ParamId,
@@ -163,14 +163,13 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) queries: Option<Tile>,
     pub(crate) keys: Tile,
     pub(crate) values: Tile,
-    /// The gate: what outputs read at every time and place of the width, of this chunk alone.
+    /// The gate of this chunk: a parameter that outputs read at every time and place of the width.
     pub(crate) gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
     pub(crate) is_tf32: bool,
-    /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels, and those beside `tf32`, are those
-    /// of one.
+    /// The running sums and gains of two chunks, in `f32`; of one chunk where decays differ by channel or products are in `tf32`.
     pub(crate) sums: SharedId,
     pub(crate) gains: SharedId,
     /// The mbarriers of stages that are free, and of stages whose sums and gains are written, where warps only copy.
@@ -272,12 +271,12 @@ impl<'s> ChunkwiseKernel<'s> {
         }
     }
 
-    /// Whether nothing but the final state is asked for: then all segments but the last have only their ends.
+    /// Whether nothing but the final state is asked for: then only the ends of all segments but the last are found.
     fn is_final(&self) -> bool {
         self.form.readout.is_none() && !self.schedule.ends && self.saved.is_none()
     }
 
-    /// The source of what all threads that multiply copy.
+    /// The source of the copies of all threads that multiply.
     fn source(&self) -> Source<'_> {
         Source {
             args: &self.args,
@@ -337,7 +336,7 @@ impl<'s> ChunkwiseKernel<'s> {
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
         match self.handover {
-            // With the tiles arrive sums and gains.
+            // Sums and gains arrive with the tiles.
             Some(_) => vec![(self.keys.full, tiles.count() as u32 + 1)],
             None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
             None => tiles.collect(),

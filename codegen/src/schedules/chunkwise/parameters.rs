@@ -1,4 +1,4 @@
-//! The parameters of chunks.
+//! The parameters of the schedule chunkwise.
 
 use crate::schedules::Unit;
 use crate::target::{REGISTERS, WARP};
@@ -16,7 +16,7 @@ schedule! {
         ends: bool,
         /// Warps of a block, 2 or 4.
         warps: u32,
-        /// Who multiplies; a warpgroup only where a recurrence has one decay.
+        /// The unit that multiplies; a warpgroup only where a recurrence has one decay.
         unit: Unit,
         /// Places along the axis that is summed away, a multiple of 16.
         depth: u32,

@@ -1,4 +1,4 @@
-//! The readout: what queries read of the state at the times of a chunk.
+//! The readout: the reads of the state by queries, at the times of a chunk.
 
 use super::decay::{Decays, with_rounding_errors};
 use super::walk::{Chunk, ReadFactors};

@@ -11,7 +11,7 @@ use oplus_dsl::ir::AxisSet;
 const DEPTHS: [u32; 3] = [32, 64, 128];
 
 /// The schedules of a backward-scan stage that is the gradient of a recurrence of matrices. On Hopper there is room for the tiles of two
-/// heads; on other devices not always, nor for states in `f32`, and of a single head there is no other to be copied meanwhile.
+/// heads; other devices have it not always, and not for states in `f32`. A single head has no other that is copied meanwhile.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
     let Ok(form) = stage.kind().matrices_back() else { return vec![] };
     let is_tf32 = form.state_elem(stage) == Elem::F32;

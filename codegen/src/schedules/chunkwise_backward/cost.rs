@@ -10,7 +10,7 @@ use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::words::counted;
 use oplus_dsl::Elem;
 
-/// The recurrences that a walk of the gradient's states has to go through.
+/// The recurrences that a walk of the gradient's states goes through.
 pub(super) fn work(schedule: &ChunkwiseBackward, form: &MatrixRecurrenceBackward, problem: &Problem<'_>) -> Work {
     let Problem { stage, bound, target, .. } = *problem;
     let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));

@@ -139,8 +139,8 @@ pub(crate) fn blocks_of_walks(
     }
 }
 
-/// The lengths of what sweeps store for the third, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits
-/// cannot count them.
+/// The lengths of the arrays that the walks store for the third sweep, S and D of every chunk, for axes of these sizes; `None` when 63
+/// bits cannot count them.
 pub fn scratch(
     form: &MatrixRecurrenceBackward,
     schedule: &ChunkwiseBackward,
@@ -189,12 +189,12 @@ fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u
     }
 }
 
-/// Who multiplies in walks.
+/// The unit that multiplies in walks.
 fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
     if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
 }
 
-/// A kernel of one of the two kinds.
+/// A kernel: a walk or the third sweep.
 enum Either<'k, 's> {
     Walk(&'k ChunkwiseKernel<'s>),
     Chunk(&'k ChunkwiseBackwardKernel<'s>),
@@ -248,8 +248,8 @@ struct ChunkwiseBackwardKernel<'s> {
     is_tf32: bool,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
     /// places of the depth of its half. Each thread has elements of its own: registers are scarcer than shared memory.
-    /// With decays per channel, what pairs of one block add to query' and key'. Where one head has room and query' is
-    /// there, too, or tiles of `f32` are deepest, G has no room and is computed for each head.
+    /// With decays per channel, these are the sums that pairs of one block add to query' and key'. G has no room, and is computed for
+    /// each head, where one head has room and query' is there as well, or tiles of `f32` are deepest.
     scores: Option<SharedId>,
     key_sums: SharedId,
     /// The sums of query' that have no registers, laid out as those of key'.
@@ -264,9 +264,8 @@ struct ChunkwiseBackwardKernel<'s> {
     partial_sums: SharedId,
     /// The warps' shares of ⟨S, D⟩.
     energies: SharedId,
-    /// Whether what the next head and outputs need from memory is read before the products. Where it is read late, its
-    /// addresses take no registers: addresses of single elements take many, and the compiler has fewer to spare on devices
-    /// before Hopper.
+    /// Whether the numbers that the next head and outputs need from memory are read before the products. Read late, their addresses
+    /// take no registers meanwhile: addresses of single elements take many, and there are fewer to spare on devices before Hopper.
     reads_early: bool,
     /// Rematerialised indices by which heads are read: they are needed before the products, too.
     rematerialiser: Rematerialiser,
@@ -346,7 +345,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         }
     }
 
-    /// The source of what all threads copy, at a point of outer axes.
+    /// The source of the copies of all threads, at a point of outer axes.
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
         let (threads, thread) = (self.schedule.threads(), self.thread.number);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);

@@ -6,7 +6,7 @@ schedule! {
     /// Chunkwise, backward: the gradient of a recurrence of matrices in chunks of 64 times; the state is as wide as that.
     /// Its sweeps are kernels of their own, see [the module](super).
     ChunkwiseBackward, "chunkwise_backward" {
-        /// Which of the kernels.
+        /// The kernel.
         sweep: Sweep,
         /// Places along the axis of keys and queries: 32, 64 or 128.
         depth: u32,

@@ -67,7 +67,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.store(Memory::Shared(array), index, four, None);
     }
 
-    /// Reads what the thread has kept.
+    /// Reads the numbers that the thread has kept.
     pub(super) fn own(&self, b: &mut Builder, array: SharedId, block: u32) -> [Operand; 4] {
         let index = self.own_index(b, block);
         let four = b.load(Memory::Shared(array), index, 4, None, zero(Ty::F32));
@@ -111,7 +111,7 @@ impl ChunkwiseBackwardKernel<'_> {
         block_of(b, tile, start, row, piece, column)
     }
 
-    /// The first term of value': what D adds.
+    /// The first term of value', from D.
     pub(super) fn through_duals(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
         let Head { views, stage, decays, .. } = *head;
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
@@ -129,7 +129,7 @@ impl ChunkwiseBackwardKernel<'_> {
         found
     }
 
-    /// The second term of value': what later times add.
+    /// The second term of value', from later times.
     pub(super) fn through_pairs(&self, b: &mut Builder, head: &Head, found: &mut Blocks) {
         let Head { views, stage, .. } = *head;
         let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));

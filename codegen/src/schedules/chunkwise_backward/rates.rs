@@ -16,7 +16,7 @@ pub(super) const PER_LANE: u32 = TIMES / WARP;
 /// The distance from a sum of logarithms to its rounding error: behind the sums of two heads.
 const ROUNDING_ERRORS: u32 = 2 * TIMES;
 
-/// The decays of a chunk as one thread needs them.
+/// The decays of a chunk that one thread needs.
 pub(super) struct Decays {
     /// The running sums and both gains at the thread's two times among rows.
     pub rows: [[Operand; 3]; 2],
@@ -77,7 +77,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.mul(even, TIMES)
     }
 
-    /// Reads what the thread needs of the decays of an iteration.
+    /// Reads the decays of an iteration that the thread needs.
     pub(super) fn decays(&self, b: &mut Builder, iteration: Operand) -> Decays {
         let from = self.rates_of(b, iteration);
         let [sums, gains, back] = self.rates.map(Memory::Shared);

@@ -29,7 +29,7 @@ pub(super) fn rows_of_partial_sums(form: &MatrixRecurrenceBackward, wide: bool) 
     so_far(form) + over_time
 }
 
-/// The first row of what outputs over time have so far.
+/// The first row of the outputs over time so far.
 fn so_far(form: &MatrixRecurrenceBackward) -> u32 {
     let sums = form.outputs.iter().filter(|kind| matches!(kind, Cotangent::Sum(..))).count() as u32;
     OVER_WIDTH + 2 * sums
@@ -51,7 +51,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.store(Memory::Shared(self.partial_sums), at, &[sum], Some(own));
     }
 
-    /// Writes the shares that a warp has.
+    /// Writes the shares of the warp.
     pub(super) fn store_partials(&self, b: &mut Builder, partials: &Partials) {
         if !self.has_decay() {
             return;

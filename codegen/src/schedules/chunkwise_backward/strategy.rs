@@ -109,7 +109,7 @@ impl Strategy for ChunkwiseBackward {
         }
         let form = problem.stage.kind().matrices_back().ok()?;
         let segments = work(self, form, problem).segments(problem);
-        // One of the segments has an end that nothing waits for.
+        // Nothing waits for the end of one of the segments.
         Some(if self.sweep.is_ends() { segments - 1 } else { segments })
     }
 

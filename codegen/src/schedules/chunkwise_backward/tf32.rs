@@ -1,8 +1,8 @@
 //! Products in `tf32` of the third sweep.
 //!
 //! S, D and the weights of pairs are in `f32`, beside `f16` rounded to `tf32`; a left factor over the rows of another is two
-//! neighbours of a row, as [packed pairs](unpacked) of `f16` have them. What a product adds is scaled afterwards: so factors
-//! from memory are multiplied as they are, exact or split.
+//! neighbours of a row, as [packed pairs](unpacked) of `f16` have them. Sums of a product are scaled afterwards, so that factors from
+//! memory are multiplied as they are, exact or split.
 
 use super::partials::Partials;
 use super::rates::Decays;
@@ -25,8 +25,8 @@ pub(super) struct Left<'a> {
 }
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// Computes all that is summed of a head in phases: each product rematerialises what it needs of decays and its
-    /// coordinates, and writes its shares. Kept, these were a third of the registers.
+    /// Computes all sums of a head in phases. Each product rematerialises its decays and coordinates, and writes its shares: kept, these
+    /// numbers were a third of the registers.
     pub(super) fn in_phases(
         &self,
         b: &mut Builder,

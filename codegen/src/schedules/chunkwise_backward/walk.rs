@@ -319,7 +319,7 @@ impl ChunkwiseBackwardKernel<'_> {
         self.store_steps(b, &steps, &decays, slice.map(|slice| (slice, chunk)));
     }
 
-    /// Computes all that is summed of a head at once: value', and the decays.
+    /// Computes all sums of a head at once, value' and the decays.
     fn at_once(&self, b: &mut Builder, sums: &Sums, iteration: Operand, stage: Operand) -> (Blocks, Decays) {
         let decays = self.decays(b, iteration);
         let mut partials = Partials::default();
@@ -338,7 +338,7 @@ impl ChunkwiseBackwardKernel<'_> {
         (found, decays)
     }
 
-    /// Reads the rates of the next head, and what outputs of this one need.
+    /// Reads the rates of the next head, and the parameters that outputs of this one need.
     fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
         let next = b.add(iteration, 1);
         let last = b.sub(chunk.heads, 1);
@@ -349,7 +349,7 @@ impl ChunkwiseBackwardKernel<'_> {
         (rates, self.early(b, &own, chunk.first))
     }
 
-    /// Reads what outputs need from memory at the thread's times among rows, and at its lane's times.
+    /// Reads the parameters that outputs need, at the thread's times among rows and at its lane's times.
     pub(super) fn early(&self, b: &mut Builder, own: &HeadSlice, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
@@ -365,7 +365,7 @@ impl ChunkwiseBackwardKernel<'_> {
         (rows, steps)
     }
 
-    /// Multiplies what was summed over heads, and stores it.
+    /// Multiplies the sums over heads, and stores them.
     fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
         if !self.needs(Cotangent::Keys) && !self.needs(Cotangent::Queries) {
             return;

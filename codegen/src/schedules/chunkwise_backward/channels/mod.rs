@@ -50,7 +50,7 @@ pub(super) struct Arrays {
     pairs: Tile,
     /// The sums that pairs of one block add to query'.
     own_queries: SharedId,
-    /// Sums of channels over the times of a block: of logarithms, and of what is summed to their cotangents.
+    /// Sums of channels over the times of a block: of logarithms, and of the terms of their cotangents.
     totals: SharedId,
     later: SharedId,
     /// ⟨S, D⟩ of channels over 16 places of the width, and the sums of keys by the first term of key' over a block's times.

@@ -12,7 +12,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// Computes what pairs of the warp's block add to query' and key' at the channels of its half.
+    /// Computes the sums that pairs of the warp's block add to query' and key', at the channels of its half.
     pub(super) fn pairs_of_own(&self, b: &mut Builder, arrays: &Arrays) {
         self.own_channels(b, |b, channel| {
             let first = self.border(b, 0);

@@ -59,7 +59,7 @@ impl ChunkwiseBackwardKernel<'_> {
         Factor { start: b.add(right.start, by), ..right }
     }
 
-    /// Adds what blocks of times give, one after the other.
+    /// Adds the products of blocks of times, one after the other.
     fn through_blocks(
         &self,
         b: &mut Builder,
@@ -245,7 +245,7 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
-    /// Sums scaled to the thread's times, with what pairs of its block add.
+    /// Sums scaled to the thread's times, with the sums of pairs of its block.
     fn with_own(&self, b: &mut Builder, own: &Steps, found: &Blocks, array: SharedId, scale: Scale) -> Blocks {
         let mut all = vec![];
         for (block, found) in (0..).zip(found) {
@@ -258,7 +258,7 @@ impl ChunkwiseBackwardKernel<'_> {
         all
     }
 
-    /// Writes a map of the thread's numbers over what pairs of its block have added to key'.
+    /// Writes a map of the thread's numbers over the sums that pairs of its block have added to key'.
     fn store_product(
         &self,
         b: &mut Builder,

@@ -12,7 +12,7 @@ use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 
-/// A decay that leaves nothing has a logarithm below this one: it is at least −160, less what sums of logarithms round.
+/// A decay that leaves nothing has a logarithm below this one: logarithms are at least −160, less the rounding errors of their sums.
 const NOTHING: f64 = -150.0;
 
 impl ChunkwiseBackwardKernel<'_> {
@@ -53,7 +53,7 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
-    /// Sums what each thread's channels have from every time of the warp's block on, and writes the totals.
+    /// Sums the numbers of each thread's channels from every time of the warp's block on, and writes the totals.
     pub(super) fn sum_later_channels(&self, b: &mut Builder, arrays: &Arrays) {
         if !self.has_channels() {
             return;
@@ -97,7 +97,7 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
-    /// Stores what was summed of a channel at the warp's times, and a constant.
+    /// Stores the sums of a channel at the warp's times, plus a constant.
     fn store_times(
         &self,
         b: &mut Builder,

@@ -17,7 +17,7 @@ use crate::tile::{Operand, Reg, SharedId};
 use oplus_dsl::Ty;
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// Computes what follows the sums of channels: A, the slices, and what needs the sums of all slices.
+    /// Computes all that follows the sums of channels: A, the slices, and the terms that need the sums of all slices.
     pub(super) fn all_slices(
         &self,
         b: &mut Builder,
@@ -51,7 +51,7 @@ impl ChunkwiseBackwardKernel<'_> {
         self.after_pairs(b, &own, Some((keys, queries)), values, chunk.first);
     }
 
-    /// Computes one slice: value' at its places, and what it adds to the sums.
+    /// Computes one slice: value' at its places, and its terms of the sums.
     fn slice(
         &self,
         b: &mut Builder,
