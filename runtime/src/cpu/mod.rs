@@ -35,6 +35,7 @@ mod loops;
 mod lost;
 mod map;
 mod math;
+mod matmul;
 mod matrix;
 mod memory;
 mod operations;

@@ -1,0 +1,241 @@
+//! Sums and softmax merges of a tile by products of matrices.
+
+use std::borrow::Cow;
+
+use ndarray::LinalgScalar;
+use oplus_dsl::ir::{Binary, Literal};
+
+use crate::cpu::CpuError;
+use crate::cpu::arithmetic::Float;
+use crate::cpu::loops::Loops;
+use crate::cpu::map;
+use crate::cpu::simd::simd;
+use crate::cpu::tile::{Combine, Gauge, Payload, Products, strides};
+use crate::cpu::values::Values;
+
+use super::Frame;
+use super::product::Block;
+
+/// The weights of a tile of a merge.
+struct Weights {
+    /// By pair.
+    all: Values,
+    /// By row, what the states from before are multiplied with.
+    kept: Values,
+    /// Whether that is 1 for all rows.
+    keeps_all: bool,
+}
+
+impl Frame<'_> {
+    /// Adds a tile to the states of a sum or merge.
+    pub(super) fn add_tile(&mut self, combine: &Combine, products: &Products) -> Result<(), CpuError> {
+        if !combine.is_streamed {
+            self.reset(combine)?;
+        }
+        let mut states: Vec<Option<Values>> = vec![];
+        for state in &combine.states {
+            states.push(state.map(|state| self.take(state)));
+        }
+        let is_single = states.iter().flatten().any(|state| matches!(state, Values::F32(_)));
+        let added = if is_single {
+            self.add_tile_of::<f32>(combine, products, &mut states)
+        } else {
+            self.add_tile_of::<f64>(combine, products, &mut states)
+        };
+        for (state, values) in combine.states.iter().zip(states) {
+            if let (Some(state), Some(values)) = (state, values) {
+                *self.get_mut(*state) = values;
+            }
+        }
+        added
+    }
+
+    fn add_tile_of<T: Float + LinalgScalar>(
+        &self,
+        combine: &Combine,
+        products: &Products,
+        states: &mut [Option<Values>],
+    ) -> Result<(), CpuError> {
+        let Some(gauge) = products.gauge else {
+            for payload in &products.payloads {
+                let (Some(left), Some(right), Some(state)) =
+                    (&payload.left, &payload.right, &mut states[payload.field])
+                else {
+                    continue;
+                };
+                let [left, right] = [self.block::<T>(left)?, self.block::<T>(right)?];
+                self.add_product((combine.axis, combine.dims[payload.field]), state.all(), [&left, &right]);
+            }
+            return Ok(());
+        };
+        let Some(maxima) = &mut states[gauge.field] else { return Ok(()) };
+        let weights = self.weights::<T>(combine.axis, gauge, maxima.all())?;
+        let mut latest: Option<(&Payload, Values)> = None;
+        for payload in &products.payloads {
+            let Some(state) = &mut states[payload.field] else { continue };
+            let dims = combine.dims[payload.field];
+            if !weights.keeps_all {
+                self.keep::<T>(dims, state.all(), (combine.dims[gauge.field], weights.kept.from(0).of()));
+            }
+            let is_known = |known: &Payload| (&known.left, known.seen) == (&payload.left, payload.seen);
+            if !latest.as_ref().is_some_and(|(known, _)| is_known(known)) {
+                latest = self.weighted(gauge, payload, &weights)?.map(|values| (payload, values));
+            }
+            let own = latest.as_ref().map_or(&weights.all, |(_, values)| values).from(0).of::<T>();
+            let of_score = self.code.registers[gauge.score.0].dims;
+            match &payload.right {
+                None => add_rows(state.all(), own, self.tile.extents[combine.axis]),
+                Some(right) => {
+                    let left = Block {
+                        elements: Cow::Borrowed(own),
+                        dims: of_score,
+                        strides: strides(of_score, &self.tile.extents),
+                        mask: payload.seen.map(|seen| self.mask(seen)),
+                    };
+                    self.add_product((combine.axis, dims), state.all(), [&left, &self.block(right)?]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The weights of the pairs of a tile, measured against the maxima with this tile.
+    fn weights<T: Float>(&self, axis: usize, gauge: Gauge, maxima: &mut [T]) -> Result<Weights, CpuError> {
+        let (n, columns) = (self.len(gauge.score), self.tile.extents[axis]);
+        let scores = &self.get(gauge.score).of::<T>()[..n];
+        let ty = T::erase(&[]).ty();
+        let (mut all, mut kept) = (Values::empty(ty), Values::empty(ty));
+        let rows = maxima.len();
+        let keeps_all = weigh(scores, columns, gauge.rate, maxima, all.room(n)?, kept.room(rows)?);
+        Ok(Weights { all, kept, keeps_all })
+    }
+
+    /// The weights of a payload; `None` where they are those of all.
+    fn weighted(&self, gauge: Gauge, payload: &Payload, weights: &Weights) -> Result<Option<Values>, CpuError> {
+        let own = self.strides(gauge.score);
+        let mut values = None;
+        if let Some(left) = &payload.left {
+            let mut product = Values::empty(weights.all.ty());
+            for register in left.registers() {
+                let loops = self.loops(gauge.score, [&own, &own, &self.strides(register)]);
+                map::binary(Binary::Mul, &loops, &mut product, weights.all.from(0), self.get(register))?;
+            }
+            values = Some(product);
+        }
+        if let Some(seen) = payload.seen {
+            let of = values.as_ref().unwrap_or(&weights.all);
+            let (mut chosen, zero) = (Values::empty(of.ty()), Values::filled(of.ty(), 1, Literal::Float(0.0))?);
+            let none = vec![0; own.len()];
+            let loops = self.loops(gauge.score, [&own, &self.strides(seen), &own, &none]);
+            map::select(&loops, &mut chosen, self.get(seen), of.from(0), zero.from(0))?;
+            values = Some(chosen);
+        }
+        Ok(values)
+    }
+
+    /// Multiplies a state by a factor of each row.
+    fn keep<T: Float>(&self, dims: u64, state: &mut [T], (of_rows, kept): (u64, &[T])) {
+        let [own, rows] = [dims, of_rows].map(|dims| strides(dims, &self.tile.extents));
+        let axes = (0..own.len()).filter(|k| dims >> k & 1 == 1);
+        let loops = Loops::new(axes.map(|k| (self.tile.extents[k], [own[k], rows[k]]))).unit();
+        simd(
+            #[inline(always)]
+            || {
+                loops.each(
+                    #[inline(always)]
+                    |[s, r]| {
+                        let state = &mut state[s..][..loops.run];
+                        match loops.step[1] {
+                            0 => state.iter_mut().for_each(|x| *x = x.mul(kept[r])),
+                            _ => state.iter_mut().zip(&kept[r..]).for_each(|(x, kept)| *x = x.mul(*kept)),
+                        }
+                    },
+                );
+            },
+        );
+    }
+}
+
+/// How many numbers of a row are folded side by side.
+const LANES: usize = 32;
+
+/// Makes maxima those with the scores of a tile, row by row, writes the weights and what states from before are multiplied with.
+/// Whether that is 1 for all rows.
+fn weigh<T: Float>(
+    scores: &[T],
+    columns: usize,
+    rate: f64,
+    maxima: &mut [T],
+    weights: &mut [T],
+    kept: &mut [T],
+) -> bool {
+    if columns == 0 {
+        return true;
+    }
+    let is_natural = (rate - std::f64::consts::LOG2_E).abs() < 1e-12;
+    let one = T::of(Literal::Float(1.0));
+    let power = if is_natural { None } else { Some(T::of(Literal::Float(rate))) };
+    simd(
+        #[inline(always)]
+        || {
+            let weight = |score, most| weight(score, most, power);
+            let mut keeps_all = true;
+            let rows = scores.chunks_exact(columns).zip(weights.chunks_exact_mut(columns));
+            for ((scores, weights), (most, kept)) in rows.zip(maxima.iter_mut().zip(kept)) {
+                let before = *most;
+                *most = fold_lanes(scores, before, T::max);
+                *kept = weight(before, *most);
+                keeps_all &= *kept == one;
+                let most = *most;
+                weights.iter_mut().zip(scores).for_each(
+                    #[inline(always)]
+                    |(w, s)| *w = weight(*s, most),
+                );
+            }
+            keeps_all
+        },
+    )
+}
+
+/// The weight of a score against a maximum: e or, at a rate, 2 to the power of their difference.
+#[inline(always)]
+fn weight<T: Float>(score: T, most: T, rate: Option<T>) -> T {
+    let distance = score.sub(most);
+    let weight = match rate {
+        None => distance.exp(),
+        Some(rate) => distance.mul(rate).exp2(),
+    };
+    if score == most { T::of(Literal::Float(1.0)) } else { weight }
+}
+
+/// Adds the sum of each row of weights to a state.
+fn add_rows<T: Float>(state: &mut [T], weights: &[T], columns: usize) {
+    if columns == 0 {
+        return;
+    }
+    simd(
+        #[inline(always)]
+        || {
+            for (state, weights) in state.iter_mut().zip(weights.chunks_exact(columns)) {
+                *state = state.add(fold_lanes(weights, T::default(), T::add));
+            }
+        },
+    );
+}
+
+/// Folds the numbers of a row, in lanes.
+#[inline(always)]
+fn fold_lanes<T: Float>(row: &[T], first: T, f: impl Fn(T, T) -> T + Copy) -> T {
+    let (blocks, rest) = row.as_chunks::<LANES>();
+    let Some((block, blocks)) = blocks.split_first() else {
+        return rest.iter().fold(first, |x, y| f(x, *y));
+    };
+    let mut lanes = *block;
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(
+            #[inline(always)]
+            |(x, y)| *x = f(*x, *y),
+        );
+    }
+    lanes.iter().chain(rest).fold(first, |x, y| f(x, *y))
+}
