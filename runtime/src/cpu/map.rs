@@ -88,7 +88,11 @@ pub(super) fn is_finite<T: Scalar>(loops: &Loops<1>, all: &[T]) -> bool {
         || {
             loops.each(
                 #[inline(always)]
-                |[i]| is_finite &= all[i..][..loops.run].iter().fold(true, |all, x| all & x.is_finite()),
+                |[i]| {
+                    for x in &all[i..][..loops.run] {
+                        is_finite &= x.is_finite();
+                    }
+                },
             );
         },
     );

@@ -94,7 +94,8 @@ impl<'a> Frame<'a> {
         let mut values = Values::empty(T::erase(&[]).ty());
         values.room::<T>(n)?.fill(T::default());
         memory::load(&loops, &mut values, n, source, [skipped, place.at])?;
-        Ok((Cow::Owned(values.all::<T>().to_vec()), own))
+        let elements = T::cast_mut(&mut values).map(std::mem::take).unwrap_or_default();
+        Ok((Cow::Owned(elements), own))
     }
 
     /// Adds the sum over an axis of left·right to a block over the axes `dims`.

@@ -144,10 +144,15 @@ impl Frame<'_> {
                 loops.each(
                     #[inline(always)]
                     |[s, r]| {
-                        let state = &mut state[s..][..loops.run];
-                        match loops.step[1] {
-                            0 => state.iter_mut().for_each(|x| *x = x.mul(kept[r])),
-                            _ => state.iter_mut().zip(&kept[r..]).for_each(|(x, kept)| *x = x.mul(*kept)),
+                        let (state, first) = (&mut state[s..][..loops.run], kept[r]);
+                        if loops.step[1] == 0 {
+                            for x in state {
+                                *x = x.mul(first);
+                            }
+                            return;
+                        }
+                        for (x, kept) in state.iter_mut().zip(&kept[r..]) {
+                            *x = x.mul(*kept);
                         }
                     },
                 );
@@ -178,19 +183,16 @@ fn weigh<T: Float>(
     simd(
         #[inline(always)]
         || {
-            let weight = |score, most| weight(score, most, power);
             let mut keeps_all = true;
             let rows = scores.chunks_exact(columns).zip(weights.chunks_exact_mut(columns));
             for ((scores, weights), (most, kept)) in rows.zip(maxima.iter_mut().zip(kept)) {
                 let before = *most;
-                *most = fold_lanes(scores, before, T::max);
-                *kept = weight(before, *most);
+                *most = largest(scores, before);
+                *kept = weight(before, *most, power);
                 keeps_all &= *kept == one;
-                let most = *most;
-                weights.iter_mut().zip(scores).for_each(
-                    #[inline(always)]
-                    |(w, s)| *w = weight(*s, most),
-                );
+                for (weight_of, score) in weights.iter_mut().zip(scores) {
+                    *weight_of = weight(*score, *most, power);
+                }
             }
             keeps_all
         },
@@ -217,25 +219,55 @@ fn add_rows<T: Float>(state: &mut [T], weights: &[T], columns: usize) {
         #[inline(always)]
         || {
             for (state, weights) in state.iter_mut().zip(weights.chunks_exact(columns)) {
-                *state = state.add(fold_lanes(weights, T::default(), T::add));
+                *state = state.add(total(weights));
             }
         },
     );
 }
 
-/// Folds the numbers of a row, in lanes.
+/// The largest of a number and those of a row.
 #[inline(always)]
-fn fold_lanes<T: Float>(row: &[T], first: T, f: impl Fn(T, T) -> T + Copy) -> T {
+fn largest<T: Float>(row: &[T], first: T) -> T {
     let (blocks, rest) = row.as_chunks::<LANES>();
-    let Some((block, blocks)) = blocks.split_first() else {
-        return rest.iter().fold(first, |x, y| f(x, *y));
-    };
-    let mut lanes = *block;
+    let mut lanes = [first; LANES];
     for block in blocks {
-        lanes.iter_mut().zip(block).for_each(
-            #[inline(always)]
-            |(x, y)| *x = f(*x, *y),
-        );
+        for (x, y) in lanes.iter_mut().zip(block) {
+            *x = x.max(*y);
+        }
     }
-    lanes.iter().chain(rest).fold(first, |x, y| f(x, *y))
+    let mut most = halves(lanes, T::max);
+    for x in rest {
+        most = most.max(*x);
+    }
+    most
+}
+
+/// The sum of a row.
+#[inline(always)]
+fn total<T: Float>(row: &[T]) -> T {
+    let (blocks, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [T::default(); LANES];
+    for block in blocks {
+        for (x, y) in lanes.iter_mut().zip(block) {
+            *x = x.add(*y);
+        }
+    }
+    let mut sum = halves(lanes, T::add);
+    for x in rest {
+        sum = sum.add(*x);
+    }
+    sum
+}
+
+/// Folds lanes, one half onto the other.
+#[inline(always)]
+fn halves<T: Float>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
+    let mut n = LANES / 2;
+    while n > 0 {
+        for k in 0..n {
+            lanes[k] = f(lanes[k], lanes[k + n]);
+        }
+        n /= 2;
+    }
+    lanes[0]
 }

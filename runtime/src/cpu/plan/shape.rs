@@ -22,13 +22,14 @@ const CHUNK: usize = 32;
 const BLOCKS: usize = 32;
 
 /// The most rows and columns of a tile whose pairs are weighed, and the least where there are few tasks.
-const ROWS: usize = 128;
+const ROWS: usize = 256;
 const COLUMNS: usize = 256;
 const FEWEST_ROWS: usize = 32;
 /// With fewer tasks than this, tiles have fewer rows.
-const TASKS: usize = 16;
-/// The most rows and columns of a tile of a plain product.
+const TASKS: usize = 8;
+/// The most rows and columns of a tile of a plain product, and the least where there are few tasks.
 const SIDE: usize = 256;
+const FEWEST_SIDE: usize = 64;
 
 /// A tensor that a stage reads or writes: the stride of every axis.
 pub(super) type Access = Vec<(Axis, i64)>;
@@ -79,23 +80,16 @@ impl Shape {
         let order: Vec<Axis> = outer.iter().copied().chain(streamed).chain(among(draft.whole)).collect();
         let sizes: Vec<usize> = order.iter().map(|axis| sizes[axis.0 as usize]).collect();
         let mut tile = sizes.clone();
-        tile[..outer.len()].fill(1);
-        if draft.whole.is_empty() {
-            // Rows and columns are the two innermost axes that are long enough.
-            let long = (0..outer.len()).rev().filter(|k| sizes[*k] > 1).take(2);
-            long.for_each(|k| tile[k] = sizes[k].min(SIDE));
-        } else {
-            let rows: Vec<usize> = (0..outer.len()).collect();
-            let mut most = ROWS;
-            loop {
-                tile[..outer.len()].fill(1);
-                grow(&mut tile[..outer.len()], &sizes, &rows, most);
-                let tasks: usize = rows.iter().map(|k| sizes[*k].div_ceil(tile[*k].max(1))).product();
-                if most <= FEWEST_ROWS || tasks >= TASKS {
-                    break;
-                }
-                most /= 2;
+        let rows: Vec<usize> = (0..outer.len()).collect();
+        let fill = if draft.whole.is_empty() { sides } else { rows_of_tile };
+        let (mut most, least) = if draft.whole.is_empty() { (SIDE, FEWEST_SIDE) } else { (ROWS, FEWEST_ROWS) };
+        loop {
+            fill(&mut tile[..outer.len()], &sizes, most);
+            let tasks: usize = rows.iter().map(|k| sizes[*k].div_ceil(tile[*k].max(1))).product();
+            if most <= least || tasks >= TASKS {
+                break;
             }
+            most /= 2;
         }
         let mut task = tile.clone();
         if let Some(size) = sizes.get(outer.len()).filter(|_| streamed.is_some()) {
@@ -188,6 +182,24 @@ fn tile(sizes: &[usize], streamed: Option<usize>, part: Option<usize>, parallel:
     }
     grow(&mut tile, sizes, parallel, TILE);
     tile
+}
+
+/// Makes a tile of rows, at most so many.
+fn rows_of_tile(tile: &mut [usize], sizes: &[usize], most: usize) {
+    tile.fill(1);
+    let rows: Vec<usize> = (0..tile.len()).collect();
+    grow(tile, sizes, &rows, most);
+}
+
+/// Makes a tile of rows and columns, at most about so many of each: the two innermost axes that are long enough.
+fn sides(tile: &mut [usize], sizes: &[usize], most: usize) {
+    tile.fill(1);
+    let mut long = (0..tile.len()).rev().filter(|k| sizes[*k] > 1);
+    let Some(first) = long.next() else { return };
+    tile[first] = sizes[first].min(most);
+    if let Some(second) = long.next() {
+        tile[second] = sizes[second].min(most * most / tile[first]);
+    }
 }
 
 /// How many times a tile fits into its budget, at least once.

@@ -71,35 +71,36 @@ impl Floats {
         }
     }
 
-    /// The contractions that cannot float, as something reads them that does not go through tiles of rows and columns.
+    /// Contractions that cannot float: first those with others in their matrices, which float there instead, then those that something
+    /// reads that does not go through tiles of rows and columns.
     fn fixed(&self, program: &Program, live: &[bool], forms: &HashMap<Value, Form>) -> BTreeSet<Value> {
+        let has_others = |value: &&Value| {
+            let mut sides = forms[value].sides();
+            sides.any(|side| side.values().any(|v| self.has(program, v)))
+        };
+        let fixed: BTreeSet<Value> = self.all.iter().filter(has_others).copied().collect();
+        if !fixed.is_empty() {
+            return fixed;
+        }
         let mut fixed: BTreeSet<Value> =
             program.outputs.iter().flat_map(|output| self.within(program, output.value)).collect();
         for at in (0..program.nodes.len()).filter(|at| live[*at]) {
             let (value, beneath) = (Value(at as u32), &self.beneath[at]);
-            match &program.nodes[at].op {
-                _ if beneath.is_empty() => {}
-                Op::Reduce { .. } if self.is_one(value) => {
-                    let sides = forms[&value]
-                        .payloads
-                        .iter()
-                        .flat_map(|p| p.left.values().chain(p.right.iter().flat_map(|r| r.values())));
-                    fixed.extend(sides.flat_map(|v| self.within(program, v)));
-                }
-                Op::Reduce { axis, .. } => {
-                    if !self.suits(program, value, *axis, forms.get(&value)) {
-                        fixed.extend(beneath);
-                    }
-                }
-                op if is_map(op) || matches!(op, Op::Field(..)) => {}
-                _ => fixed.extend(beneath),
+            let is_fine = match &program.nodes[at].op {
+                Op::Reduce { .. } if self.is_one(value) => true,
+                Op::Reduce { axis, .. } => self.suits(program, value, *axis, forms),
+                op => is_map(op) || matches!(op, Op::Field(..)),
+            };
+            if !is_fine {
+                fixed.extend(beneath);
             }
         }
         fixed
     }
 
-    /// Whether a sum can compute what floats beneath it, tile by tile.
-    fn suits(&self, program: &Program, tuple: Value, axis: Axis, form: Option<&Form>) -> bool {
+    /// Whether a sum over an axis can compute what floats beneath it, tile by tile: the axis is one of rows or columns.
+    fn suits(&self, program: &Program, tuple: Value, axis: Axis, forms: &HashMap<Value, Form>) -> bool {
+        let form = forms.get(&tuple);
         let axes = |values: &[Value]| values.iter().map(|v| program.node(*v).axes).fold(AxisSet::EMPTY, AxisSet::union);
         let rows = match form {
             None => axes(&program.node(tuple).op.operands()),
@@ -121,7 +122,7 @@ impl Floats {
         };
         let contracted =
             |float: &Value| matches!(program.node(*float).op, Op::Reduce { axis, .. } if rows.contains(axis));
-        let suits = |float: Value| program.node(float).axes.contains(axis) && !contracted(&float);
+        let suits = |float: Value| forms[&float].has_row_or_column(program, axis) && !contracted(&float);
         rows.contains(axis) && self.beneath(tuple).all(suits)
     }
 }

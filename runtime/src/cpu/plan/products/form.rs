@@ -15,7 +15,7 @@ pub(in crate::cpu) enum Refused {
     /// It is no sum of products of tensors, so that nobody asks.
     #[error("it is no sum of products")]
     Other,
-    #[error("every factor has all axes of another one, so that there are no rows and columns")]
+    #[error("a payload has all axes of the scores, or lacks the one that is summed")]
     NoMatrices,
     #[error("a condition or factor has axes of both rows and columns")]
     Mixed,
@@ -124,6 +124,16 @@ impl Form {
         self.gauge.map_or(lefts, |gauge| lefts.union(program.node(gauge.score).axes))
     }
 
+    /// The matrices that are multiplied.
+    pub(super) fn sides(&self) -> impl Iterator<Item = &Factor> {
+        self.payloads.iter().flat_map(|payload| [&payload.left].into_iter().chain(&payload.right))
+    }
+
+    /// Whether exactly one of the matrices of a contraction has an axis.
+    pub(super) fn has_row_or_column(&self, program: &Program, axis: Axis) -> bool {
+        self.sides().filter(|side| side.axes(program).contains(axis)).count() == 1
+    }
+
     pub(super) fn has_outside(&self) -> bool {
         self.outside.values().next().is_some()
     }
@@ -150,8 +160,9 @@ fn sum(program: &Program, axis: Axis, element: Value) -> Result<Form, Refused> {
     let left_axes = along().max_by_key(count).map(axes).unwrap_or_default();
     let right_axes = along().map(axes).filter(|own| !left_axes.contains_all(*own));
     let right_axes = right_axes.fold(AxisSet::EMPTY, AxisSet::union);
+    // A sum of products of elements at the same indices.
     if right_axes.is_empty() || right_axes.contains_all(left_axes) {
-        return Err(Refused::NoMatrices);
+        return Err(Refused::Other);
     }
     let (mut left, mut right, mut outside) = (Factor::default(), Factor::default(), Factor::default());
     let factors = product.factors.iter().map(|v| (v, false)).chain(product.conditions.iter().map(|v| (v, true)));
