@@ -238,7 +238,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The truth value that all of a register's are, if they are one.
-    fn one_answer(&self, condition: Reg) -> Option<bool> {
+    pub(super) fn one_answer(&self, condition: Reg) -> Option<bool> {
         let Slice::Bool(all) = self.get(condition).to(self.len(condition)) else { return None };
         let is = *all.first()?;
         all.chunks(ANSWERS).all(|some| some.iter().fold(true, |all, one| all & (*one == is))).then_some(is)

@@ -57,6 +57,9 @@ impl<'a> Frame<'a> {
         dst: &mut [T],
     ) -> Result<(), CpuError> {
         dst.fill(T::zero());
+        if self.is_zero(&product.left) || self.is_zero(&product.right) {
+            return Ok(());
+        }
         let [left, right] = [self.block(&product.left)?, self.block(&product.right)?];
         self.add_product((product.axis, dims), dst, [&left, &right]);
         Ok(())
@@ -68,8 +71,13 @@ impl<'a> Frame<'a> {
             MatrixSource::Register(register) => (Cow::Borrowed(self.get(*register).of::<T>()), self.strides(*register)),
             MatrixSource::Tensor(load) => self.block_of_tensor::<T>(load, matrix.dims)?,
         };
-        let mask = matrix.mask.map(|mask| self.mask(mask));
+        let mask = matrix.mask.filter(|mask| self.one_answer(*mask) != Some(true)).map(|mask| self.mask(mask));
         Ok(Block { elements, dims: matrix.dims, strides, mask })
+    }
+
+    /// Whether all of a matrix is hidden.
+    pub(super) fn is_zero(&self, matrix: &Matrix) -> bool {
+        matrix.mask.is_some_and(|mask| self.one_answer(mask) == Some(false))
     }
 
     /// The truth values of a register, with their strides.

@@ -10,7 +10,7 @@ use crate::cpu::arithmetic::Float;
 use crate::cpu::loops::Loops;
 use crate::cpu::map;
 use crate::cpu::simd::simd;
-use crate::cpu::tile::{Combine, Gauge, Payload, Products, strides};
+use crate::cpu::tile::{Combine, Gauge, Matrix, Payload, Products, Reg, strides};
 use crate::cpu::values::Values;
 
 use super::Frame;
@@ -24,6 +24,13 @@ struct Weights {
     kept: Values,
     /// Whether that is 1 for all rows.
     keeps_all: bool,
+}
+
+/// What the weights of a payload are multiplied with, and which pairs count.
+#[derive(Clone, Copy, PartialEq)]
+struct Scaling<'a> {
+    left: Option<&'a Matrix>,
+    seen: Option<Reg>,
 }
 
 impl Frame<'_> {
@@ -56,45 +63,60 @@ impl Frame<'_> {
         products: &Products,
         states: &mut [Option<Values>],
     ) -> Result<(), CpuError> {
-        let Some(gauge) = products.gauge else {
-            for payload in &products.payloads {
-                let (Some(left), Some(right), Some(state)) =
-                    (&payload.left, &payload.right, &mut states[payload.field])
-                else {
-                    continue;
-                };
-                let [left, right] = [self.block::<T>(left)?, self.block::<T>(right)?];
-                self.add_product((combine.axis, combine.dims[payload.field]), state.all(), [&left, &right]);
+        if let Some(gauge) = products.gauge {
+            return self.merge_tile::<T>(combine, gauge, &products.payloads, states);
+        }
+        for payload in &products.payloads {
+            let (Some(left), Some(right), Some(state)) = (&payload.left, &payload.right, &mut states[payload.field])
+            else {
+                continue;
+            };
+            if self.is_zero(left) || self.is_zero(right) {
+                continue;
             }
-            return Ok(());
-        };
+            let [left, right] = [self.block::<T>(left)?, self.block::<T>(right)?];
+            self.add_product((combine.axis, combine.dims[payload.field]), state.all(), [&left, &right]);
+        }
+        Ok(())
+    }
+
+    fn merge_tile<T: Float + LinalgScalar>(
+        &self,
+        combine: &Combine,
+        gauge: Gauge,
+        payloads: &[Payload],
+        states: &mut [Option<Values>],
+    ) -> Result<(), CpuError> {
         let Some(maxima) = &mut states[gauge.field] else { return Ok(()) };
         let weights = self.weights::<T>(combine.axis, gauge, maxima.all())?;
-        let mut latest: Option<(&Payload, Values)> = None;
-        for payload in &products.payloads {
+        let mut latest: Option<(Scaling<'_>, Values)> = None;
+        for payload in payloads {
             let Some(state) = &mut states[payload.field] else { continue };
             let dims = combine.dims[payload.field];
             if !weights.keeps_all {
                 self.keep::<T>(dims, state.all(), (combine.dims[gauge.field], weights.kept.from(0).of()));
             }
-            let is_known = |known: &Payload| (&known.left, known.seen) == (&payload.left, payload.seen);
-            if !latest.as_ref().is_some_and(|(known, _)| is_known(known)) {
-                latest = self.weighted(gauge, payload, &weights)?.map(|values| (payload, values));
+            let answer = payload.seen.and_then(|seen| self.one_answer(seen));
+            if answer == Some(false) {
+                continue;
+            }
+            let by = Scaling { left: payload.left.as_ref(), seen: payload.seen.filter(|_| answer.is_none()) };
+            if latest.as_ref().is_none_or(|(known, _)| *known != by) {
+                latest = self.weighted(gauge, by, &weights)?.map(|values| (by, values));
             }
             let own = latest.as_ref().map_or(&weights.all, |(_, values)| values).from(0).of::<T>();
+            let Some(right) = &payload.right else {
+                add_rows(state.all(), own, self.tile.extents[combine.axis]);
+                continue;
+            };
             let of_score = self.code.registers[gauge.score.0].dims;
-            match &payload.right {
-                None => add_rows(state.all(), own, self.tile.extents[combine.axis]),
-                Some(right) => {
-                    let left = Block {
-                        elements: Cow::Borrowed(own),
-                        dims: of_score,
-                        strides: strides(of_score, &self.tile.extents),
-                        mask: payload.seen.map(|seen| self.mask(seen)),
-                    };
-                    self.add_product((combine.axis, dims), state.all(), [&left, &self.block(right)?]);
-                }
-            }
+            let left = Block {
+                elements: Cow::Borrowed(own),
+                dims: of_score,
+                strides: strides(of_score, &self.tile.extents),
+                mask: by.seen.map(|seen| self.mask(seen)),
+            };
+            self.add_product((combine.axis, dims), state.all(), [&left, &self.block(right)?]);
         }
         Ok(())
     }
@@ -110,11 +132,16 @@ impl Frame<'_> {
         Ok(Weights { all, kept, keeps_all })
     }
 
-    /// The weights of a payload; `None` where they are those of all.
-    fn weighted(&self, gauge: Gauge, payload: &Payload, weights: &Weights) -> Result<Option<Values>, CpuError> {
+    /// The weights times a factor where pairs are seen; `None` where there is neither.
+    fn weighted(
+        &self,
+        gauge: Gauge,
+        Scaling { left, seen }: Scaling<'_>,
+        weights: &Weights,
+    ) -> Result<Option<Values>, CpuError> {
         let own = self.strides(gauge.score);
         let mut values = None;
-        if let Some(left) = &payload.left {
+        if let Some(left) = left {
             let mut product = Values::empty(weights.all.ty());
             for register in left.registers() {
                 let loops = self.loops(gauge.score, [&own, &own, &self.strides(register)]);
@@ -122,7 +149,7 @@ impl Frame<'_> {
             }
             values = Some(product);
         }
-        if let Some(seen) = payload.seen {
+        if let Some(seen) = seen {
             let of = values.as_ref().unwrap_or(&weights.all);
             let (mut chosen, zero) = (Values::empty(of.ty()), Values::filled(of.ty(), 1, Literal::Float(0.0))?);
             let none = vec![0; own.len()];

@@ -198,7 +198,11 @@ fn rows_are_free_of_what_they_do_not_see() {
                 let per_row = wanted.len() / (2 * rows);
                 for (at, (w, f)) in wanted.iter().zip(found).enumerate() {
                     let is_last = at / per_row % rows == rows - 1;
-                    assert!(is_last || (w - f).abs() <= 1e-5 * w.abs().max(1.0), "{}[{at}]: {f} against {w}", output.name);
+                    assert!(
+                        is_last || (w - f).abs() <= 1e-5 * w.abs().max(1.0),
+                        "{}[{at}]: {f} against {w}",
+                        output.name
+                    );
                 }
             }
         }

@@ -103,7 +103,14 @@ impl Floats {
         let form = forms.get(&tuple);
         let axes = |values: &[Value]| values.iter().map(|v| program.node(*v).axes).fold(AxisSet::EMPTY, AxisSet::union);
         let rows = match form {
-            None => axes(&program.node(tuple).op.operands()),
+            None => {
+                let all = axes(&program.node(tuple).op.operands());
+                // Each float would be computed again for every index of another axis.
+                if !self.beneath(tuple).all(|float| program.node(float).axes.contains_all(all)) {
+                    return false;
+                }
+                all
+            }
             Some(form) => {
                 let [left, right] = [true, false].map(|is_left| {
                     let sides =
