@@ -204,9 +204,7 @@ fn weigh<T: Float>(
     if columns == 0 {
         return true;
     }
-    let is_natural = (rate - std::f64::consts::LOG2_E).abs() < 1e-12;
-    let one = T::of(Literal::Float(1.0));
-    let power = if is_natural { None } else { Some(T::of(Literal::Float(rate))) };
+    let (decay, one) = (Decay::of(rate), T::of(Literal::Float(1.0)));
     simd(
         #[inline(always)]
         || {
@@ -215,10 +213,10 @@ fn weigh<T: Float>(
             for ((scores, weights), (most, kept)) in rows.zip(maxima.iter_mut().zip(kept)) {
                 let before = *most;
                 *most = largest(scores, before);
-                *kept = weight(before, *most, power);
+                *kept = decay.weight(before, *most);
                 keeps_all &= *kept == one;
                 for (weight_of, score) in weights.iter_mut().zip(scores) {
-                    *weight_of = weight(*score, *most, power);
+                    *weight_of = decay.weight(*score, *most);
                 }
             }
             keeps_all
@@ -226,15 +224,43 @@ fn weigh<T: Float>(
     )
 }
 
-/// The weight of a score against a maximum: e or, at a rate, 2 to the power of their difference.
-#[inline(always)]
-fn weight<T: Float>(score: T, most: T, rate: Option<T>) -> T {
-    let distance = score.sub(most);
-    let weight = match rate {
-        None => distance.exp(),
-        Some(rate) => distance.mul(rate).exp2(),
-    };
-    if score == most { T::of(Literal::Float(1.0)) } else { weight }
+/// How a weight follows from the distance of a score from the maximum.
+#[derive(Clone, Copy)]
+struct Decay<T> {
+    /// The base is e; else 2, at this rate.
+    rate: Option<T>,
+    /// Powers of the base below this exponent are 0. They are not computed, as numbers that are nearly 0 are slow.
+    least: T,
+}
+
+impl<T: Float> Decay<T> {
+    fn of(rate: f64) -> Decay<T> {
+        let is_natural = (rate - std::f64::consts::LOG2_E).abs() < 1e-12;
+        let is_single = size_of::<T>() == size_of::<f32>();
+        let least = match (is_natural, is_single) {
+            (true, true) => -104.0,
+            (true, false) => -746.0,
+            (false, true) => -151.0,
+            (false, false) => -1076.0,
+        };
+        let number = |x| T::of(Literal::Float(x));
+        Decay { rate: if is_natural { None } else { Some(number(rate)) }, least: number(least) }
+    }
+
+    /// The weight of a score against a maximum.
+    #[inline(always)]
+    fn weight(self, score: T, most: T) -> T {
+        let distance = score.sub(most);
+        let exponent = match self.rate {
+            None => distance,
+            Some(rate) => distance.mul(rate),
+        };
+        let is_far = exponent < self.least;
+        let near = if is_far { T::default() } else { exponent };
+        let weight = if self.rate.is_none() { near.exp() } else { near.exp2() };
+        let weight = if is_far { T::default() } else { weight };
+        if score == most { T::of(Literal::Float(1.0)) } else { weight }
+    }
 }
 
 /// Adds the sum of each row of weights to a state.
