@@ -83,7 +83,9 @@ pub use cuts::{CutKind, CutRefusal, Cuts, cuts};
 pub(crate) use dear::is_dear;
 pub use error::{CutError, MAX_NESTED, MAX_OPERATIONS};
 pub use kind::Kind;
-pub use pairwise::{cut_across, cut_arranged, cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k};
+pub use pairwise::{
+    cut_across, cut_arranged, cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k, sums_outward,
+};
 pub use recurrence::Recurrence;
 pub use refusal::Refusal;
 

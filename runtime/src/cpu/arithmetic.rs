@@ -4,7 +4,7 @@ use super::math;
 use super::values::Scalar;
 
 /// Floating-point types.
-pub(super) trait Float: Scalar {
+pub(super) trait Float: Scalar + PartialOrd {
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     fn sign(self) -> Self;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use oplus_codegen::stage::sums_outward;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::packed::without_inverses;
@@ -50,6 +51,7 @@ impl Compiled {
             return invalid("the element type of the call is not known".to_owned());
         }
         let program = without_inverses(program);
+        let program = if ordered { program } else { sums_outward(&program) };
         let parts = if program.has_matrix_scans() { Some(Parts::new(&program, ordered)?) } else { None };
         Ok(Compiled { program, parts, ordered, workers: usize::MAX, latest: Mutex::new(None) })
     }

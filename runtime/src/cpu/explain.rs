@@ -17,6 +17,8 @@ pub struct CpuPlan {
     pub threads: usize,
     /// Bytes of the tensors that walks pass on, if all were in memory together.
     pub temporary_bytes: u64,
+    /// Why sums of products are computed element by element, if any are.
+    pub element_by_element: Vec<String>,
 }
 
 /// A walk over the indices of some axes: threads take tasks, and a task goes through its part in tiles that the nearest
@@ -41,6 +43,8 @@ pub struct Walk {
     pub parts: usize,
     /// Whether there is too little to do for more than one thread.
     pub is_small: bool,
+    /// The axes over which it sums by products of matrices.
+    pub products: Vec<String>,
 }
 
 impl Compiled {
@@ -74,6 +78,7 @@ impl Compiled {
             walks: plan.stages.iter().map(|stage| Walk::of(stage, program)).collect(),
             threads: pool::threads(),
             temporary_bytes: bytes.sum(),
+            element_by_element: plan.refused.clone(),
         })
     }
 }
@@ -100,6 +105,7 @@ impl Walk {
             tasks: stage.tasks(),
             parts: stage.chunks(),
             is_small: stage.is_small(),
+            products: unique(stage.products().map(name)),
         }
     }
 
@@ -135,6 +141,7 @@ impl Display for CpuPlan {
         if self.temporary_bytes > 0 {
             write!(f, "\n{} of temporary tensors", Bytes(self.temporary_bytes))?;
         }
+        self.element_by_element.iter().try_for_each(|line| write!(f, "\n{line}"))?;
         Ok(())
     }
 }
@@ -149,6 +156,9 @@ impl Walk {
             Some((axis, true)) => format!("states along {axis} from the last index to the first"),
         };
         writeln!(f, "  over {over}; {along}")?;
+        if !self.products.is_empty() {
+            writeln!(f, "  sums over {} by products of matrices", self.products.join(", "))?;
+        }
         let tasks = if self.tasks == 1 { "1 task".to_owned() } else { format!("{} tasks", self.tasks) };
         let (task, tile) = (self.per_axis(&self.task), self.per_axis(&self.tile));
         writeln!(f, "  {tasks} of {task}, each in tiles of {tile}")?;

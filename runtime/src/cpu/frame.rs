@@ -2,6 +2,8 @@
 
 mod combine;
 mod load;
+mod product;
+mod weighted;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -179,6 +181,9 @@ impl<'a> Frame<'a> {
         let code = self.code;
         let instruction = &code.instructions[at];
         match (&instruction.op, instruction.result) {
+            (TileOp::Combine(combine), _) if combine.products.is_some() => {
+                combine.products.iter().try_for_each(|products| self.add_tile(combine, products))?;
+            }
             (TileOp::Combine(combine), _) => {
                 let first = self.first(combine, sweeping);
                 if first == First::LeftOut {
@@ -233,7 +238,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The truth value that all of a register's are, if they are one.
-    fn one_answer(&self, condition: Reg) -> Option<bool> {
+    pub(super) fn one_answer(&self, condition: Reg) -> Option<bool> {
         let Slice::Bool(all) = self.get(condition).to(self.len(condition)) else { return None };
         let is = *all.first()?;
         all.chunks(ANSWERS).all(|some| some.iter().fold(true, |all, one| all & (*one == is))).then_some(is)
@@ -263,6 +268,7 @@ impl<'a> Frame<'a> {
             (TileOp::Const(literal), _) => dst.fill(1, *literal),
             (TileOp::Index { axis, offset }, _) => self.index(*axis, *offset, dst),
             (TileOp::Guard(guard), _) => self.guard(*guard, dst),
+            (TileOp::Product(product), _) => self.product(product, result, dst),
             (TileOp::Starts { axis }, _) => {
                 let offsets = operand(0).to(self.len(instruction.operands[0]));
                 map::starts(dst.room(self.tile.extents[*axis])?, offsets);

@@ -40,6 +40,15 @@ impl<const N: usize> Loops<N> {
         self
     }
 
+    /// Makes runs of single elements.
+    pub(super) fn singles(mut self) -> Self {
+        if self.run != 1 {
+            self.outer.push((self.run, self.step));
+            (self.run, self.step) = (1, [0; N]);
+        }
+        self
+    }
+
     /// Calls `visit` with every operand's offset at the start of every run, in order.
     #[inline(always)]
     pub(super) fn each(&self, mut visit: impl FnMut([usize; N])) {

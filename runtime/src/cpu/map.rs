@@ -80,6 +80,25 @@ pub(super) fn copy(loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) -> Result<(
     Ok(())
 }
 
+/// Whether all elements of a block are finite.
+pub(super) fn is_finite<T: Scalar>(loops: &Loops<1>, all: &[T]) -> bool {
+    let mut is_finite = true;
+    simd(
+        #[inline(always)]
+        || {
+            loops.each(
+                #[inline(always)]
+                |[i]| {
+                    for x in &all[i..][..loops.run] {
+                        is_finite &= x.is_finite();
+                    }
+                },
+            );
+        },
+    );
+    is_finite
+}
+
 /// Sets the flags that the offsets name, and clears the others.
 pub(super) fn starts(flags: &mut [bool], offsets: Slice<'_>) {
     flags.fill(false);

@@ -6,6 +6,9 @@
 //! its stage, so tensors are read and written once. Tasks of fixed size run on the engine's own threads
 //! ([`pool`], [`run`]).
 //!
+//! Sums of products of tensors with axes of their own are products of matrices by a library ([`matmul`]), tile by tile between maps of
+//! the same stage. Attention is made of such sums.
+//!
 //! A recurrence that multiplies its state by a matrix at every step has a walk of its own ([`matrix`]), between stages that compute
 //! what it reads and what is made of what it gives.
 //!
@@ -35,6 +38,7 @@ mod loops;
 mod lost;
 mod map;
 mod math;
+mod matmul;
 mod matrix;
 mod memory;
 mod operations;

@@ -3,6 +3,7 @@
 mod borders;
 mod draft;
 mod lower;
+mod products;
 mod shape;
 mod sort;
 
@@ -57,6 +58,8 @@ pub(super) struct Plan {
     /// The tensors that stages pass on: what they store, how many elements they have, and the last stage that reads
     /// them.
     pub(super) temporaries: Vec<Temporary>,
+    /// Why sums of products are computed element by element, in words.
+    pub(super) refused: Vec<String>,
 }
 
 /// A tensor that stages pass on.
@@ -134,7 +137,10 @@ impl Plan {
         loop {
             let mut planner = Planner::new(&drafts, request);
             match planner.run()? {
-                None => return Ok(Plan { stages: planner.stages, temporaries: planner.buffers }),
+                None => {
+                    let (stages, temporaries) = (planner.stages, planner.buffers);
+                    return Ok(Plan { stages, temporaries, refused: drafts.products.reasons(program) });
+                }
                 Some((stage, output)) => drafts.move_out(stage, output),
             }
         }

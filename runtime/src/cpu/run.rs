@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
 use super::plan::{Stage, Store};
+use super::tile::TileOp;
 use super::view::{Data, DataMut, Parts, TaskParts};
 use super::{CpuError, pool};
 use carry::Chain;
@@ -122,6 +123,15 @@ impl Stage {
     /// How many chunks the streamed axis has; one if it is empty or there is none.
     pub(super) fn chunks(&self) -> usize {
         self.streamed.map_or(1, |streamed| streamed.size.div_ceil(self.task[streamed.axis].max(1)).max(1))
+    }
+
+    /// The axes that it sums by products of matrices.
+    pub(super) fn products(&self) -> impl Iterator<Item = usize> {
+        self.code.instructions.iter().filter_map(|instruction| match &instruction.op {
+            TileOp::Product(product) => Some(product.axis),
+            TileOp::Combine(combine) if combine.products.is_some() => Some(combine.axis),
+            _ => None,
+        })
     }
 
     /// How many tasks there are.

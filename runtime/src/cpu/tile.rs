@@ -78,6 +78,8 @@ pub(super) enum TileOp {
     Starts {
         axis: usize,
     },
+    /// A product of matrices.
+    Product(Box<Product>),
     Combine(Box<Combine>),
 }
 
@@ -159,6 +161,82 @@ pub(super) struct Combine {
     pub(super) level: usize,
     /// Whether at borders the first element is combined by itself and what follows it with the result.
     pub(super) opens: bool,
+    /// The elements of a sum or softmax merge that is computed by products of matrices.
+    pub(super) products: Option<Products>,
+}
+
+/// A matrix of a product: a block that varies over some axes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Matrix {
+    pub(super) of: MatrixSource,
+    pub(super) dims: u64,
+    /// A truth value by element: where it is false the element is zero, and counts as nothing whatever it is multiplied with.
+    pub(super) mask: Option<Reg>,
+}
+
+/// Where the elements of a matrix lie.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum MatrixSource {
+    Register(Reg),
+    /// In a tensor, at any strides.
+    Tensor(Load),
+}
+
+/// Σ over an axis of left·right.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Product {
+    /// The axis of the stage that is summed.
+    pub(super) axis: usize,
+    pub(super) left: Matrix,
+    pub(super) right: Matrix,
+}
+
+/// The fields of a sum or a softmax merge by products of matrices.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Products {
+    pub(super) gauge: Option<Gauge>,
+    pub(super) payloads: Vec<Payload>,
+}
+
+/// The base of a softmax merge.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Gauge {
+    pub(super) field: usize,
+    pub(super) score: Reg,
+    /// A weight is 2^(rate·(score − maximum)).
+    pub(super) rate: f64,
+}
+
+/// A field of a sum or a softmax merge.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Payload {
+    pub(super) field: usize,
+    /// The left matrix; in a merge what weights are multiplied with, if anything.
+    pub(super) left: Option<Matrix>,
+    /// In a merge a truth value by pair: where it is false the pair counts as nothing.
+    pub(super) seen: Option<Reg>,
+    /// The right matrix; none for a sum of weights.
+    pub(super) right: Option<Matrix>,
+}
+
+impl Matrix {
+    /// The registers it reads.
+    pub(super) fn registers(&self) -> impl Iterator<Item = Reg> {
+        let elements = match &self.of {
+            MatrixSource::Register(register) => Some(*register),
+            MatrixSource::Tensor(_) => None,
+        };
+        elements.into_iter().chain(self.mask)
+    }
+}
+
+impl Products {
+    /// The registers it reads.
+    pub(super) fn registers(&self) -> impl Iterator<Item = Reg> {
+        let matrices = self.payloads.iter().flat_map(|payload| payload.left.iter().chain(&payload.right));
+        let seen = self.payloads.iter().filter_map(|payload| payload.seen);
+        self.gauge.map(|gauge| gauge.score).into_iter().chain(matrices.flat_map(Matrix::registers)).chain(seen)
+    }
 }
 
 impl Instruction {

@@ -16,6 +16,9 @@ fn usual() -> impl Iterator<Item = [usize; 4]> {
 /// Lengths that are no multiple of a tile.
 const ODD: [[usize; 4]; 3] = [[1, 16, 1920, 64], [3, 16, 1111, 64], [3, 16, 1111, 128]];
 
+/// One head in f32, for the CPU.
+const ONE_HEAD: [usize; 4] = [1, 1, 1024, 128];
+
 /// Batches, steps, heads, head sizes, groups and states.
 const DUALS: [[usize; 6]; 4] =
     [[8, 2048, 80, 64, 1, 128], [2, 8192, 80, 64, 1, 128], [1, 65_536, 24, 64, 1, 128], [8, 2048, 24, 64, 1, 64]];
@@ -25,10 +28,12 @@ const ODD_DUALS: [[usize; 6]; 3] = [[8, 2048, 16, 80, 1, 128], [8, 2048, 16, 96,
 
 /// Every shape forward and backward, attention with a causal mask and without.
 pub fn cases() -> Vec<Case> {
-    let both = |case: fn([usize; 4], bool, bool) -> Case, shape| {
-        [(false, false), (false, true), (true, false), (true, true)].map(|(causal, back)| case(shape, causal, back))
+    let each = |(shape, elem)| {
+        let masks = [(false, false), (false, true), (true, false), (true, true)];
+        masks.map(|(causal, back)| attention(shape, elem, causal, back))
     };
-    let mut cases: Vec<Case> = usual().chain(ODD).flat_map(|shape| both(attention, shape)).collect();
+    let shapes = usual().chain(ODD).map(|shape| (shape, Elem::Bf16));
+    let mut cases: Vec<Case> = shapes.chain([(ONE_HEAD, Elem::F32)]).flat_map(each).collect();
     cases.extend(
         DUALS.into_iter().chain(ODD_DUALS).flat_map(|shape| [false, true].map(|back| dual(shape, Elem::Bf16, back))),
     );
@@ -38,15 +43,15 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// q, k, v → o; backward from ō with what the forward saved: o and the log-sum-exp.
-fn attention([batch, heads, steps, size]: [usize; 4], causal: bool, back: bool) -> Case {
+fn attention([batch, heads, steps, size]: [usize; 4], elem: Elem, causal: bool, back: bool) -> Case {
     let keys = || (vec![batch, heads, steps, size], Fill::Normal);
     let inputs = vec![(vec![batch, heads, 1, steps, size], Fill::Normal), keys(), keys()];
     let kernel = if causal { models::attention_causal::kernel() } else { models::attention::kernel() };
     let mask = if causal { "-causal" } else { "" };
-    let name = format!("attn-bf16-b{batch}h{heads}s{steps}d{size}{mask}-{}", pass(back));
+    let name = format!("attn-{elem}-b{batch}h{heads}s{steps}d{size}{mask}-{}", pass(back));
     let tensors = if back { 8 } else { 4 };
-    let bytes = (tensors * 2 * batch * heads * steps * size) as u64;
-    Case { name, group: Group::Attention, work: work(back), kernel, elem: Elem::Bf16, inputs, bytes }
+    let bytes = (tensors * elem.bytes().unwrap_or(2) * batch * heads * steps * size) as u64;
+    Case { name, group: Group::Attention, work: work(back), kernel, elem, inputs, bytes }
 }
 
 /// x, δ, A, B, C → y; backward all five gradients from ȳ.

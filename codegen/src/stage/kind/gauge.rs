@@ -11,7 +11,7 @@ const PAYLOADS: [(f64, f64); 3] = [(1.0, 0.0), (0.0, 1.0), (2.0, -3.0)];
 
 /// The rate κ of an operator of a field m and payloads p whose combination is, with M = max(l.m, r.m), M and
 /// l.p·2^(κ·(l.m − M)) + r.p·2^(κ·(r.m − M)); `None` when it is another operator, judged by its values.
-pub(super) fn rate(operator: &Operator, gauge: usize) -> Option<f64> {
+pub fn rate(operator: &Operator, gauge: usize) -> Option<f64> {
     let at = |l: (f64, f64), r: (f64, f64)| combined(operator, gauge, l, r);
     let payloads = (0..operator.fields.len()).filter(|k| *k != gauge);
     let rate = -payloads.clone().next().map(|k| at((0.0, 0.0), (-1.0, 1.0))[k])?.log2();

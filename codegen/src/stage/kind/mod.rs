@@ -21,10 +21,12 @@ pub use contracted::Walk;
 pub(crate) use contracted::is_point;
 pub use delta::{Channels, DeltaReadout, DeltaRule, Factored};
 pub use delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
+pub use gauge::rate as gauge_rate;
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
 pub use pairwise::{Across, Contraction, Gauge, Limit, Pairwise, Payload};
 pub use partial_sums::{PartialSum, PartialSums};
+pub use product::Product;
 pub use recurrence::Recurrence;
 
 use super::{Refusal, Stage};

@@ -9,7 +9,7 @@ const MAX_FACTORS: usize = 1 << 10;
 
 /// A value as a product that is zero wherever one of its conditions is false.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Product {
+pub struct Product {
     /// The factors.
     pub factors: Vec<Value>,
     /// The conditions.
@@ -18,7 +18,7 @@ pub(crate) struct Product {
 
 impl Product {
     /// The factors and conditions of a value.
-    pub(crate) fn of(program: &Program, value: Value) -> Product {
+    pub fn of(program: &Program, value: Value) -> Product {
         Product { factors: factors(program, value), conditions: conditions(program, value) }
     }
 

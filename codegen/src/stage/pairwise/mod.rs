@@ -104,6 +104,12 @@ impl Outward {
     }
 }
 
+/// The program in which a sum over an axis that only repeats another sum is taken after it.
+pub fn sums_outward(program: &Program) -> Program {
+    let exchanged = outward::outward(program);
+    if exchanged == *program { exchanged } else { simplify(&exchanged) }
+}
+
 /// Cuts a verified, instantiated program into stages, of which some are pair sums; `None` if it has none.
 pub fn cut_pairwise(program: &Program) -> Result<Option<Cut>, CutError> {
     Outward::of(&prepare(program)?).pairwise()

@@ -88,7 +88,7 @@ impl Frame<'_> {
     }
 
     /// Which part of a tile lies in a tensor, and where.
-    fn place(&self, load: &Load) -> Place {
+    pub(super) fn place(&self, load: &Load) -> Place {
         let rank = self.tile.extents.len();
         let mut place = Place {
             extents: self.tile.extents.clone(),
@@ -122,10 +122,10 @@ impl Frame<'_> {
 }
 
 /// The part of a tile that lies in a tensor.
-struct Place {
-    extents: Vec<usize>,
+pub(super) struct Place {
+    pub(super) extents: Vec<usize>,
     /// How many indices of the tile come before the part.
-    skipped: Vec<usize>,
-    strides: Vec<isize>,
-    at: isize,
+    pub(super) skipped: Vec<usize>,
+    pub(super) strides: Vec<isize>,
+    pub(super) at: isize,
 }

@@ -24,7 +24,12 @@ impl Parts {
         (params, outputs): (&[&[i64]], &[&[i64]]),
     ) -> Result<CpuPlan, CpuError> {
         let buffers = Buffers::new(self, sizes);
-        let mut plan = CpuPlan { walks: vec![], threads: pool::threads(), temporary_bytes: buffers.bytes()? };
+        let mut plan = CpuPlan {
+            walks: vec![],
+            threads: pool::threads(),
+            temporary_bytes: buffers.bytes()?,
+            element_by_element: vec![],
+        };
         for part in &self.parts {
             match part {
                 Part::Program { compiled, inputs, tensors } => {
@@ -42,6 +47,7 @@ impl Parts {
                     let written = own.as_ref().map(|own| own.iter().map(Vec::as_slice).collect::<Vec<_>>());
                     let inner = compiled.explain(sizes, &given, written.as_deref().unwrap_or(outputs))?;
                     plan.temporary_bytes += inner.temporary_bytes;
+                    plan.element_by_element.extend(inner.element_by_element);
                     let tensors = tensors.as_deref().unwrap_or_default();
                     plan.walks.extend(inner.walks.into_iter().map(|walk| named(walk, tensors)));
                 }
@@ -97,5 +103,6 @@ fn walk(
         tasks: group.lanes.iter().map(size).product(),
         parts: 1,
         is_small: false,
+        products: vec![],
     }
 }

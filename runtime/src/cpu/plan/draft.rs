@@ -13,6 +13,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Node, Op, Output, Program, Value};
 use crate::cpu::kernel::commutes;
 
 use super::borders::Borders;
+use super::products::{Products, Tiling};
 
 /// The most indices that the axes held whole may have together: a register of them fits the nearest caches.
 const WHOLE: usize = 1 << 14;
@@ -30,6 +31,8 @@ pub(super) struct Draft {
     pub(super) outputs: Vec<usize>,
     /// Whether nothing else may be anchored here.
     pub(super) is_full: bool,
+    /// Whether it walks in tiles of rows and columns, whose products of matrices it sums along the streamed axis.
+    pub(super) is_tiled: bool,
 }
 
 /// The stages of a program.
@@ -43,6 +46,8 @@ pub(super) struct Drafts<'a> {
     pub(super) stages: Vec<Draft>,
     /// The stage of every anchored value.
     pub(super) home: Vec<Option<usize>>,
+    /// The sums that are products of matrices.
+    pub(super) products: Products,
     /// Which values anything needs.
     pub(super) live: Vec<bool>,
     /// The values that each value is computed from: anchored ones, and the axes along which they are displaced.
@@ -82,7 +87,8 @@ impl<'a> Drafts<'a> {
     pub(super) fn new(program: &'a Program, sizes: &'a [usize], borders: &'a Borders, ordered: bool) -> Drafts<'a> {
         let n = program.nodes.len();
         let (home, live, cones) = (vec![None; n], live(program), vec![vec![]; n]);
-        let mut drafts = Drafts { program, sizes, borders, ordered, stages: vec![], home, live, cones };
+        let products = if ordered { Products::default() } else { Products::of(program, &live, sizes) };
+        let mut drafts = Drafts { program, sizes, borders, ordered, stages: vec![], home, products, live, cones };
         for at in (0..n).filter(|at| drafts.live[*at]).collect::<Vec<_>>() {
             drafts.place(Value(at as u32));
         }
@@ -96,6 +102,7 @@ impl<'a> Drafts<'a> {
         let node = self.program.node(value);
         let cone = self.cone(node, moved(&node.op));
         let anchored = match &node.op {
+            Op::Reduce { .. } if self.products.floats(value) => false,
             Op::Scan { .. } | Op::Reduce { .. } => self.place_combination(value, &cone),
             Op::Last { axis, value: over, .. } | Op::First { axis, value: over, .. } => {
                 let from = self.first_stage(&cone);
@@ -136,6 +143,12 @@ impl<'a> Drafts<'a> {
     }
 
     fn place_combination(&mut self, value: Value, cone: &[(Value, AxisSet)]) -> bool {
+        if let (Some(tiling), Some(axis)) =
+            (self.products.tiling(self.program, value), axis_of(&self.program.node(value).op))
+        {
+            self.place_products(value, cone, axis, tiling);
+            return true;
+        }
         if !self.place_in_a_stage(value, cone, self.first_stage(cone)..self.stages.len()) {
             let op = &self.program.node(value).op;
             let streamed = axis_of(op).map(|axis| (axis, matches!(op, Op::Scan { reverse: true, .. })));
@@ -144,6 +157,26 @@ impl<'a> Drafts<'a> {
             self.home[value.0 as usize] = Some(self.stages.len() - 1);
         }
         true
+    }
+
+    /// Puts a sum of products into a stage of the same tiles, or into one of its own.
+    fn place_products(&mut self, value: Value, cone: &[(Value, AxisSet)], axis: Axis, tiling: Tiling) {
+        let known = cone.iter().filter_map(|(anchor, _)| self.home[anchor.0 as usize]).max().map_or(0, |home| home + 1);
+        let is_alike =
+            |draft: &Draft| draft.is_tiled && draft.parallel == tiling.outer && draft.streamed == Some((axis, false));
+        let stage = (known..self.stages.len()).find(|stage| is_alike(&self.stages[*stage])).unwrap_or_else(|| {
+            let streamed = Some((axis, false));
+            self.stages.push(Draft {
+                parallel: tiling.outer,
+                streamed,
+                is_full: true,
+                is_tiled: true,
+                ..Draft::default()
+            });
+            self.stages.len() - 1
+        });
+        self.stages[stage].whole = self.stages[stage].whole.union(tiling.inner);
+        self.home[value.0 as usize] = Some(stage);
     }
 
     /// Puts an anchored value into the first of some stages that can take it, if there is one.
@@ -264,7 +297,7 @@ impl<'a> Drafts<'a> {
         if spans && is_final && axes.contains_all(draft.parallel) {
             return Some(draft);
         }
-        if !spans || !axes.contains_all(draft.parallel.union(streamed)) {
+        if draft.is_tiled || !spans || !axes.contains_all(draft.parallel.union(streamed)) {
             return None;
         }
         if !self.knows(&draft, stage, cone) {
@@ -279,7 +312,8 @@ impl<'a> Drafts<'a> {
         roots.iter().for_each(|root| needed[root.0 as usize] = true);
         for at in (0..needed.len()).rev() {
             if needed[at] && !self.is_borrowed(stage, Value(at as u32)) {
-                self.program.nodes[at].op.operands().iter().for_each(|v| needed[v.0 as usize] = true);
+                let operands = self.products.operands(self.program, Value(at as u32));
+                operands.iter().for_each(|v| needed[v.0 as usize] = true);
             }
         }
         needed

@@ -2,6 +2,7 @@
 
 mod anchors;
 mod moves;
+mod products;
 mod slots;
 
 use std::collections::HashMap;
@@ -88,6 +89,7 @@ impl<'a> Lower<'a> {
         for at in (0..needed.len()).filter(|at| needed[*at]) {
             let value = Value(at as u32);
             match self.drafts.program.nodes[at].op {
+                Op::Reduce { .. } if self.drafts.products.floats(value) => self.product(value),
                 Op::Scan { .. } | Op::Reduce { .. } => self.combination(value),
                 _ => {
                     self.value(value, &Moves::default());
@@ -106,7 +108,7 @@ impl<'a> Lower<'a> {
             if !needed[at] || self.drafts.is_borrowed(self.stage, value) {
                 continue;
             }
-            let operands = program.nodes[at].op.operands();
+            let operands = self.computed_operands(value);
             let moved = usize::from(self.moves_operand(value));
             operands.iter().skip(moved).for_each(|v| needed[v.0 as usize] = true);
         }
@@ -294,6 +296,12 @@ impl<'a> Lower<'a> {
     }
 
     fn load(&mut self, tensor: &Tensor, ty: Ty, moves: &Moves) -> Reg {
+        let (load, dims, indices) = self.block(tensor, moves);
+        self.emit_over(dims, TileOp::Load(load), ty, indices)
+    }
+
+    /// The block of a tensor, the axes over which it varies, and the registers that say indices of it.
+    fn block(&mut self, tensor: &Tensor, moves: &Moves) -> (Load, u64, Vec<Reg>) {
         let known = self.sources.iter().position(|source| *source == tensor.source);
         let source = known.unwrap_or_else(|| {
             self.sources.push(tensor.source);
@@ -316,7 +324,7 @@ impl<'a> Lower<'a> {
                 }
             }
         }
-        self.emit_over(dims, TileOp::Load(load), ty, indices)
+        (load, dims, indices)
     }
 
     fn index(&mut self, axis: Axis, moves: &Moves) -> Reg {

@@ -21,6 +21,16 @@ const CHUNK: usize = 32;
 /// With fewer independent blocks than this, tasks also share the streamed axis.
 const BLOCKS: usize = 32;
 
+/// The most rows and columns of a tile whose pairs are weighed, and the least where there are few tasks.
+const ROWS: usize = 256;
+const COLUMNS: usize = 256;
+const FEWEST_ROWS: usize = 32;
+/// With fewer tasks than this, tiles have fewer rows.
+const TASKS: usize = 8;
+/// The most rows and columns of a tile of a plain product, and the least where there are few tasks.
+const SIDE: usize = 256;
+const FEWEST_SIDE: usize = 64;
+
 /// A tensor that a stage reads or writes: the stride of every axis.
 pub(super) type Access = Vec<(Axis, i64)>;
 
@@ -38,6 +48,9 @@ pub(super) struct Shape {
 impl Shape {
     /// The shape for a stage that reads and writes some tensors; `sizes` are those of the program's axes.
     pub(super) fn new(draft: &Draft, sizes: &[usize], borders: &Borders, accesses: &[Access]) -> Shape {
+        if draft.is_tiled {
+            return Shape::tiled(draft, sizes, borders, accesses);
+        }
         let order = order(draft, sizes, borders, accesses);
         let part = draft.streamed.and_then(|(axis, _)| borders.part(axis, sizes));
         let is_scanned = draft.streamed.is_some_and(|(axis, _)| borders.scanned.contains(axis));
@@ -53,6 +66,36 @@ impl Shape {
             }
             _ => task(&sizes, &tile, streamed, is_scanned, &parallel),
         };
+        Shape { order, tile, task }
+    }
+
+    /// The shape for sums of products of matrices: rows, columns, then the axes within them. Tasks have everything along the axis
+    /// that is summed.
+    fn tiled(draft: &Draft, sizes: &[usize], borders: &Borders, accesses: &[Access]) -> Shape {
+        let among = |axes: AxisSet| {
+            let draft = Draft { parallel: axes, ..Draft::default() };
+            order(&draft, sizes, borders, accesses)
+        };
+        let (outer, streamed) = (among(draft.parallel), draft.streamed.map(|(axis, _)| axis));
+        let order: Vec<Axis> = outer.iter().copied().chain(streamed).chain(among(draft.whole)).collect();
+        let sizes: Vec<usize> = order.iter().map(|axis| sizes[axis.0 as usize]).collect();
+        let mut tile = sizes.clone();
+        let rows: Vec<usize> = (0..outer.len()).collect();
+        let fill = if draft.whole.is_empty() { sides } else { rows_of_tile };
+        let (mut most, least) = if draft.whole.is_empty() { (SIDE, FEWEST_SIDE) } else { (ROWS, FEWEST_ROWS) };
+        loop {
+            fill(&mut tile[..outer.len()], &sizes, most);
+            let tasks: usize = rows.iter().map(|k| sizes[*k].div_ceil(tile[*k].max(1))).product();
+            if most <= least || tasks >= TASKS {
+                break;
+            }
+            most /= 2;
+        }
+        let mut task = tile.clone();
+        if let Some(size) = sizes.get(outer.len()).filter(|_| streamed.is_some()) {
+            task[outer.len()] = *size;
+            tile[outer.len()] = *size.min(&COLUMNS);
+        }
         Shape { order, tile, task }
     }
 }
@@ -139,6 +182,24 @@ fn tile(sizes: &[usize], streamed: Option<usize>, part: Option<usize>, parallel:
     }
     grow(&mut tile, sizes, parallel, TILE);
     tile
+}
+
+/// Makes a tile of rows, at most so many.
+fn rows_of_tile(tile: &mut [usize], sizes: &[usize], most: usize) {
+    tile.fill(1);
+    let rows: Vec<usize> = (0..tile.len()).collect();
+    grow(tile, sizes, &rows, most);
+}
+
+/// Makes a tile of rows and columns, at most about so many of each: the two innermost axes that are long enough.
+fn sides(tile: &mut [usize], sizes: &[usize], most: usize) {
+    tile.fill(1);
+    let mut long = (0..tile.len()).rev().filter(|k| sizes[*k] > 1);
+    let Some(first) = long.next() else { return };
+    tile[first] = sizes[first].min(most);
+    if let Some(second) = long.next() {
+        tile[second] = sizes[second].min(most * most / tile[first]);
+    }
 }
 
 /// How many times a tile fits into its budget, at least once.

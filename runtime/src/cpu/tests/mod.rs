@@ -7,6 +7,8 @@ mod guards;
 mod harness;
 mod matrices;
 mod order;
+mod products;
+
 mod stages;
 
 use oplus_dsl::Elem;

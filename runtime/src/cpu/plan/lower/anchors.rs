@@ -5,7 +5,7 @@ use oplus_dsl::typing::Scope;
 
 use super::*;
 use crate::cpu::lanes::{Combination, Manner};
-use crate::cpu::tile::Combine;
+use crate::cpu::tile::{Combine, Products};
 
 /// With fewer rows than this, scans of more steps than this are swept in parts.
 const FEW: usize = 64;
@@ -24,6 +24,8 @@ impl Lower<'_> {
             _ => return,
         };
         let operator = program.operator(operator);
+        let products = self.weighted(tuple);
+        let elements: &[Value] = if products.is_some() { &[] } else { elements };
         let elements: Vec<Reg> = elements.iter().map(|v| self.value(*v, &Moves::default())).collect();
         let init: Vec<Reg> = init.iter().map(|v| self.value(*v, &Moves::default())).collect();
         let fields = self.needed[tuple.0 as usize].iter().fold(0, |set, k| set | 1 << k);
@@ -31,12 +33,18 @@ impl Lower<'_> {
         let mut results = Combination::new(operator, fields, exclusive);
         let mut totals = Combination::new(operator, results.total.kept(), false);
         totals.gives_totals = true;
-        let ahead = self.ahead(operator, &elements, &results);
+        let ahead = match products {
+            None => self.ahead(operator, &elements, &results),
+            Some(_) => [vec![], vec![]],
+        };
         let is_scan = direction.is_some();
         let dims = self.state_dims(tuple, axis, is_scan);
-        results.manner =
-            self.manner(axis, is_scan, &dims, |single| results.lies_well(is_scan, |k| single(ahead[0][k])));
-        totals.manner = self.manner(axis, is_scan, &dims, |single| totals.lies_well(false, |k| single(ahead[1][k])));
+        if products.is_none() {
+            results.manner =
+                self.manner(axis, is_scan, &dims, |single| results.lies_well(is_scan, |k| single(ahead[0][k])));
+            totals.manner =
+                self.manner(axis, is_scan, &dims, |single| totals.lies_well(false, |k| single(ahead[1][k])));
+        }
         let (results, totals) = (Arc::new(results), Arc::new(totals));
         let keeps = |field: usize| results.total.kept() >> field & 1 == 1;
         let states: Vec<Option<Reg>> =
@@ -62,8 +70,10 @@ impl Lower<'_> {
             states,
             init: init.clone(),
             outputs,
+            products,
         };
-        let operands = ahead.concat().into_iter().chain(init).collect();
+        let of_products = combine.products.iter().flat_map(Products::registers);
+        let operands = ahead.concat().into_iter().chain(init).chain(of_products).collect();
         let op = TileOp::Combine(Box::new(combine));
         self.code.instructions.push(Instruction { op, operands, result: None, spent: 0 });
     }
