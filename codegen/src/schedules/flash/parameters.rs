@@ -85,9 +85,9 @@ impl Flash {
         if self.copiers > 0 { self.copiers * WARP } else { self.threads() }
     }
 
-    /// Tiles of rows in shared memory: persistent blocks copy the next ones while they walk.
+    /// Tiles of rows in shared memory: persistent blocks copy the next ones while they walk. Sums over rows leave no room for that.
     pub(super) fn row_stages(&self) -> u32 {
-        if self.persistent { 2 } else { 1 }
+        if self.persistent && self.sums == SumsOver::Columns { 2 } else { 1 }
     }
 
     /// Warpgroups that walk.
