@@ -184,10 +184,13 @@ fn attention_needs_memory_for_its_lengths_and_not_for_their_product() {
                 });
                 let plan = plan(&program, &sizes);
                 let temporary = plan.buffers.iter().map(|b| b.len * b.elem.bytes().expect("stored") as u64);
-                temporary.sum::<u64>() + 8 * plan.message_words
+                [temporary.sum::<u64>(), 8 * plan.message_words]
             };
-            let (short, long) = (bytes(4096), bytes(4 * 4096));
+            let ([short, _], [long, messages]) = (bytes(4096), bytes(4 * 4096));
             assert!(long <= 4 * short.max(1 << 16), "{}: {short} and {long} bytes", program.name);
+            // Sums over rows take a word for each of their tiles and each tile of columns, of which there are at most as many as
+            // multiprocessors.
+            assert!(messages <= long / 16 + (1 << 16), "{}: {messages} bytes of messages beside {long}", program.name);
         }
     }
 }

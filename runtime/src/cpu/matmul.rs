@@ -5,6 +5,7 @@
 use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar, ShapeBuilder, ShapeError};
 
+use super::CpuError;
 use super::values::Scalar;
 
 /// A matrix in memory.
@@ -20,6 +21,20 @@ impl<'a, T> Matrix<'a, T> {
     fn view(self, rows: usize, columns: usize) -> Result<ArrayView2<'a, T>, ShapeError> {
         ArrayView2::from_shape((rows, columns).strides(self.strides.into()), self.elements)
     }
+}
+
+/// The most rows or columns to which the library fills its tiles up.
+const FILLED: usize = 64;
+
+/// Refuses products of these rows, columns and terms for whose factors there is no memory: the library copies them, and ends the process
+/// when it gets none.
+///
+/// # Errors
+/// [`CpuError::OutOfMemory`].
+pub(super) fn check_room<T>([rows, columns, terms]: [usize; 3]) -> Result<(), CpuError> {
+    let elements = terms.saturating_mul(rows.saturating_add(columns).saturating_add(2 * FILLED));
+    let bytes = elements.saturating_mul(size_of::<T>());
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| CpuError::OutOfMemory { bytes })
 }
 
 /// Adds the product of two matrices to a third, whose elements begin the slice.

@@ -61,8 +61,7 @@ impl<'a> Frame<'a> {
             return Ok(());
         }
         let [left, right] = [self.block(&product.left)?, self.block(&product.right)?];
-        self.add_product((product.axis, dims), dst, [&left, &right]);
-        Ok(())
+        self.add_product((product.axis, dims), dst, [&left, &right])
     }
 
     /// The elements of a matrix: where they lie, if they are not to be converted or turned round.
@@ -107,22 +106,28 @@ impl<'a> Frame<'a> {
     }
 
     /// Adds the sum over an axis of left·right to a block over the axes `dims`.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
     pub(super) fn add_product<T: Scalar + LinalgScalar>(
         &self,
         (axis, dims): (usize, u64),
         to: &mut [T],
         [left, right]: [&Block<'_, T>; 2],
-    ) {
+    ) -> Result<(), CpuError> {
         let is_lost = |masked: &Block<'_, T>, other: &Block<'_, T>| masked.mask.is_some() && !self.is_finite(other);
         if is_lost(left, right) || is_lost(right, left) {
-            return self.add_seen((axis, dims), to, [left, right]);
+            self.add_seen((axis, dims), to, [left, right]);
+            return Ok(());
         }
         let nest = self.nest_of((axis, dims), [left, right]);
+        matmul::check_room::<T>(nest.sizes)?;
         nest.outer.each(|[t, l, r]| {
             let matrices = [(left, l, nest.left), (right, r, nest.right)]
                 .map(|(block, at, strides)| matmul::Matrix { elements: &block.elements[at..], strides });
             add_product(&mut to[t..], nest.to, matrices, nest.sizes);
         });
+        Ok(())
     }
 
     fn nest_of<T: Scalar>(&self, (axis, dims): (usize, u64), [left, right]: [&Block<'_, T>; 2]) -> Nest {

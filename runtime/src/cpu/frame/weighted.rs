@@ -75,7 +75,7 @@ impl Frame<'_> {
                 continue;
             }
             let [left, right] = [self.block::<T>(left)?, self.block::<T>(right)?];
-            self.add_product((combine.axis, combine.dims[payload.field]), state.all(), [&left, &right]);
+            self.add_product((combine.axis, combine.dims[payload.field]), state.all(), [&left, &right])?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Frame<'_> {
                 strides: strides(of_score, &self.tile.extents),
                 mask: by.seen.map(|seen| self.mask(seen)),
             };
-            self.add_product((combine.axis, dims), state.all(), [&left, &self.block(right)?]);
+            self.add_product((combine.axis, dims), state.all(), [&left, &self.block(right)?])?;
         }
         Ok(())
     }
