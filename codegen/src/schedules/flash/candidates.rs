@@ -56,8 +56,13 @@ fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Vec<Flash> {
     if !is_meant || !can_overlap(stage, form, &schedule) {
         return vec![];
     }
-    let alone = (!form.limits.is_empty()).then_some(Flash { persistent: false, ..schedule });
-    alone.into_iter().chain([schedule]).collect()
+    let alone = Flash { persistent: false, ..schedule };
+    match (stage.part_axis, form.limits.is_empty()) {
+        // Where few rows are divided, the part takes registers that persistent blocks need.
+        (Some(_), _) => vec![alone],
+        (None, true) => vec![schedule],
+        (None, false) => vec![alone, schedule],
+    }
 }
 
 /// Whether limits of a row's range are read for each row, which takes registers that the weights of two tiles need.
