@@ -30,7 +30,7 @@ pub struct Cost {
 }
 
 impl Exchanges {
-    /// Estimates the exchanges of a call on a ring of such links: all messages of a phase are gathered at once.
+    /// Estimates the exchanges of a call on a ring of such links: all messages of a phase are collected at once.
     pub fn cost(&self, link: Link) -> Cost {
         let phases = (0..self.phases).map(|phase| {
             let sent = self.messages.iter().filter(|message| message.phase == phase);

@@ -249,23 +249,28 @@ impl<'s> FlashKernel<'s> {
             part,
             rematerialiser: None,
         };
-        // Kernels of f16 with whole accesses spill more if the stores at their end rematerialise.
-        let has_few = schedule.vector == 1 || schedule.unit == Unit::Warp && elem == Elem::Bf16;
-        if kernel.is_scarce() && has_few {
-            kernel.rematerialiser = Some(Rematerialiser::declare(b, kernel.outer.len() + 1));
-        }
-        let flags = kernel.flags();
-        if flags > 0 {
-            kernel.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
-        }
-        let landed = kernel.landed_stages();
-        if landed > 0 {
-            kernel.landed = Some(b.shared("landed", SharedKind::Mbarrier, landed));
-        }
-        kernel.declare_sums(b);
-        let tiles: Vec<&Tile> = kernel.row_tiles.iter().chain(&kernel.column_tiles).collect();
-        kernel.across = weights.map(|weights| AcrossArrays::declare(b, weights, schedule, &tiles));
+        kernel.declare_others(b, weights);
         Some(kernel)
+    }
+
+    /// Declares the arrays that only some kernels have. Sums over rows go through the tile of `weights`.
+    fn declare_others(&mut self, b: &mut Builder, weights: Option<Tile>) {
+        // Kernels of f16 with whole accesses spill more if the stores at their end rematerialise.
+        let has_few = self.schedule.vector == 1 || self.schedule.unit == Unit::Warp && self.elem() == Elem::Bf16;
+        if self.is_scarce() && has_few {
+            self.rematerialiser = Some(Rematerialiser::declare(b, self.outer.len() + 1));
+        }
+        let flags = self.flags();
+        if flags > 0 {
+            self.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
+        }
+        let landed = self.landed_stages();
+        if landed > 0 {
+            self.landed = Some(b.shared("landed", SharedKind::Mbarrier, landed));
+        }
+        self.declare_sums(b);
+        let tiles: Vec<&Tile> = self.row_tiles.iter().chain(&self.column_tiles).collect();
+        self.across = weights.map(|weights| AcrossArrays::declare(b, weights, self.schedule, &tiles));
     }
 
     /// Whether sums and the rows of tiles leave so few registers that addresses are not kept from copy to copy.

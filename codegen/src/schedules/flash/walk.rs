@@ -42,7 +42,7 @@ pub(super) struct Course<'w> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Past {
     pub tiles: Option<Reg>,
-    /// Those of the tiles of columns that rows see in part.
+    /// The tiles of columns among them that rows saw in part.
     pub partial: Option<Reg>,
     pub rows: Option<Reg>,
 }

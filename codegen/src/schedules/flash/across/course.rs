@@ -32,9 +32,9 @@ pub(super) struct Span {
 /// The columns that the rows of a block see, `i32`, not limited to those that there are.
 #[derive(Clone, Copy)]
 pub(super) struct Sight {
-    /// Those of the first row: from here,
+    /// The first column that the block's first row sees. Each next row sees columns that lie one further.
     pub from: Operand,
-    /// to here; a row further they are one further.
+    /// The column behind the last one that the block's first row sees.
     pub to: Operand,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Course {
     pub blocks: Operand,
     /// All tiles of columns, `i32`.
     pub tiles: Operand,
-    /// Those that the block walks.
+    /// The tiles that the block walks.
     span: Span,
     /// The first tile in the order of the walk where it goes round.
     start: Operand,
@@ -177,7 +177,7 @@ impl FlashKernel<'_> {
     pub(super) fn sight(&self, b: &mut Builder) -> Sight {
         let axes = [self.form.row, self.form.column];
         let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
-        sight(b, self, &mut values, self.form.row)
+        sight(b, self, &mut values)
     }
 
     /// The tiles that the rows of a block see.
@@ -312,9 +312,8 @@ impl Course {
     }
 }
 
-/// The columns that row 0 sees, by an evaluator whose rows or columns are the axis `row`.
-fn sight(b: &mut Builder, kernel: &FlashKernel<'_>, values: &mut Values, row: Axis) -> Sight {
-    debug_assert_eq!(row, kernel.form.row);
+/// The columns that row 0 sees.
+fn sight(b: &mut Builder, kernel: &FlashKernel<'_>, values: &mut Values) -> Sight {
     values.set_row(0, Index { at: Operand::i64(0), exists: Operand::bool(true) });
     let far = Operand::i64(1 << 30);
     let near = Operand::i64(-(1 << 30));
