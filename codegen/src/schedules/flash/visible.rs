@@ -11,6 +11,7 @@ use super::parameters::GROUP;
 use super::{FlashKernel, ThreadTile};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
+use crate::stage::kind::Limit;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -88,11 +89,7 @@ impl FlashKernel<'_> {
         let mut row = |b: &mut Builder, number: u32| {
             let mut range = Range { from: Operand::i32(0), to: size };
             for limit in &self.form.limits {
-                let coordinates = Coordinates { row: Some(number), ..Coordinates::default() };
-                let bound = limit.terms.iter().fold(Operand::i64(limit.shift), |sum, (term, negated)| {
-                    let term = values.value(b, *term, coordinates);
-                    if *negated { b.sub(sum, term) } else { b.add(sum, term) }
-                });
+                let bound = bound(b, values, limit, number);
                 // Within the axis a bound fits 32 bits.
                 let bound = b.binary(Binary::Max, bound, 0);
                 let bound = b.binary(Binary::Min, bound, self.args.size(self.form.column));
@@ -214,6 +211,15 @@ impl FlashKernel<'_> {
             })
         })
     }
+}
+
+/// The bound of a limit for a row of the evaluator, `i64`.
+pub(super) fn bound(b: &mut Builder, values: &mut Values, limit: &Limit, row: u32) -> Operand {
+    let coordinates = Coordinates { row: Some(row), ..Coordinates::default() };
+    limit.terms.iter().fold(Operand::i64(limit.shift), |sum, (term, negated)| {
+        let term = values.value(b, *term, coordinates);
+        if *negated { b.sub(sum, term) } else { b.add(sum, term) }
+    })
 }
 
 /// The operations that join the ends of ranges: those of the union, then those of the intersection.

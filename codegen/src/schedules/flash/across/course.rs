@@ -8,10 +8,10 @@
 //! last rows to the first. The rows of an odd point are given out in the opposite order, so that those who have much to do have little to do
 //! next, and are walked down, with visitors from the first rows to the last.
 
-use super::super::visible::Range;
+use super::super::visible::{Range, bound};
 use super::super::{COLUMNS, FlashKernel, outer_axes};
 use super::BLOCK_ROWS;
-use crate::block::pair::{Coordinates, Index, Values};
+use crate::block::pair::{Index, Values};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
@@ -319,11 +319,7 @@ fn sight(b: &mut Builder, kernel: &FlashKernel<'_>, values: &mut Values) -> Sigh
     let near = Operand::i64(-(1 << 30));
     let (mut from, mut to) = (near, far);
     for limit in &kernel.form.limits {
-        let coordinates = Coordinates { row: Some(0), ..Coordinates::default() };
-        let bound = limit.terms.iter().fold(Operand::i64(limit.shift), |sum, (term, negated)| {
-            let term = values.value(b, *term, coordinates);
-            if *negated { b.sub(sum, term) } else { b.add(sum, term) }
-        });
+        let bound = bound(b, values, limit, 0);
         if limit.above {
             to = b.binary(Binary::Min, to, bound);
         } else {

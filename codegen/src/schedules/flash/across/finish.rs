@@ -1,5 +1,6 @@
 //! The second kernel: an output of the sums over rows. A block has a tile of columns.
 
+use super::super::visible::bound;
 use super::super::{Flash, outer_axes};
 use super::sums::RowSums;
 use super::{ACROSS, SUMMING};
@@ -9,10 +10,10 @@ use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::{Builder, zero};
 use crate::schedules::Strategy;
 use crate::stage::Stage;
-use crate::stage::kind::{Across, Limit, Pairwise};
+use crate::stage::kind::{Across, Pairwise};
 use crate::tile::{Kernel, Memory, Operand, Special};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// The number by which the evaluator knows row 0, beside the block's own.
 const ROW_ZERO: u32 = 0;
@@ -138,7 +139,7 @@ impl Finish<'_> {
         values.set_row(ROW_ZERO, Index { at: Operand::i64(0), exists: Operand::bool(true) });
         let (mut from, mut to) = (Operand::i64(i64::MIN / 4), Operand::i64(i64::MAX / 4));
         for limit in &self.form.limits {
-            let bound = bound(b, &mut values, limit);
+            let bound = bound(b, &mut values, limit, ROW_ZERO);
             if limit.above {
                 to = b.binary(Binary::Min, to, bound);
             } else {
@@ -160,15 +161,6 @@ impl Finish<'_> {
         let first = b.binary(Binary::Max, first, 0);
         b.ge(last, first)
     }
-}
-
-/// The bound of a limit for row 0.
-fn bound(b: &mut Builder, values: &mut Values, limit: &Limit) -> Operand {
-    let coordinates = Coordinates { row: Some(ROW_ZERO), ..Coordinates::default() };
-    limit.terms.iter().fold(Operand::i64(limit.shift), |sum, (term, negated): &(Value, bool)| {
-        let term = values.value(b, *term, coordinates);
-        if *negated { b.sub(sum, term) } else { b.add(sum, term) }
-    })
 }
 
 /// The axes of one tile after the other.
