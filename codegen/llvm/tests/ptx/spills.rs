@@ -89,6 +89,16 @@ fn products_in_tf32_do_not_spill() {
     }
 }
 
+/// Warps that round `f16` have few registers, and those that multiply have as many as in `bf16`.
+#[test]
+fn chunks_of_rounded_f16_do_not_spill() {
+    let is_meant =
+        |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.unit == Unit::Warpgroup && s.depth >= 64 && !s.padded);
+    for name in ["mamba2", "ssd", "ssd_packed"] {
+        assert!(assemble(&model_of(name, Elem::F16), Isa::Sm90a, is_meant) >= 2, "{name}");
+    }
+}
+
 /// Some kernels of `f32` spill at the greatest depth and are left out.
 #[test]
 fn decays_of_channels_in_tf32_do_not_spill() {

@@ -1,15 +1,17 @@
 //! Warps that only copy: they fill the stages of tiles ahead of the warps that multiply, and evaluate decays and gains.
 //!
-//! The copying warps wait until a stage is free, start its copies and write its sums and gains. The warps that multiply wait for all of
-//! these, and free the stage when its outputs are stored.
+//! The copying warps wait until a stage is free, start its copies and write its sums and gains. Elements of `f16` they round to `bf16` when
+//! they are there. The warps that multiply wait for all of these, and free the stage when its outputs are stored.
 
 use super::ChunkwiseKernel;
 use super::decay::f32;
 use super::segments::Iterations;
 use crate::block::copy::Source;
+use crate::block::layout::Tile;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::block::roles;
+use crate::block::rounding::{Copiers, Rounding};
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
@@ -26,13 +28,21 @@ pub(crate) struct Handover {
     free: SharedId,
     /// The gains of every stage, scaled to the chunk's end, in `f32`.
     pub(super) remaining: SharedId,
+    /// The stages whose elements are rounded, if they are of `f16`.
+    rounding: Option<Rounding>,
 }
 
 impl Handover {
     /// Declares the mbarriers.
-    pub(super) fn declare(b: &mut Builder, stages: u32, times: u32) -> Handover {
+    pub(super) fn declare(b: &mut Builder, stages: u32, times: u32, rounds: bool) -> Handover {
         let remaining = b.shared("remaining", SharedKind::Elem(Elem::F32), stages * times);
-        Handover { free: b.shared("free", SharedKind::Mbarrier, stages), remaining }
+        let free = b.shared("free", SharedKind::Mbarrier, stages);
+        Handover { free, remaining, rounding: rounds.then(|| Rounding::declare(b, stages)) }
+    }
+
+    /// The mbarriers of stages that are rounded.
+    pub(super) fn rounded(self) -> Option<SharedId> {
+        self.rounding.map(|rounding| rounding.done)
     }
 }
 
@@ -74,8 +84,15 @@ impl ChunkwiseKernel<'_> {
             let rates = self.rates(b, &values, first);
             self.store_rates(b, &rates, iteration);
             self.store_remaining(b, handover, iteration);
-            b.arrive(self.keys.full, to.index);
+            self.hand_over(b, handover, to);
         });
+    }
+
+    /// Reports that a stage has its tiles, sums and gains.
+    fn hand_over(&self, b: &mut Builder, handover: Handover, to: RingStage) {
+        let Some(rounding) = handover.rounding else { return b.arrive(self.keys.full, to.index) };
+        let tiles: Vec<&Tile> = self.tiles().collect();
+        rounding.round(b, &tiles, to, Copiers { thread: self.thread, warps: self.schedule.copiers });
     }
 
     /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.

@@ -46,13 +46,14 @@ pub(crate) use parameters::COPIERS;
 pub use parameters::Chunkwise;
 
 use super::{LowerError, Strategy};
-use crate::abi::Tensor;
+use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::copy::{Origin, Source};
 use crate::block::layout::{Tile, TileOf, TileShape};
 pub(crate) use crate::block::matmul::{COLUMNS, ROWS, zeros};
 use crate::block::pair::Values;
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::rounding::rounded_elem;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::Unit;
@@ -60,7 +61,7 @@ use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use copiers::Handover;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
 
@@ -81,15 +82,16 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    // Warpgroups multiply packed pairs of bf16 alone, and an access has at most 16 bytes.
+    // Warpgroups multiply packed pairs of bf16, to which warps that only copy round f16; and an access has at most 16 bytes.
     let elem = stage.program.params[form.key as usize].elem;
-    if elem != Elem::Bf16 && unit == Unit::Warpgroup || elem == Elem::F32 && vector > 4 {
+    let is_multiplied = unit == Unit::Warp || elem == Elem::Bf16 || elem == Elem::F16 && copiers > 0 && vector > 1;
+    if !is_multiplied || elem == Elem::F32 && vector > 4 {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
+    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args, None).body(&mut b);
     Ok(b.finish())
 }
 
@@ -98,7 +100,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
     Builder::shared_bytes_of(|b| {
         let args = Args::declare(b, stage, schedule.abi(stage));
-        ChunkwiseKernel::declare(b, stage, &walked(form, schedule), schedule, args);
+        ChunkwiseKernel::declare(b, stage, &walked(form, schedule), schedule, args, None);
     })
 }
 
@@ -111,8 +113,7 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
 /// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
-    let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
-    let ends = match is_packed {
+    let ends = match stage.kind().matrices().is_ok_and(|form| has_words(schedule, form, &stage.program)) {
         true => {
             let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
             Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
@@ -120,6 +121,11 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
         false => ends,
     };
     vec![ends, *schedule]
+}
+
+/// Whether states and weights are `bf16` in products.
+pub(crate) fn has_words(schedule: &Chunkwise, form: &MatrixRecurrence, program: &Program) -> bool {
+    schedule.unit == Unit::Warpgroup || form.elem(program) == Ok(Elem::Bf16)
 }
 
 /// The blocks of a walk without a readout that share a multiprocessor. Addresses of single elements take registers.
@@ -148,6 +154,8 @@ pub fn scratch(rows: u64, segments: u64, width: u32, depth: u32) -> Option<u64> 
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     pub(crate) to: ParamId,
+    /// The type of their elements.
+    pub(crate) elem: Elem,
     /// Whether a copy engine writes them, or all threads.
     pub(crate) bulk: bool,
 }
@@ -196,10 +204,14 @@ impl<'s> ChunkwiseKernel<'s> {
         form: &'s MatrixRecurrence,
         schedule: &'s Chunkwise,
         args: Args,
+        saved: Option<Saved>,
     ) -> Self {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
-            Tile::declare(b, stage, TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages })
+            let own = elem(stage, Tensor::Param(param));
+            let factor = if schedule.unit == Unit::Warpgroup { rounded_elem(own) } else { own };
+            let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
+            Tile::declare_as(b, stage, of, shape, factor)
         };
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
         let mut keys = tile(form.key, form.depth, schedule.depth);
@@ -209,7 +221,7 @@ impl<'s> ChunkwiseKernel<'s> {
             Tile::declare(b, stage, of, TileShape { rows: times, depth: schedule.width(), stages: 1 })
         });
         let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
-        let of_states = if is_tf32 { Elem::F32 } else { keys.elem };
+        let of_states = saved.map_or(if is_tf32 { Elem::F32 } else { keys.elem }, |saved| saved.elem);
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
         let all_full = (is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
@@ -230,7 +242,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let [of_sums, of_gains] = [of_sums, of_gains].map(|len| if by_stages { stages * times } else { len });
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let handover = by_stages.then(|| Handover::declare(b, stages, times));
+        let rounds = keys.elem != elem(stage, Tensor::Param(keys.param));
+        let handover = by_stages.then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
@@ -260,7 +273,7 @@ impl<'s> ChunkwiseKernel<'s> {
             sums,
             gains,
             handover,
-            saved: None,
+            saved,
             segment,
             segment_carries,
             rematerialiser,
@@ -335,9 +348,11 @@ impl<'s> ChunkwiseKernel<'s> {
     /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
-        match self.handover {
+        match self.handover.map(Handover::rounded) {
             // Sums and gains arrive with the tiles.
-            Some(_) => vec![(self.keys.full, tiles.count() as u32 + 1)],
+            Some(None) => vec![(self.keys.full, tiles.count() as u32 + 1)],
+            // They arrive with the rounded elements.
+            Some(Some(rounded)) => vec![(self.keys.full, tiles.count() as u32), (rounded, 1)],
             None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
             None => tiles.collect(),
         }

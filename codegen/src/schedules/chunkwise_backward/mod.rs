@@ -132,9 +132,9 @@ pub(crate) fn blocks_of_walks(
     let is_deep = schedule.depth > 64;
     match form.elem(stage) {
         Elem::F32 if is_deep => 1,
-        Elem::F32 | Elem::F16 => 2,
-        elem if unit(&form.states, elem, isa) == Unit::Warp && is_deep => 2,
         _ if schedule.copiers > 0 => blocks_beside_copiers(schedule.depth),
+        Elem::F32 | Elem::F16 => 2,
+        elem if unit(&form.states, elem, isa, 0) == Unit::Warp && is_deep => 2,
         _ => 3,
     }
 }
@@ -181,7 +181,7 @@ fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &Chunkwis
 
 /// The numbers of warps that only copy in walks: beside warpgroups, where shallow states always leave them registers.
 fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u32, isa: Isa) -> &'static [u32] {
-    let is_walked = |walked| unit(walked, form.elem(stage), isa) == Unit::Warpgroup;
+    let is_walked = |walked| unit(walked, form.elem(stage), isa, COPIERS) == Unit::Warpgroup;
     match is_walked(&form.states) && is_walked(&form.cotangents) && vector > 1 {
         false => &[0],
         true if depth > 64 => &[0, COPIERS],
@@ -189,9 +189,10 @@ fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u
     }
 }
 
-/// The unit that multiplies in walks.
-fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
-    if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
+/// The unit that multiplies in walks beside so many warps that only copy: these round f16 for warpgroups.
+fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa, copiers: u32) -> Unit {
+    let is_multiplied = elem == Elem::Bf16 || elem == Elem::F16 && copiers > 0;
+    if isa.has_warpgroups() && !walked.channels && is_multiplied { Unit::Warpgroup } else { Unit::Warp }
 }
 
 /// A kernel: a walk or the third sweep.
@@ -218,12 +219,12 @@ fn with_kernel(
         }
     };
     let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers } = *schedule;
-    let unit = unit(walked, form.elem(stage), isa);
+    let unit = unit(walked, form.elem(stage), isa, copiers);
     let ends = sweep.is_ends();
     let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers };
     let to = args.scratch[usize::from(walked.reverse)];
-    let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
-    let kernel = ChunkwiseKernel { saved, ..ChunkwiseKernel::declare(b, stage, walked, &chunks, args) };
+    let saved = Saved { to, elem: form.state_elem(stage), bulk: isa.has_bulk_copies() };
+    let kernel = ChunkwiseKernel::declare(b, stage, walked, &chunks, args, (!ends).then_some(saved));
     then(b, Either::Walk(&kernel));
 }
 
