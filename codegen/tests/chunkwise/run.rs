@@ -57,6 +57,7 @@ fn states_beyond_the_range_of_f16() {
     case.change("b", |_, b| 1e3 * b);
     case.change("c", |_, c| 1e-4 * c);
     case.change("h0", |_, h| 1e7 * h);
+    case.change("dt_bias", |_, bias| bias.abs());
     let rounded = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 8, ..CHUNKS };
     case.check(&rounded, Order::Descending);
 }
