@@ -18,11 +18,6 @@ const OF_WARP: u32 = WARP * PIECE;
 /// Accesses that a warp has under way: more would take more registers than warps that only copy have.
 const AT_ONCE: usize = 4;
 
-/// The type of a warpgroup's factors of a type in memory.
-pub(crate) fn rounded_elem(elem: Elem) -> Elem {
-    if elem == Elem::F16 { Elem::Bf16 } else { elem }
-}
-
 /// Warps that copy, as one of their threads sees them.
 #[derive(Clone, Copy)]
 pub(crate) struct Copiers {

@@ -68,13 +68,14 @@ fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     program.params.iter().map(&mut array).collect()
 }
 
-/// The largest root mean square error of an output, relative to its own, where factors are of the program's narrowest type. The
-/// cotangents of decays are running sums, and sums of these over time: of what is left of their terms.
-fn most(program: &Program, output: &str) -> f64 {
+/// The largest root mean square error of an output, relative to its own, where factors are of the program's narrowest type, or `f16` was
+/// rounded to `bf16` for walks. The cotangents of decays are running sums, and sums of these over time: of what is left of their terms.
+fn most(program: &Program, output: &str, is_rounded: bool) -> f64 {
     let has = |elem| program.params.iter().any(|param| param.elem == elem);
     let is_of_decays = ["a.bar", "g.bar", "dt.bar", "dt_bias.bar"].contains(&output);
     match (has(Elem::Bf16), has(Elem::F16)) {
         (true, _) => 5e-3,
+        (_, true) if is_rounded => 5e-3,
         (_, true) => 7e-4,
         _ if is_of_decays => 2e-5,
         _ => 1e-6,
@@ -137,7 +138,8 @@ fn check_on(
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         let error = relative_error(wanted, found);
         let what = format!("`{}` of {}: {sizes:?} {placement:?} {target:?}", output.name, program.name);
-        assert!(error <= most(program, &output.name), "{what}: relative error {error}");
+        let is_rounded = sweeps.iter().any(|sweep| sweep.copiers > 0);
+        assert!(error <= most(program, &output.name, is_rounded), "{what}: relative error {error}");
     }
     sweeps
 }

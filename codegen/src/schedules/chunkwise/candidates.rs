@@ -34,7 +34,7 @@ pub(super) const WARPS: u32 = 8;
 const BESIDE: u32 = 1 << 10;
 
 /// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to `bf16`, which alone among the types of
-/// 16 bits has the range of states; factors of `f16` are rounded to it by warps that only copy.
+/// 16 bits has the range of states; warps that only copy round factors of `f16` to it, and divide those of `f32` in two parts.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let Ok(form) = stage.kind().matrices() else { return vec![] };
     let elem = stage.program.params[form.key as usize].elem;
@@ -42,15 +42,18 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
         let schedule =
             Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2, copiers: 0 };
-        let is_packed = elem == Elem::Bf16 || unit == Unit::Warpgroup;
-        let blocks = if is_packed { 2 } else { blocks(stage, &schedule, isa) };
+        let blocks = match (elem, unit) {
+            (Elem::Bf16, _) | (Elem::F16, Unit::Warpgroup) => 2,
+            // The warps that copy have a chunk's elements in registers.
+            (_, Unit::Warpgroup) => 1,
+            _ => blocks(stage, &schedule, isa),
+        };
         Chunkwise { blocks, ..schedule }
     };
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
     let of_shape = |(warps, depth)| {
         let of_tiles = move |tiles: Tiles| {
-            let has_pairs = elem != Elem::F32 && tiles.vector > 1 && !form.channels;
-            let by_warpgroups = isa == Isa::Sm90a && warps == 4 && has_pairs;
+            let by_warpgroups = isa == Isa::Sm90a && warps == 4 && tiles.vector > 1 && !form.channels;
             let by_warps = is_meant(elem, form.channels, warps, depth, tiles) && !(by_warpgroups && elem == Elem::Bf16);
             let units = [(Unit::Warpgroup, by_warpgroups), (Unit::Warp, by_warps)];
             units.into_iter().filter(|(_, is_offered)| *is_offered).map(move |(unit, _)| of(unit, warps, depth, tiles))
@@ -63,7 +66,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         let is_full = schedule.depth > 64 && ChunkwiseKernel::gate_of(stage, form, &schedule).is_some();
         let numbers: &[u32] = match (schedule.unit, elem) {
             (Unit::Warpgroup, Elem::F16) if is_full => &[],
-            (Unit::Warpgroup, Elem::F16) => &[COPIERS],
+            (Unit::Warpgroup, Elem::F16 | Elem::F32) => &[COPIERS],
             (Unit::Warpgroup, _) if form.readout.is_some() && !is_full => &[COPIERS, 0],
             _ => &[0],
         };

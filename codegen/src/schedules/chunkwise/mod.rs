@@ -33,6 +33,7 @@ pub(crate) mod fits;
 mod gates;
 pub(crate) mod outputs;
 mod parameters;
+mod parts;
 mod read;
 mod segments;
 mod staged;
@@ -53,7 +54,6 @@ use crate::block::layout::{Tile, TileOf, TileShape};
 pub(crate) use crate::block::matmul::{COLUMNS, ROWS, zeros};
 use crate::block::pair::Values;
 use crate::block::rematerialise::Rematerialiser;
-use crate::block::rounding::rounded_elem;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::Unit;
@@ -63,6 +63,7 @@ use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use copiers::Handover;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
+use parts::LowParts;
 use segments::Segment;
 
 /// The tile kernel of a stage under a chunkwise schedule.
@@ -82,9 +83,9 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    // Warpgroups multiply packed pairs of bf16, to which warps that only copy round f16; and an access has at most 16 bytes.
+    // Warpgroups multiply packed pairs of bf16, to which warps that only copy bring f16 and f32; and an access has at most 16 bytes.
     let elem = stage.program.params[form.key as usize].elem;
-    let is_multiplied = unit == Unit::Warp || elem == Elem::Bf16 || elem == Elem::F16 && copiers > 0 && vector > 1;
+    let is_multiplied = unit == Unit::Warp || elem == Elem::Bf16 || copiers > 0 && vector > 1;
     if !is_multiplied || elem == Elem::F32 && vector > 4 {
         return Err(parameters);
     }
@@ -123,9 +124,12 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     vec![ends, *schedule]
 }
 
-/// Whether states and weights are `bf16` in products.
+/// Whether factors have 16 bits and states and weights are `bf16` in products.
 pub(crate) fn has_words(schedule: &Chunkwise, form: &MatrixRecurrence, program: &Program) -> bool {
-    schedule.unit == Unit::Warpgroup || form.elem(program) == Ok(Elem::Bf16)
+    match form.elem(program) {
+        Ok(Elem::F16) => schedule.unit == Unit::Warpgroup,
+        elem => elem == Ok(Elem::Bf16),
+    }
 }
 
 /// The blocks of a walk without a readout that share a multiprocessor. Addresses of single elements take registers.
@@ -175,6 +179,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
+    /// The low parts of all factors, if they are of `f32` for a warpgroup.
+    pub(crate) low: Option<LowParts>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
     pub(crate) is_tf32: bool,
     /// The running sums and gains of two chunks, in `f32`; of one chunk where decays differ by channel or products are in `tf32`.
@@ -209,7 +215,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let own = elem(stage, Tensor::Param(param));
-            let factor = if schedule.unit == Unit::Warpgroup { rounded_elem(own) } else { own };
+            let factor = if schedule.unit == Unit::Warpgroup { Elem::Bf16 } else { own };
             let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
             Tile::declare_as(b, stage, of, shape, factor)
         };
@@ -223,6 +229,9 @@ impl<'s> ChunkwiseKernel<'s> {
         let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
         let of_states = saved.map_or(if is_tf32 { Elem::F32 } else { keys.elem }, |saved| saved.elem);
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
+        let own = elem(stage, Tensor::Param(keys.param));
+        let is_split = parts::are_split(own, schedule);
+        let low = is_split.then(|| LowParts::declare(b, stages, [queries.as_ref(), states.as_ref()], [&keys, &values]));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
         let all_full = (is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
@@ -240,9 +249,10 @@ impl<'s> ChunkwiseKernel<'s> {
         let of_gains = if is_tf32 { times } else { 2 * times };
         let by_stages = schedule.copiers > 0;
         let [of_sums, of_gains] = [of_sums, of_gains].map(|len| if by_stages { stages * times } else { len });
+        let of_sums = if is_split { 2 * of_sums } else { of_sums };
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let rounds = keys.elem != elem(stage, Tensor::Param(keys.param));
+        let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
         let handover = by_stages.then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
@@ -269,6 +279,7 @@ impl<'s> ChunkwiseKernel<'s> {
             values,
             gate,
             states,
+            low,
             is_tf32,
             sums,
             gains,
@@ -350,6 +361,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
         match self.handover.map(Handover::rounded) {
             // Sums and gains arrive with the tiles.
+            Some(None) if self.low.is_some() => vec![(self.keys.full, 1)],
             Some(None) => vec![(self.keys.full, tiles.count() as u32 + 1)],
             // They arrive with the rounded elements.
             Some(Some(rounded)) => vec![(self.keys.full, tiles.count() as u32), (rounded, 1)],

@@ -214,6 +214,7 @@ impl ChunkwiseKernel<'_> {
                 let index = b.add(index, of_panel * states.rows * panel);
                 let two = [block[2 * h].into(), block[2 * h + 1].into()];
                 b.store(Memory::Shared(states.array), index, &two, None);
+                self.store_low_state(b, index, two);
             }
         }
         if self.saved.is_some_and(|saved| saved.bulk) || self.schedule.unit == Unit::Warpgroup {
