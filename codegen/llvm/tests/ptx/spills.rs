@@ -89,13 +89,17 @@ fn products_in_tf32_do_not_spill() {
     }
 }
 
-/// Warps that round `f16` have few registers, and those that multiply have as many as in `bf16`.
+/// Warps that round `f16` or divide `f32` and those that multiply share the registers; beside a gate the greatest depth spills.
 #[test]
-fn chunks_of_rounded_f16_do_not_spill() {
-    let is_meant =
-        |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.unit == Unit::Warpgroup && s.depth >= 64 && !s.padded);
-    for name in ["mamba2", "ssd", "ssd_packed"] {
-        assert!(assemble(&model_of(name, Elem::F16), Isa::Sm90a, is_meant) >= 2, "{name}");
+fn chunks_of_f16_and_f32_by_warpgroups_do_not_spill() {
+    for elem in [Elem::F16, Elem::F32] {
+        for (name, depths) in [("ssd", 64..=128), ("ssd_packed", 128..=128), ("mamba2", 64..=64)] {
+            let is_meant = |s: &Schedule| match s {
+                Schedule::Chunkwise(s) => s.unit == Unit::Warpgroup && depths.contains(&s.depth) && !s.padded,
+                _ => false,
+            };
+            assert!(assemble(&model_of(name, elem), Isa::Sm90a, is_meant) >= 2, "{name} {elem}");
+        }
     }
 }
 
