@@ -62,7 +62,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     };
     let all = shapes.flat_map(of_shape);
     let with_copiers = |schedule: Chunkwise| {
-        // Beside a gate a state of the greatest depth leaves too few registers; in `f16` it is still faster than by warps.
+        // Beside a gate a state of the greatest depth leaves too few registers: in `bf16` all warps copy then.
         let is_full = schedule.depth > 64 && ChunkwiseKernel::gate_of(stage, form, &schedule).is_some();
         let numbers: &[u32] = match (schedule.unit, elem) {
             (Unit::Warpgroup, Elem::F16 | Elem::F32) => &[COPIERS],
