@@ -225,6 +225,18 @@ fn widths_that_end_in_the_middle_of_a_part() {
     }
 }
 
+/// Warps that only copy round `f16` for the warpgroups that walk.
+#[test]
+fn walks_of_rounded_f16() {
+    let program = gradient_of(("ssd", Elem::F16), &["skip"], &["y", "h_last"]);
+    for (t, p, n) in [(1, 64, 32), (129, 64, 64), (70, 80, 24), (65, 64, 128)] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 8), ("P", p), ("N", n)];
+        let (placed, order) = ((Placement::Contiguous, 0), Order::Random(t as u64));
+        let sweeps = check_on(&Target::H200, (&program, &sizes), placed, order, |_, _, own| own);
+        assert!(sweeps.iter().all(|sweep| sweep.copiers > 0), "{sizes:?}");
+    }
+}
+
 #[test]
 fn sums_of_queries_that_have_no_registers() {
     let program = gradient("ssd", &["skip", "dt_bias", "h0"], &["y"]);
