@@ -1,6 +1,6 @@
 //! The stores of the third sweep.
 
-use super::{ChunkwiseBackwardKernel, TIMES};
+use super::{GradientSweep, TIMES};
 use crate::block::matmul::Blocks;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
@@ -11,7 +11,7 @@ use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, AxisSet};
 
-impl ChunkwiseBackwardKernel<'_> {
+impl GradientSweep<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
     pub(super) fn store_values(
         &self,

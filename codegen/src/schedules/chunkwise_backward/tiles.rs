@@ -40,7 +40,7 @@ impl Tiles {
         };
         let mut keys = tile(states.key, states.depth, depth, 1);
         let mut queries = tile(dual.key, states.depth, depth, 1);
-        let heads = schedule.stages - 1;
+        let heads = schedule.heads();
         let stages = if states.channels { 1 } else { heads };
         let mut values = tile(states.value, states.width, TIMES, stages);
         let mut cotangents = tile(dual.value, states.width, TIMES, stages);
@@ -50,6 +50,9 @@ impl Tiles {
         };
         let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
         let weights = Tile::bare(b, "weights", elem, TIMES, TIMES);
+        if schedule.warpgroups {
+            return Tiles { keys, queries, values, cotangents, states, duals, weights };
+        }
         for (tile, stages) in [(&mut keys, 1), (&mut queries, 1)] {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }
