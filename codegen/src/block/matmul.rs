@@ -146,6 +146,17 @@ pub(crate) fn start_panel(b: &mut Builder, left: Factor, right: Factor, panel: u
     sums
 }
 
+/// Starts to add left·right over the rows of the right factor, by a warpgroup, from shared memory.
+pub(crate) fn start_rows(b: &mut Builder, sums: &[[Reg; 4]], left: Factor, right: Factor) {
+    let steps = (0..left.tile.depth / ROWS).map(|sixteen| {
+        let row = Operand::i32((sixteen * ROWS) as i32);
+        let left = left.tile.panels(b, left.start, Operand::i32(0), sixteen);
+        (Left::Shared(left), right.tile.panels(b, right.start, row, 0))
+    });
+    let steps = steps.collect();
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: false, steps, transposed: true });
+}
+
 /// Waits for the sums of a warpgroup's product, after which `later` others have started.
 pub(crate) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
     b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });

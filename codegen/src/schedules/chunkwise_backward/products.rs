@@ -205,7 +205,7 @@ impl GradientSweep<'_> {
                 let apart =
                     with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (columns[r % 2], own[h])));
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-                let decay = b.mul(decay, back);
+                let decay = if self.has_back_gains() { b.mul(decay, back) } else { decay };
                 let j = b.add(row, h as u32 * COLUMNS);
                 let i = b.add(column, (block as u32 * COLUMNS) as i32 + (r % 2) as i32);
                 let is_later = b.ge(i, j);
@@ -220,6 +220,11 @@ impl GradientSweep<'_> {
             weights
         };
         products.iter().enumerate().map(weigh).collect()
+    }
+
+    /// Whether gains' may differ from 1. Warps do not ask.
+    fn has_back_gains(&self) -> bool {
+        !self.schedule.warpgroups || !self.form.cotangents.gain.is_empty()
     }
 
     /// Keeps a block of four numbers for every pair of the thread in an array, in elements of its own.

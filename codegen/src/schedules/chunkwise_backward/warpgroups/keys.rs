@@ -1,22 +1,23 @@
-//! The role of key': Dᵀ·value of every head, and at the end E, summed over heads, times queries; and ⟨S, D⟩ of every head.
+//! The role of key' and value': Dᵀ·value and D·key of every head, and at the end E, summed over heads, times queries.
 
 use super::{InFlight, WarpgroupSweep};
 use crate::block::layout::{Tile, left_rows};
-use crate::block::matmul::{Factor, finish, scale_rows, start_in_time};
+use crate::block::matmul::{Factor, block_values, finish, scale_rows, start_in_time};
 use crate::build::Builder;
 use crate::schedules::chunkwise_backward::{ROWS, TIMES};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, Reg};
 
 impl WarpgroupSweep<'_> {
-    /// Computes key' of a chunk, and each head's ⟨S, D⟩.
+    /// Computes key' of a chunk, and value' of all its heads.
     pub(super) fn keys_role(&self, b: &mut Builder) {
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
         self.each_head(b, &chunk, |own, b, head| {
             own.start_head_of_keys(b, head, &sums);
-            own.share_energy(b, head.stage);
-            finish(b, &sums, 0);
+            let products = own.start_through_duals(b, head);
+            finish(b, &[&sums[..], &products].concat(), 0);
+            own.finish_values(b, &chunk, head, &block_values(&products));
         });
         self.meet(b);
         if !self.needs(Cotangent::Keys) {

@@ -2,13 +2,13 @@
 //!
 //! | warpgroup | products of a head | keeps over heads |
 //! |---|---|---|
-//! | queries | Sᵀ·cotangent | query' |
-//! | keys | Dᵀ·value, ⟨S, D⟩ | key' |
-//! | pairs | M, D·key, weighted G·cotangent | E |
+//! | queries | Sᵀ·cotangent, ⟨S, D⟩ | query' |
+//! | keys | Dᵀ·value, D·key, weights·cotangent; stores value' | key' |
+//! | pairs | M; writes the weights of G | E |
 //! | copies | none: tiles, decays and gains, outputs over time | |
 //!
 //! A ring of heads lies between them: the fourth warpgroup fills a stage when the others have left it, and no role waits for another
-//! at the same head. Of the last, two warps copy tiles, one evaluates decays and gains, and one adds the partial sums of a head and
+//! at the same head, except for the weights of pairs, which go from one to another through shared memory. Of the last, two warps copy tiles, one evaluates decays and gains, and one adds the partial sums of a head and
 //! stores its outputs over time, for which it waits until the others have written them. When all heads are done, the sums of E go
 //! through shared memory to both warpgroups whose sums they complete.
 
@@ -16,6 +16,7 @@ mod copies;
 mod keys;
 mod pairs;
 mod queries;
+mod values;
 
 use super::parameters::{GROUP, ROLES};
 use super::rates::Decays;
@@ -49,8 +50,8 @@ impl Registers {
     /// As many as there are: the sums of query' and of key' take half as many where the depth is half as long.
     fn of(depth: u32) -> Registers {
         match depth {
-            0..=64 => Registers { queries: 112, keys: 104, pairs: 240, copies: 56 },
-            _ => Registers { queries: 136, keys: 112, pairs: 208, copies: 56 },
+            0..=64 => Registers { queries: 128, keys: 160, pairs: 168, copies: 56 },
+            _ => Registers { queries: 136, keys: 168, pairs: 152, copies: 56 },
         }
     }
 }
@@ -76,6 +77,9 @@ pub(super) struct WarpgroupSweep<'s> {
     full: SharedId,
     free: SharedId,
     summed: SharedId,
+    /// The mbarriers that say that the weights of a head are there, and that they have been read.
+    weights_full: SharedId,
+    weights_free: SharedId,
 }
 
 impl<'s> Deref for WarpgroupSweep<'s> {
@@ -96,10 +100,11 @@ impl<'s> WarpgroupSweep<'s> {
         let tiles = Tiles::declare(b, of.0, of.1, schedule);
         let scores = b.shared("scores", SharedKind::Elem(Elem::F32), TIMES * TIMES);
         let sweep = GradientSweep::declare(b, of, schedule, args, tiles);
-        let begun = b.shared("begun", SharedKind::Mbarrier, 1);
+        let [begun, weights_full, weights_free] =
+            ["begun", "weights_full", "weights_free"].map(|name| b.shared(name, SharedKind::Mbarrier, 1));
         let [full, free, summed] =
             ["full", "free", "summed"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.heads()));
-        WarpgroupSweep { sweep, scores, begun, full, free, summed }
+        WarpgroupSweep { sweep, scores, begun, full, free, summed, weights_full, weights_free }
     }
 
     /// The kernel's code.
@@ -128,6 +133,7 @@ impl<'s> WarpgroupSweep<'s> {
             b.init_mbarriers(self.full, self.schedule.heads(), self.schedule.copying() + WARP + 1);
             b.init_mbarriers(self.free, self.schedule.heads(), multiplying + storing);
             b.init_mbarriers(self.summed, self.schedule.heads(), multiplying);
+            [self.weights_full, self.weights_free].map(|array| b.init_mbarriers(array, 1, GROUP));
             b.push(Stmt::FenceInit);
         });
         b.barrier();

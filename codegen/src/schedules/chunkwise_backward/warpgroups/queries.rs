@@ -1,4 +1,4 @@
-//! The role of query': Sᵀ·cotangent of every head, and at the end E, summed over heads, times keys.
+//! The role of query': Sᵀ·cotangent and ⟨S, D⟩ of every head, and at the end E, summed over heads, times keys.
 
 use super::super::partials::{Partials, accumulate};
 use super::{InFlight, WarpgroupSweep};
@@ -11,11 +11,14 @@ use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, Reg};
 
 impl WarpgroupSweep<'_> {
-    /// Computes query' of a chunk, and each head's ⟨query, first term of query'⟩.
+    /// Computes query' of a chunk, and each head's ⟨query, first term of query'⟩ and ⟨S, D⟩.
     pub(super) fn queries_role(&self, b: &mut Builder) {
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
-        self.each_head(b, &chunk, |own, b, head| own.add_head_to_queries(b, head, &sums));
+        self.each_head(b, &chunk, |own, b, head| {
+            own.add_head_to_queries(b, head, &sums);
+            own.share_energy(b, head.stage);
+        });
         self.meet(b);
         if !self.needs(Cotangent::Queries) {
             return;
