@@ -62,8 +62,8 @@ use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::{Isa, WARP};
 use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use channels::Arrays;
-use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
+use oplus_dsl::{Elem, Ty};
 use std::ops::Deref;
 use tiles::Tiles;
 use warpgroups::WarpgroupSweep;
@@ -429,6 +429,11 @@ impl<'s> GradientSweep<'s> {
         self.fragment.row(b, self.block)
     }
 
+    /// A column from which others are counted: of 64 bits, so that their addresses are constants apart.
+    fn first_column(&self, b: &mut Builder, column: Operand) -> Operand {
+        if self.schedule.warpgroups { b.convert(Ty::I64, column) } else { column }
+    }
+
     /// The first of the columns of the warp's half of so many.
     fn half_of(&self, b: &mut Builder, columns: u32) -> Operand {
         b.mul(self.half, columns / 2)
@@ -436,6 +441,10 @@ impl<'s> GradientSweep<'s> {
 
     /// An index along an axis, from one of 32 bits.
     fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+        let is_whole = self.schedule.warpgroups && !self.schedule.padded && axis != self.form.states.time;
+        if is_whole {
+            return Index { at: b.convert(Ty::I64, at), exists: Operand::bool(true) };
+        }
         Index::along(b, &self.args, at, axis)
     }
 }

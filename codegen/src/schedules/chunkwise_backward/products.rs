@@ -211,6 +211,13 @@ impl GradientSweep<'_> {
                 let is_later = b.ge(i, j);
                 let decay = b.select(is_later, decay, zero(Ty::F32));
                 let product = b.mul(products[r], gain);
+                if self.schedule.warpgroups {
+                    let sum = b.fma(product, decay, pairs[block][r].into());
+                    b.assign(pairs[block][r], sum);
+                    *weight = b.mul(*weight, decay);
+                    partials.add_pair(b, h, c, [product, *weight]);
+                    continue;
+                }
                 let product = b.mul(product, decay);
                 let sum = b.add(pairs[block][r].into(), product);
                 b.assign(pairs[block][r], sum);
