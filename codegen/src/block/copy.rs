@@ -70,6 +70,13 @@ struct CopiedPiece {
     place: Option<Operand>,
 }
 
+/// Eight elements of a row that a thread has read.
+pub(crate) struct ReadPiece {
+    /// Their index in a stage.
+    pub at: Operand,
+    pub elements: Vec<Operand>,
+}
+
 impl Tile {
     /// The offset of the parameter's first row, for [`Tile::fill`].
     pub(crate) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
@@ -130,6 +137,57 @@ impl Tile {
                 copy(b);
             }
         }
+    }
+
+    /// Reads the rows from `first` (`i32`) on to registers, in accesses of several elements.
+    pub(crate) fn read(&self, b: &mut Builder, source: &Source, origin: Origin, first: Operand) -> Vec<ReadPiece> {
+        let total = self.rows * self.pieces();
+        let rows_per_pass = source.threads / self.pieces();
+        let into = Copied { origin, first, start: Operand::i32(0) };
+        let whole = source.threads.is_multiple_of(self.pieces()) && rows_per_pass.is_multiple_of(EIGHT as u32);
+        let base = whole.then(|| self.copied_piece(b, source, &into, source.thread));
+        let passes = (0..total / source.threads).map(|pass| {
+            let piece = match base {
+                Some(base) => self.further(b, source, base, (pass * rows_per_pass) as i32),
+                None => {
+                    let number = b.add(source.thread, pass * source.threads);
+                    self.copied_piece(b, source, &into, number)
+                }
+            };
+            ReadPiece { at: piece.to, elements: self.read_elements(b, source, piece) }
+        });
+        passes.collect()
+    }
+
+    fn read_elements(&self, b: &mut Builder, source: &Source, from: CopiedPiece) -> Vec<Operand> {
+        let pointer = source.args.pointer(Tensor::Param(self.param));
+        let step = source.vector.min(self.piece());
+        let guards = self.guards(b, source, from, step);
+        let mut at = from.from;
+        let mut elements = vec![];
+        for guard in guards {
+            elements.extend(b.load(Memory::Global(pointer), at, step, Some(guard), zero(Ty::F32)));
+            at = b.add(at, step);
+        }
+        elements
+    }
+
+    /// Whether the elements of each access to a piece exist.
+    fn guards(&self, b: &mut Builder, source: &Source, of: CopiedPiece, step: u32) -> Vec<Operand> {
+        let size = source.args.size(self.inner);
+        let size = of.place.filter(|_| source.padded).map_or(size, |before| b.sub(size, before));
+        let exists = b.binary(Binary::Gt, of.left, of.rows);
+        let column = b.mul(of.piece, self.piece());
+        let column = b.convert(Ty::I64, column);
+        let guard = |k: u32| {
+            if !source.padded {
+                return exists;
+            }
+            let place = b.add(column, k);
+            let inside = b.lt(place, size);
+            b.and(exists, inside)
+        };
+        (0..self.piece()).step_by(step as usize).map(guard).collect()
     }
 
     /// Arrives at a stage with the thread's copies.

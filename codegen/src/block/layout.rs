@@ -78,7 +78,7 @@ impl Tile {
         Tile::declare_as(b, stage, of, shape, elem(stage, Tensor::Param(of.param)))
     }
 
-    /// Declares a tile of a parameter whose elements become those of another type of the same width.
+    /// Declares a tile of a parameter whose elements become those of another type.
     pub(crate) fn declare_as(b: &mut Builder, stage: &Stage, of: TileOf, shape: TileShape, elem: Elem) -> Tile {
         let TileOf { param, along, inner } = of;
         let TileShape { rows, depth, stages } = shape;

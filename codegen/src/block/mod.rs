@@ -18,6 +18,7 @@ pub mod reads;
 pub(crate) mod rematerialise;
 pub(crate) mod ring;
 pub(crate) mod roles;
+pub(crate) mod rounding;
 pub mod scalar;
 pub(crate) mod state_step;
 pub mod steps;

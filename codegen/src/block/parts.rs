@@ -91,6 +91,16 @@ impl Parts {
         Parts::of_pairs(b, elem, &scaled)
     }
 
+    /// The high parts, or whole elements.
+    pub(crate) fn high(self) -> [Operand; 4] {
+        self.high
+    }
+
+    /// The low parts, if there are any.
+    pub(crate) fn low(self) -> Option<[Operand; 4]> {
+        self.low
+    }
+
     /// The fragment with every register mapped.
     pub(crate) fn map(self, mut map: impl FnMut(Operand) -> Operand) -> Parts {
         Parts { high: self.high.map(&mut map), low: self.low.map(|low| low.map(&mut map)) }

@@ -127,6 +127,8 @@ constants! {
     chunkwise_warpgroups,
     /// Chunkwise: multiply-adds per microsecond by warpgroups beside warps that only copy.
     chunkwise_copied,
+    /// Chunkwise: multiply-adds per microsecond by warpgroups of factors in two parts.
+    chunkwise_parts,
     /// Chunkwise: multiply-adds per microsecond in split tf32.
     chunkwise_split,
     /// Chunkwise: multiply-adds per microsecond where packed pairs are unpacked.

@@ -51,6 +51,15 @@ fn states_beyond_the_range_of_f16() {
     case.change("c", |_, c| 1e-4 * c);
     case.change("h0", |_, h| 1e7 * h);
     case.check(&CHUNKS, Order::Descending);
+    let sizes = [("B", 1), ("T", 101), ("G", 1), ("H", 2), ("P", 64), ("N", 16)];
+    let mut case = Case::new(&stage, &sizes);
+    case.change("x", |_, x| 1e4 * x);
+    case.change("b", |_, b| 1e3 * b);
+    case.change("c", |_, c| 1e-4 * c);
+    case.change("h0", |_, h| 1e7 * h);
+    case.change("dt_bias", |_, bias| bias.abs());
+    let rounded = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 8, ..CHUNKS };
+    case.check(&rounded, Order::Descending);
 }
 
 #[test]
@@ -61,6 +70,8 @@ fn neighbours_after_large_decays_of_f32() {
     // Sums of logarithms are in the thousands; of the time before nothing is left, or nearly all.
     case.change("g", |i, g| if i % 3 == 0 { 50.0 * g - 50.0 } else { 0.1 * g });
     case.check(&Chunkwise { warps: 4, ..CHUNKS }, Order::Ascending);
+    let divided = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 4, ..CHUNKS };
+    case.check(&divided, Order::Ascending);
 }
 
 #[test]
@@ -210,6 +221,61 @@ fn warps_that_only_copy() {
         let less = if padded { 8 } else { 0 };
         let (p, n) = (of.width() as usize * if wide { 2 } else { 1 } - less, depth as usize - less);
         let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 3), ("P", p), ("V", p), ("N", n), ("K", n)];
+        let case = Case::new(&stage, &sizes);
+        for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
+            case.check(&of, order);
+        }
+        case.check_segments(&of, 3.min(t.div_ceil(64)), Order::Random(1));
+    }
+}
+
+/// Lengths, widths and depths around those of tiles, packed sequences, gates, outputs of another type, and segments.
+#[test]
+fn warps_that_round_f16() {
+    for (name, depth, padded, wide, stages, t, p) in [
+        ("ssd", 16, true, false, 2, 1, 64),
+        ("ssd", 32, true, false, 2, 2, 56),
+        ("ssd", 32, false, false, 3, 63, 64),
+        ("mamba2", 16, false, false, 2, 129, 64),
+        ("mamba2", 32, true, true, 2, 191, 80),
+        ("ssd_softplus", 32, true, true, 2, 65, 136),
+        ("ssd_packed", 32, false, false, 2, 200, 64),
+        ("retention", 64, true, false, 2, 331, 48),
+        ("linear_attention", 64, false, true, 2, 127, 128),
+        ("ssd", 128, false, false, 2, 67, 64),
+    ] {
+        let stage = stage(&model(name, Elem::F16, &[]));
+        let of =
+            Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, stages, vector: 8, ..CHUNKS };
+        let n = depth as usize - if padded { 8 } else { 0 };
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", p), ("V", p), ("N", n), ("K", n)];
+        let case = Case::new(&stage, &sizes);
+        for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
+            case.check(&of, order);
+        }
+        case.check_segments(&of, 3.min(t.div_ceil(64)), Order::Random(1));
+    }
+}
+
+#[test]
+fn warps_that_divide_f32() {
+    for (name, depth, padded, wide, stages, t, p) in [
+        ("ssd", 16, true, false, 2, 1, 64),
+        ("ssd", 32, true, false, 2, 2, 60),
+        ("ssd", 32, false, false, 3, 63, 64),
+        ("mamba2", 16, false, false, 2, 129, 64),
+        ("mamba2", 32, true, true, 2, 191, 80),
+        ("ssd_softplus", 32, true, true, 2, 65, 132),
+        ("ssd_packed", 32, false, false, 2, 200, 64),
+        ("retention", 64, true, false, 2, 331, 48),
+        ("linear_attention", 64, false, true, 2, 127, 128),
+        ("ssd", 128, false, false, 2, 67, 64),
+    ] {
+        let stage = stage(&model(name, Elem::F32, &[]));
+        let of =
+            Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, stages, vector: 4, ..CHUNKS };
+        let n = depth as usize - if padded { 4 } else { 0 };
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", p), ("V", p), ("N", n), ("K", n)];
         let case = Case::new(&stage, &sizes);
         for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
             case.check(&of, order);

@@ -68,13 +68,14 @@ fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     program.params.iter().map(&mut array).collect()
 }
 
-/// The largest root mean square error of an output, relative to its own, where factors are of the program's narrowest type. The
-/// cotangents of decays are running sums, and sums of these over time: of what is left of their terms.
-fn most(program: &Program, output: &str) -> f64 {
+/// The largest root mean square error of an output, relative to its own, where factors are of the program's narrowest type, or `f16` was
+/// rounded to `bf16` for walks. The cotangents of decays are running sums, and sums of these over time: of what is left of their terms.
+fn most(program: &Program, output: &str, is_rounded: bool) -> f64 {
     let has = |elem| program.params.iter().any(|param| param.elem == elem);
     let is_of_decays = ["a.bar", "g.bar", "dt.bar", "dt_bias.bar"].contains(&output);
     match (has(Elem::Bf16), has(Elem::F16)) {
         (true, _) => 5e-3,
+        (_, true) if is_rounded => 5e-3,
         (_, true) => 7e-4,
         _ if is_of_decays => 2e-5,
         _ => 1e-6,
@@ -137,7 +138,8 @@ fn check_on(
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         let error = relative_error(wanted, found);
         let what = format!("`{}` of {}: {sizes:?} {placement:?} {target:?}", output.name, program.name);
-        assert!(error <= most(program, &output.name), "{what}: relative error {error}");
+        let is_rounded = sweeps.iter().any(|sweep| sweep.copiers > 0);
+        assert!(error <= most(program, &output.name, is_rounded), "{what}: relative error {error}");
     }
     sweeps
 }
@@ -220,6 +222,18 @@ fn widths_that_end_in_the_middle_of_a_part() {
         let program = gradient_of((name, elem), &[], outputs);
         let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", 3), ("P", width), ("V", width), ("N", depth), ("K", depth)];
         check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(width as u64));
+    }
+}
+
+/// Warps that only copy round `f16` for the warpgroups that walk.
+#[test]
+fn walks_of_rounded_f16() {
+    let program = gradient_of(("ssd", Elem::F16), &["skip"], &["y", "h_last"]);
+    for (t, p, n) in [(1, 64, 32), (129, 64, 64), (70, 80, 24), (65, 64, 128)] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 8), ("P", p), ("N", n)];
+        let (placed, order) = ((Placement::Contiguous, 0), Order::Random(t as u64));
+        let sweeps = check_on(&Target::H200, (&program, &sizes), placed, order, |_, _, own| own);
+        assert!(sweeps.iter().all(|sweep| sweep.copiers > 0), "{sizes:?}");
     }
 }
 

@@ -89,6 +89,20 @@ fn products_in_tf32_do_not_spill() {
     }
 }
 
+/// Warps that round `f16` or divide `f32` and those that multiply share the registers; beside a gate the greatest depth spills.
+#[test]
+fn chunks_of_f16_and_f32_by_warpgroups_do_not_spill() {
+    for elem in [Elem::F16, Elem::F32] {
+        for (name, depths) in [("ssd", 64..=128), ("ssd_packed", 128..=128), ("mamba2", 64..=64)] {
+            let is_meant = |s: &Schedule| match s {
+                Schedule::Chunkwise(s) => s.unit == Unit::Warpgroup && depths.contains(&s.depth) && !s.padded,
+                _ => false,
+            };
+            assert!(assemble(&model_of(name, elem), Isa::Sm90a, is_meant) >= 2, "{name} {elem}");
+        }
+    }
+}
+
 /// Some kernels of `f32` spill at the greatest depth and are left out.
 #[test]
 fn decays_of_channels_in_tf32_do_not_spill() {

@@ -9,6 +9,7 @@ mod parts;
 mod persistent;
 mod reads;
 mod ring;
+mod rounding;
 mod thread;
 mod words;
 

@@ -15,11 +15,17 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
         // Makes the copied tiles visible to warpgroups.
         b.push(Stmt::FenceAsync);
-        self.start_read(b, chunk)
+        match &self.low {
+            Some(low) => self.start_read_parts(b, low, chunk),
+            None => self.start_read(b, chunk),
+        }
     }
 
     /// Computes the rest of the chunk.
     pub(super) fn finish_chunk(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
+        if let Some(low) = &self.low {
+            return self.finish_parts(b, low, running, chunk, started);
+        }
         match (started, chunk.queries) {
             (Some(started), Some(queries)) if self.handover.is_some() => {
                 self.finish_overlapped(b, running, chunk, started, queries);

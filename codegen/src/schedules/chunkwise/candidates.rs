@@ -33,31 +33,42 @@ pub(super) const WARPS: u32 = 8;
 /// Shared memory that every block takes beside its own.
 const BESIDE: u32 = 1 << 10;
 
-/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to the type of the factors, and only
-/// `bf16` among the types of 16 bits has the range of states.
+/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to `bf16`, which alone among the types of
+/// 16 bits has the range of states; warps that only copy round factors of `f16` to it, and divide those of `f32` in two parts.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let Ok(form) = stage.kind().matrices() else { return vec![] };
     let elem = stage.program.params[form.key as usize].elem;
-    let of = |warps, depth, Tiles { padded, wide, vector }: Tiles| {
-        let by_warpgroups = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
-        let unit = if by_warpgroups { Unit::Warpgroup } else { Unit::Warp };
+    let of = |unit, warps, depth, Tiles { padded, wide, vector }: Tiles| {
         let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
         let schedule =
             Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2, copiers: 0 };
-        let blocks = if elem == Elem::Bf16 { 2 } else { blocks(stage, &schedule, isa) };
+        let blocks = match (elem, unit) {
+            (Elem::Bf16, _) | (Elem::F16, Unit::Warpgroup) => 2,
+            // The warps that copy have a chunk's elements in registers.
+            (_, Unit::Warpgroup) => 1,
+            _ => blocks(stage, &schedule, isa),
+        };
         Chunkwise { blocks, ..schedule }
     };
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
     let of_shape = |(warps, depth)| {
-        let tiles = TILES.into_iter().filter(move |tiles| is_meant(elem, form.channels, warps, depth, *tiles));
-        tiles.map(move |tiles| of(warps, depth, tiles))
+        let of_tiles = move |tiles: Tiles| {
+            let by_warpgroups = isa == Isa::Sm90a && warps == 4 && tiles.vector > 1 && !form.channels;
+            let by_warps = is_meant(elem, form.channels, warps, depth, tiles) && !(by_warpgroups && elem == Elem::Bf16);
+            let units = [(Unit::Warpgroup, by_warpgroups), (Unit::Warp, by_warps)];
+            units.into_iter().filter(|(_, is_offered)| *is_offered).map(move |(unit, _)| of(unit, warps, depth, tiles))
+        };
+        TILES.into_iter().flat_map(of_tiles)
     };
     let all = shapes.flat_map(of_shape);
     let with_copiers = |schedule: Chunkwise| {
-        let is_read = schedule.unit == Unit::Warpgroup && form.readout.is_some();
-        // Beside a gate a state of the greatest depth leaves too few registers.
+        // Beside a gate a state of the greatest depth leaves too few registers: in `bf16` all warps copy then.
         let is_full = schedule.depth > 64 && ChunkwiseKernel::gate_of(stage, form, &schedule).is_some();
-        let numbers: &[u32] = if is_read && !is_full { &[COPIERS, 0] } else { &[0] };
+        let numbers: &[u32] = match (schedule.unit, elem) {
+            (Unit::Warpgroup, Elem::F16 | Elem::F32) => &[COPIERS],
+            (Unit::Warpgroup, _) if form.readout.is_some() && !is_full => &[COPIERS, 0],
+            _ => &[0],
+        };
         numbers.iter().map(move |copiers| Chunkwise { copiers: *copiers, ..schedule })
     };
     all.flat_map(with_copiers).collect()

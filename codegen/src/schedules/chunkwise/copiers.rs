@@ -1,15 +1,17 @@
 //! Warps that only copy: they fill the stages of tiles ahead of the warps that multiply, and evaluate decays and gains.
 //!
-//! The copying warps wait until a stage is free, start its copies and write its sums and gains. The warps that multiply wait for all of
-//! these, and free the stage when its outputs are stored.
+//! The copying warps wait until a stage is free, start its copies and write its sums and gains. Elements of `f16` they round to `bf16` when
+//! they are there, and those of `f32` they divide in two [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
 
 use super::ChunkwiseKernel;
-use super::decay::f32;
+use super::decay::{Rates, f32, with_rounding_errors};
 use super::segments::Iterations;
 use crate::block::copy::Source;
+use crate::block::layout::Tile;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::block::roles;
+use crate::block::rounding::{Copiers, Rounding};
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
@@ -26,13 +28,21 @@ pub(crate) struct Handover {
     free: SharedId,
     /// The gains of every stage, scaled to the chunk's end, in `f32`.
     pub(super) remaining: SharedId,
+    /// The stages whose elements are rounded, if they are of `f16`.
+    rounding: Option<Rounding>,
 }
 
 impl Handover {
     /// Declares the mbarriers.
-    pub(super) fn declare(b: &mut Builder, stages: u32, times: u32) -> Handover {
+    pub(super) fn declare(b: &mut Builder, stages: u32, times: u32, rounds: bool) -> Handover {
         let remaining = b.shared("remaining", SharedKind::Elem(Elem::F32), stages * times);
-        Handover { free: b.shared("free", SharedKind::Mbarrier, stages), remaining }
+        let free = b.shared("free", SharedKind::Mbarrier, stages);
+        Handover { free, remaining, rounding: rounds.then(|| Rounding::declare(b, stages)) }
+    }
+
+    /// The mbarriers of stages that are rounded.
+    pub(super) fn rounded(self) -> Option<SharedId> {
+        self.rounding.map(|rounding| rounding.done)
     }
 }
 
@@ -64,18 +74,49 @@ impl ChunkwiseKernel<'_> {
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
-            let left = to.before(b);
-            b.wait(handover.free, left);
-            let chunk = self.chunk(b, iteration, iterations);
-            let first = b.mul(chunk, self.schedule.times());
-            for (tile, origin) in self.tiles().zip(&origins) {
-                tile.fill(b, &source, *origin, first, to.index);
+            if let Some(low) = &self.low {
+                let first = self.first_time(b, iteration, iterations);
+                let read = self.read_rows(b, &source, &origins, first);
+                let rates = self.rates(b, &values, first);
+                self.wait_free(b, handover, to);
+                self.write_parts(b, low, read, to.index);
+                self.hand_over(b, handover, (iteration, to), &rates);
+            } else {
+                // Rounding takes time of its own when a stage is free: numbers for decays are read before.
+                let early = handover.rounding.map(|_| {
+                    let first = self.first_time(b, iteration, iterations);
+                    self.rates(b, &values, first)
+                });
+                self.wait_free(b, handover, to);
+                let first = self.first_time(b, iteration, iterations);
+                for (tile, origin) in self.tiles().zip(&origins) {
+                    tile.fill(b, &source, *origin, first, to.index);
+                }
+                let rates = early.unwrap_or_else(|| self.rates(b, &values, first));
+                self.hand_over(b, handover, (iteration, to), &rates);
             }
-            let rates = self.rates(b, &values, first);
-            self.store_rates(b, &rates, iteration);
-            self.store_remaining(b, handover, iteration);
-            b.arrive(self.keys.full, to.index);
         });
+    }
+
+    /// The first time of an iteration's chunk.
+    fn first_time(&self, b: &mut Builder, iteration: Operand, iterations: Iterations) -> Operand {
+        let chunk = self.chunk(b, iteration, iterations);
+        b.mul(chunk, self.schedule.times())
+    }
+
+    /// Waits until no thread reads a stage any more.
+    fn wait_free(&self, b: &mut Builder, handover: Handover, to: RingStage) {
+        let left = to.before(b);
+        b.wait(handover.free, left);
+    }
+
+    /// Writes the sums and gains of an iteration, and reports that its stage has them and its tiles.
+    fn hand_over(&self, b: &mut Builder, handover: Handover, (iteration, to): (Operand, RingStage), rates: &Rates) {
+        self.store_rates(b, rates, iteration);
+        self.store_remaining(b, handover, iteration);
+        let Some(rounding) = handover.rounding else { return b.arrive(self.keys.full, to.index) };
+        let tiles: Vec<&Tile> = self.tiles().collect();
+        rounding.round(b, &tiles, to, Copiers { thread: self.thread, warps: self.schedule.copiers });
     }
 
     /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.
@@ -91,8 +132,15 @@ impl ChunkwiseKernel<'_> {
             let end = b.load1(Memory::Shared(self.sums), end);
             let [sums, gains] =
                 [self.sums, self.gains].map(|array| b.load(Memory::Shared(array), at, per_lane, None, f32(0.0)));
-            let remaining = sums.into_iter().zip(gains).map(|(sum, gain)| {
+            let errors = self.has_rounding_errors().then(|| {
+                let (at, last) = (b.add(at, self.errors_apart()), b.add(from, times - 1 + self.errors_apart()));
+                let own = b.load(Memory::Shared(self.sums), at, per_lane, None, f32(0.0));
+                (b.load1(Memory::Shared(self.sums), last), own)
+            });
+            let remaining = (0..).zip(sums).zip(gains).map(|((k, sum), gain): ((usize, Operand), Operand)| {
                 let apart = if self.form.reverse { sum } else { b.sub(end, sum) };
+                let errors = errors.as_ref().filter(|_| !self.form.reverse).map(|(end, own)| (*end, own[k]));
+                let apart = with_rounding_errors(b, apart, errors);
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 b.mul(decay, gain)
             });

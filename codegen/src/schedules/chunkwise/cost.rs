@@ -22,9 +22,10 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
         if form.channels { times * depth * constants.chunkwise_powers_each / constants.chunkwise_powers } else { 0.0 };
     let alone = if work.walk.blocks * schedule.warps < WARPS { constants.chunkwise_alone } else { 1.0 };
     let (products, beside) = match form.elem(&stage.program) {
+        Ok(Elem::F32) if schedule.copiers > 0 => (constants.chunkwise_parts, 0.0),
+        _ if schedule.copiers > 0 => (constants.chunkwise_copied, 0.0),
         Ok(Elem::F32) => (constants.chunkwise_split / alone, 0.0),
         Ok(Elem::F16) => (constants.chunkwise_unpacked / alone, constants.chunkwise_iteration),
-        _ if schedule.copiers > 0 => (constants.chunkwise_copied, 0.0),
         _ if schedule.unit == Unit::Warpgroup => (constants.chunkwise_warpgroups, 0.0),
         _ => (constants.chunkwise_warps, 0.0),
     };

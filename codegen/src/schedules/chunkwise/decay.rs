@@ -107,7 +107,12 @@ impl Rates {
 impl ChunkwiseKernel<'_> {
     /// Whether running sums are two numbers, a sum and its rounding error.
     pub(super) fn has_rounding_errors(&self) -> bool {
-        self.elem() == Elem::F32
+        self.elem() == Elem::F32 || self.low.is_some()
+    }
+
+    /// From a running sum to its rounding error.
+    pub(super) fn errors_apart(&self) -> u32 {
+        if self.handover.is_some() { self.schedule.stages * self.schedule.times() } else { self.schedule.times() }
     }
 
     /// Evaluates the decays and gains of the lane's times of a chunk from its first time on.
@@ -130,7 +135,7 @@ impl ChunkwiseKernel<'_> {
         let at = b.add(from, own);
         let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
-            let (gains, further) = (&[self.gains][..], self.schedule.times());
+            let (gains, further) = (&[self.gains][..], self.errors_apart());
             return b.if_(is_first, |b| rates.store_split(b, self.thread.lane, self.sums, gains, at, further));
         }
         rates.store(b, self.thread.lane, &[self.sums, self.gains], at, is_first);
@@ -165,7 +170,7 @@ impl ChunkwiseKernel<'_> {
         let (from_start, whole) = (rows.map(&mut power), power(end));
         let rounding_errors = self.has_rounding_errors().then(|| {
             let places = [(row, 0), (row, 8), (Operand::i32(times - 1), 0)];
-            places.map(|(index, by)| at(b, self.sums, index, times + by))
+            places.map(|(index, by)| at(b, self.sums, index, self.errors_apart() as i32 + by))
         });
         Decays { row, column, rows, from_start, end, whole, rounding_errors, from }
     }
@@ -198,7 +203,7 @@ impl ChunkwiseKernel<'_> {
     ) -> Option<([Operand; 3], [Operand; 2])> {
         let own = decays.rounding_errors?;
         let at = b.add(decays.from, decays.column);
-        let at = b.add(at, self.schedule.times() + block * COLUMNS);
+        let at = b.add(at, self.errors_apart() + block * COLUMNS);
         let two = b.load(Memory::Shared(self.sums), at, 2, None, f32(0.0));
         Some((own, [two[0], two[1]]))
     }

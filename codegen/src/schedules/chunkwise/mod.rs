@@ -33,6 +33,7 @@ pub(crate) mod fits;
 mod gates;
 pub(crate) mod outputs;
 mod parameters;
+mod parts;
 mod read;
 mod segments;
 mod staged;
@@ -46,7 +47,7 @@ pub(crate) use parameters::COPIERS;
 pub use parameters::Chunkwise;
 
 use super::{LowerError, Strategy};
-use crate::abi::Tensor;
+use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::copy::{Origin, Source};
 use crate::block::layout::{Tile, TileOf, TileShape};
@@ -60,8 +61,9 @@ use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use copiers::Handover;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
+use parts::LowParts;
 use segments::Segment;
 
 /// The tile kernel of a stage under a chunkwise schedule.
@@ -81,15 +83,16 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    // Warpgroups multiply packed pairs of bf16 alone, and an access has at most 16 bytes.
+    // Warpgroups multiply packed pairs of bf16, to which warps that only copy bring f16 and f32; and an access has at most 16 bytes.
     let elem = stage.program.params[form.key as usize].elem;
-    if elem != Elem::Bf16 && unit == Unit::Warpgroup || elem == Elem::F32 && vector > 4 {
+    let is_multiplied = unit == Unit::Warp || elem == Elem::Bf16 || copiers > 0 && vector > 1;
+    if !is_multiplied || elem == Elem::F32 && vector > 4 {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
+    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args, None).body(&mut b);
     Ok(b.finish())
 }
 
@@ -98,7 +101,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
     Builder::shared_bytes_of(|b| {
         let args = Args::declare(b, stage, schedule.abi(stage));
-        ChunkwiseKernel::declare(b, stage, &walked(form, schedule), schedule, args);
+        ChunkwiseKernel::declare(b, stage, &walked(form, schedule), schedule, args, None);
     })
 }
 
@@ -111,8 +114,7 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
 /// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
-    let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
-    let ends = match is_packed {
+    let ends = match stage.kind().matrices().is_ok_and(|form| has_words(schedule, form, &stage.program)) {
         true => {
             let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
             Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
@@ -120,6 +122,14 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
         false => ends,
     };
     vec![ends, *schedule]
+}
+
+/// Whether factors have 16 bits and states and weights are `bf16` in products.
+pub(crate) fn has_words(schedule: &Chunkwise, form: &MatrixRecurrence, program: &Program) -> bool {
+    match form.elem(program) {
+        Ok(Elem::F16) => schedule.unit == Unit::Warpgroup,
+        elem => elem == Ok(Elem::Bf16),
+    }
 }
 
 /// The blocks of a walk without a readout that share a multiprocessor. Addresses of single elements take registers.
@@ -148,6 +158,8 @@ pub fn scratch(rows: u64, segments: u64, width: u32, depth: u32) -> Option<u64> 
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     pub(crate) to: ParamId,
+    /// The type of their elements.
+    pub(crate) elem: Elem,
     /// Whether a copy engine writes them, or all threads.
     pub(crate) bulk: bool,
 }
@@ -167,6 +179,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
+    /// The low parts of all factors, if they are of `f32` for a warpgroup.
+    pub(crate) low: Option<LowParts>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
     pub(crate) is_tf32: bool,
     /// The running sums and gains of two chunks, in `f32`; of one chunk where decays differ by channel or products are in `tf32`.
@@ -196,10 +210,14 @@ impl<'s> ChunkwiseKernel<'s> {
         form: &'s MatrixRecurrence,
         schedule: &'s Chunkwise,
         args: Args,
+        saved: Option<Saved>,
     ) -> Self {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
-            Tile::declare(b, stage, TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages })
+            let own = elem(stage, Tensor::Param(param));
+            let factor = if schedule.unit == Unit::Warpgroup { Elem::Bf16 } else { own };
+            let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
+            Tile::declare_as(b, stage, of, shape, factor)
         };
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
         let mut keys = tile(form.key, form.depth, schedule.depth);
@@ -209,8 +227,11 @@ impl<'s> ChunkwiseKernel<'s> {
             Tile::declare(b, stage, of, TileShape { rows: times, depth: schedule.width(), stages: 1 })
         });
         let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
-        let of_states = if is_tf32 { Elem::F32 } else { keys.elem };
+        let of_states = saved.map_or(if is_tf32 { Elem::F32 } else { keys.elem }, |saved| saved.elem);
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
+        let own = elem(stage, Tensor::Param(keys.param));
+        let is_split = parts::are_split(own, schedule);
+        let low = is_split.then(|| LowParts::declare(b, stages, [queries.as_ref(), states.as_ref()], [&keys, &values]));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
         let all_full = (is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
@@ -228,9 +249,11 @@ impl<'s> ChunkwiseKernel<'s> {
         let of_gains = if is_tf32 { times } else { 2 * times };
         let by_stages = schedule.copiers > 0;
         let [of_sums, of_gains] = [of_sums, of_gains].map(|len| if by_stages { stages * times } else { len });
+        let of_sums = if is_split { 2 * of_sums } else { of_sums };
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let handover = by_stages.then(|| Handover::declare(b, stages, times));
+        let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
+        let handover = by_stages.then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
@@ -256,11 +279,12 @@ impl<'s> ChunkwiseKernel<'s> {
             values,
             gate,
             states,
+            low,
             is_tf32,
             sums,
             gains,
             handover,
-            saved: None,
+            saved,
             segment,
             segment_carries,
             rematerialiser,
@@ -335,9 +359,12 @@ impl<'s> ChunkwiseKernel<'s> {
     /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
-        match self.handover {
+        match self.handover.map(Handover::rounded) {
             // Sums and gains arrive with the tiles.
-            Some(_) => vec![(self.keys.full, tiles.count() as u32 + 1)],
+            Some(None) if self.low.is_some() => vec![(self.keys.full, 1)],
+            Some(None) => vec![(self.keys.full, tiles.count() as u32 + 1)],
+            // They arrive with the rounded elements.
+            Some(Some(rounded)) => vec![(self.keys.full, tiles.count() as u32), (rounded, 1)],
             None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
             None => tiles.collect(),
         }

@@ -6,7 +6,7 @@ use super::walk::Chunk;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::abi::{Tensor, axes};
 use crate::block::args::Args;
-use crate::block::matmul::{Blocks, Factor, block_of};
+use crate::block::matmul::{Blocks, Factor};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::stage::Stage;
@@ -46,7 +46,7 @@ impl ChunkwiseKernel<'_> {
                 values.set_column(c, self.index_along(b, at, self.form.width));
             }
             self.read_gates(b, &mut values, row, column, block as u32);
-            let own = block_of(b, &self.values, stage, row, Operand::i32(block as i32), column);
+            let own = self.values_of(b, stage, row, Operand::i32(block as i32), column);
             for h in 0..2 {
                 let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, coordinates) in coordinates.into_iter().enumerate() {

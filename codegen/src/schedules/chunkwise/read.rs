@@ -12,8 +12,8 @@ use oplus_dsl::ir::Binary;
 
 /// Products of a warpgroup that have started: queries and keys, and after that queries and the state before the chunk.
 pub(super) struct Started {
-    scores: Vec<[Reg; 4]>,
-    y: Vec<[Reg; 4]>,
+    pub scores: Vec<[Reg; 4]>,
+    pub y: Vec<[Reg; 4]>,
 }
 
 impl ChunkwiseKernel<'_> {
@@ -82,9 +82,13 @@ impl ChunkwiseKernel<'_> {
 
     /// The weights of pairs of times as left factors.
     fn weights(&self, b: &mut Builder, decays: &Decays, scores: &Blocks) -> Blocks {
-        let weights = scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, j, scores));
-        let weights: Blocks = weights.collect();
+        let weights = self.weighed(b, decays, scores);
         self.packed(b, weights)
+    }
+
+    /// The weights of pairs of times.
+    pub(super) fn weighed(&self, b: &mut Builder, decays: &Decays, scores: &Blocks) -> Blocks {
+        scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, j, scores)).collect()
     }
 
     /// Blocks of sums as left factors.
@@ -115,6 +119,6 @@ impl ChunkwiseKernel<'_> {
 }
 
 /// The thread's rows of a block of reads of the state before the chunk.
-fn from_start(b: &mut Builder, decays: &Decays, block: &[Operand; 4]) -> [Operand; 4] {
+pub(super) fn from_start(b: &mut Builder, decays: &Decays, block: &[Operand; 4]) -> [Operand; 4] {
     [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays.from_start[r / 2]))
 }

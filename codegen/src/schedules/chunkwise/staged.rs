@@ -5,16 +5,19 @@ use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::abi::{Tensor, axes, elem};
 use crate::block::matmul::{Factor, piece_index};
 use crate::block::pair::Values;
+use crate::block::rounding::in_bits_of;
 use crate::build::{Builder, zero};
 use crate::target::WARP;
 use crate::tile::{Memory, Operand, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Value};
+use oplus_dsl::{Elem, Ty};
 
 /// An output at the warp's times, in place of queries.
 #[derive(Clone, Copy)]
 pub(super) struct Staged<'a> {
     output: usize,
+    /// The type of its elements, whose bits lie in place of queries.
+    elem: Elem,
     queries: Factor<'a>,
     /// The index of the thread's two elements of the first piece of its first row.
     first: Operand,
@@ -24,11 +27,12 @@ impl ChunkwiseKernel<'_> {
     /// The first output with time that the rows of queries have room for, if accesses are of 16 bytes.
     pub(super) fn staged<'a>(&self, b: &mut Builder, queries: Factor<'a>) -> Option<Staged<'a>> {
         let has_room = !self.form.channels && queries.tile.panel() >= self.schedule.width();
+        let own = elem(self.stage, Tensor::Param(queries.tile.param));
         let is_last = |axis: &&Axis| [self.form.width, self.form.depth].contains(axis);
         let fits = |output: &usize| {
             let tensor = Tensor::Output(*output as u32);
             let unit = axes(self.stage, tensor).iter().rev().find(is_last);
-            elem(self.stage, tensor) == self.elem() && unit == Some(&self.form.width)
+            elem(self.stage, tensor) == own && unit == Some(&self.form.width)
         };
         let mut outputs = (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output));
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
@@ -37,7 +41,7 @@ impl ChunkwiseKernel<'_> {
         let (row, column) = (self.first_row(b), self.fragment.column(b));
         let piece = piece_index(b, queries.tile, row, Operand::i32(0));
         let first = [queries.start, column].into_iter().fold(piece, |index, by| b.add(index, by));
-        Some(Staged { output, queries, first })
+        Some(Staged { output, elem: own, queries, first })
     }
 
     /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; gives whether the output is staged.
@@ -50,17 +54,20 @@ impl ChunkwiseKernel<'_> {
         block: u32,
         two: &[Operand; 2],
     ) -> bool {
-        let Some(Staged { queries, first, .. }) = staged.filter(|staged| staged.output == output) else { return false };
+        let Some(Staged { elem, queries, first, .. }) = staged.filter(|staged| staged.output == output) else {
+            return false;
+        };
         // With the swizzle, a piece's number is combined by ⊻ with what depends on the row; eight rows further that is the same.
         let piece = b.binary(Binary::Xor, first, block * COLUMNS);
         let index = b.add(piece, h * COLUMNS * queries.tile.panel());
-        b.store(Memory::Shared(queries.tile.array), index, two, None);
+        let two = in_bits_of(b, elem, queries.tile.elem, *two);
+        b.store(Memory::Shared(queries.tile.array), index, &two, None);
         true
     }
 
     /// Stores the warp's rows of a chunk from its first time on.
     pub(super) fn store_staged(&self, b: &mut Builder, values: &Values, first: Operand, staged: Option<Staged>) {
-        let Some(Staged { output, queries, .. }) = staged else { return };
+        let Some(Staged { output, elem, queries, .. }) = staged else { return };
         b.push(Stmt::SyncWarp);
         let pieces = self.schedule.width() / COLUMNS;
         let [row, piece] = b.div_rem(self.thread.lane, pieces);
@@ -83,6 +90,8 @@ impl ChunkwiseKernel<'_> {
             let index = piece_index(b, queries.tile, row, piece);
             let index = b.add(index, queries.start);
             let eight = b.load(Memory::Shared(queries.tile.array), index, COLUMNS, None, zero(Ty::F32));
+            let eight: Vec<Operand> =
+                eight.chunks(2).flat_map(|two| in_bits_of(b, queries.tile.elem, elem, [two[0], two[1]])).collect();
             let later = b.mul(stride, by);
             let offset = b.add(offset, later);
             let exists = b.binary(Binary::Gt, left, by);

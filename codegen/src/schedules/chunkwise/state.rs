@@ -9,7 +9,7 @@ use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::Unit;
 use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 /// The blocks of the thread's warp, in the order of the depth.
 pub(super) struct State {
@@ -153,7 +153,7 @@ impl ChunkwiseKernel<'_> {
     /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
     /// engine only starts the copy.
     pub(super) fn save_state(&self, b: &mut Builder, chunk: Operand, chunks: Operand) {
-        let Some((Saved { to, bulk }, states)) = self.saved.zip(self.states.as_ref()) else { return };
+        let Some((Saved { to, bulk, .. }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
@@ -191,7 +191,7 @@ impl ChunkwiseKernel<'_> {
     /// Rounds the state for the queries, or to be saved.
     pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
         let Some(states) = &self.states else { return };
-        if self.is_tf32 {
+        if states.elem == Elem::F32 {
             let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
             blocks.for_each(|(k, block)| self.store_tf32(b, states, k, block));
             if self.saved.is_some_and(|saved| saved.bulk) {
@@ -214,6 +214,7 @@ impl ChunkwiseKernel<'_> {
                 let index = b.add(index, of_panel * states.rows * panel);
                 let two = [block[2 * h].into(), block[2 * h + 1].into()];
                 b.store(Memory::Shared(states.array), index, &two, None);
+                self.store_low_state(b, index, two);
             }
         }
         if self.saved.is_some_and(|saved| saved.bulk) || self.schedule.unit == Unit::Warpgroup {

@@ -6,7 +6,6 @@ use crate::block::matmul::Factor;
 use crate::block::tf32::{cut_off, first_transposed, rounded, tf32_bits, transposed};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Stmt};
-use oplus_dsl::Elem;
 
 impl ChunkwiseKernel<'_> {
     /// [`ChunkwiseKernel::scaled_values`] in `tf32`: a left factor for every eight times.
@@ -43,7 +42,7 @@ impl ChunkwiseKernel<'_> {
         let row = self.first_row(b);
         for (h, two) in (0..).zip(block.chunks(2)) {
             let row = b.add(row, h * COLUMNS);
-            if self.elem() == Elem::F32 {
+            if self.has_rounding_errors() {
                 let column = self.fragment.column(b);
                 let lanes = states.lanes_of_elements(b, row, column);
                 let index = states.index(b, &lanes, 0, k);

@@ -1,5 +1,6 @@
 //! The walk of a block over the chunks of its recurrence.
 
+use super::copiers::Handover;
 use super::decay::{Rates, f32};
 use super::segments::Iterations;
 use super::state::State;
@@ -8,7 +9,7 @@ use crate::block::copy::{Origin, Source};
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::Factor;
 use crate::block::pair::Values;
-use crate::block::ring::Ring;
+use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::tile::{Operand, Reg, Stmt};
@@ -228,9 +229,7 @@ impl ChunkwiseKernel<'_> {
             self.fetch(b, origins, next, iterations);
         }
         self.save_state(b, chunk, iterations.all);
-        for (array, _) in self.mbarriers() {
-            b.wait(array, filled);
-        }
+        self.wait_filled(b, filled);
         let lanes = self.lanes(b);
         let chunk = self.tiles_of(b, &lanes, iteration, first, filled.index);
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
@@ -248,6 +247,14 @@ impl ChunkwiseKernel<'_> {
             self.store_rates(b, &rates, following);
         }
         self.free(b, filled);
+    }
+
+    /// Waits until a stage has its tiles.
+    fn wait_filled(&self, b: &mut Builder, filled: RingStage) {
+        match self.handover.and_then(Handover::rounded) {
+            Some(rounded) => b.wait(rounded, filled),
+            None => self.mbarriers().into_iter().for_each(|(array, _)| b.wait(array, filled)),
+        }
     }
 
     /// The factors that a chunk's products read.

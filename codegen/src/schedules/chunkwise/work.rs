@@ -1,13 +1,12 @@
 //! The number of segments that recurrences of matrices are divided into: few long ones into so many that every place for a block
 //! has one.
 
-use super::{Chunkwise, blocks_beside_copiers, slices};
+use super::{Chunkwise, blocks_beside_copiers, has_words, slices};
 use crate::schedules::problem::Problem;
 use crate::stage::Bound;
 use crate::stage::kind::MatrixRecurrence;
 use crate::target::Target;
 use crate::words::counted;
-use oplus_dsl::Elem;
 
 /// The least chunks of a segment, and the most segments: a block takes up those before it one after the other.
 const LEAST: u64 = 4;
@@ -59,11 +58,10 @@ impl Walk {
 impl Work {
     /// Counts the work of a schedule of chunks.
     pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
-        let has_words = form.elem(&problem.stage.program) == Ok(Elem::Bf16);
         let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
         let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound);
         let is_final = form.readout.is_none();
-        if !has_words {
+        if !has_words(schedule, form, &problem.stage.program) {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
             let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
             return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };

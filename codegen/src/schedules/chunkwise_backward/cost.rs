@@ -39,7 +39,9 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
         Elem::F16 => constants.chunkwise_backward_unpacked,
         _ => constants.chunkwise_backward_products,
     };
-    let walk = times * times * depth / rate + powers(constants.chunkwise_backward_powers_walk);
+    // Beside warps that only copy, walks are by warpgroups.
+    let walked = if schedule.copiers > 0 { constants.chunkwise_backward_products } else { rate };
+    let walk = times * times * depth / walked + powers(constants.chunkwise_backward_powers_walk);
     let walks = 2.0 * work.iterations(segments, problem) * f64::from(work.walk.blocks) * walk;
     let all = (points / f64::from(target.multiprocessors)).ceil();
     // Where there is no room for the tiles of the next head, nothing is computed while they are copied.

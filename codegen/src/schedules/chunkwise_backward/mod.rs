@@ -127,7 +127,10 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
     let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
-    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups: false, ..*schedule };
+    // Of bf16, walks do not depend on who reads what they save.
+    let rounds = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) == Elem::F16;
+    let warpgroups = stage.kind().matrices_back().is_ok_and(rounds);
+    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
@@ -142,9 +145,9 @@ pub(crate) fn blocks_of_walks(
     let is_deep = schedule.depth > 64;
     match form.elem(stage) {
         Elem::F32 if is_deep => 1,
-        Elem::F32 | Elem::F16 => 2,
-        elem if unit(&form.states, elem, isa) == Unit::Warp && is_deep => 2,
         _ if schedule.copiers > 0 => blocks_beside_copiers(schedule.depth),
+        Elem::F32 | Elem::F16 => 2,
+        elem if unit(&form.states, elem, isa, 0) == Unit::Warp && is_deep => 2,
         _ => 3,
     }
 }
@@ -191,7 +194,7 @@ fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &Chunkwis
 
 /// The numbers of warps that only copy in walks: beside warpgroups, where shallow states always leave them registers.
 fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u32, isa: Isa) -> &'static [u32] {
-    let is_walked = |walked| unit(walked, form.elem(stage), isa) == Unit::Warpgroup;
+    let is_walked = |walked| unit(walked, form.elem(stage), isa, COPIERS) == Unit::Warpgroup;
     match is_walked(&form.states) && is_walked(&form.cotangents) && vector > 1 {
         false => &[0],
         true if depth > 64 => &[0, COPIERS],
@@ -199,9 +202,10 @@ fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u
     }
 }
 
-/// The unit that multiplies in walks.
-fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
-    if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
+/// The unit that multiplies in walks beside so many warps that only copy: these round f16 for warpgroups.
+fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa, copiers: u32) -> Unit {
+    let is_multiplied = elem == Elem::Bf16 || elem == Elem::F16 && copiers > 0;
+    if isa.has_warpgroups() && !walked.channels && is_multiplied { Unit::Warpgroup } else { Unit::Warp }
 }
 
 /// A kernel: a walk, or the third sweep by warps or by warpgroups.
@@ -233,12 +237,12 @@ fn with_kernel(
         }
     };
     let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers, .. } = *schedule;
-    let unit = unit(walked, form.elem(stage), isa);
+    let unit = unit(walked, form.elem(stage), isa, copiers);
     let ends = sweep.is_ends();
     let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers };
     let to = args.scratch[usize::from(walked.reverse)];
-    let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
-    let kernel = ChunkwiseKernel { saved, ..ChunkwiseKernel::declare(b, stage, walked, &chunks, args) };
+    let saved = Saved { to, elem: schedule.saved_elem(stage, form), bulk: isa.has_bulk_copies() };
+    let kernel = ChunkwiseKernel::declare(b, stage, walked, &chunks, args, (!ends).then_some(saved));
     then(b, Either::Walk(&kernel));
 }
 
@@ -320,7 +324,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let tiles = Tiles::declare(b, stage, form, schedule);
         let heads = schedule.heads();
         let queries_of = query_blocks(form, elem, schedule, isa);
-        let is_tf32 = form.state_elem(stage) == Elem::F32;
+        let is_tf32 = schedule.saved_elem(stage, form) == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
@@ -381,7 +385,7 @@ impl<'s> GradientSweep<'s> {
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let (is_tf32, set) = (form.state_elem(stage) == Elem::F32, Operand::i32(0));
+        let (is_tf32, set) = (schedule.saved_elem(stage, form) == Elem::F32, Operand::i32(0));
         GradientSweep {
             stage,
             form,

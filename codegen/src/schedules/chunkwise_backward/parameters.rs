@@ -1,7 +1,10 @@
 //! The parameters of the sweeps of a gradient in chunks.
 
 use super::WARPS;
+use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::target::WARP;
+use oplus_dsl::Elem;
 
 /// Threads of a warpgroup.
 pub(super) const GROUP: u32 = 4 * WARP;
@@ -31,7 +34,8 @@ schedule! {
         blocks: u32,
         /// Warps of a walk that only copy tiles and evaluate decays.
         copiers: u32 = 0,
-        /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times.
+        /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times. Walks of f16
+        /// then save states in bf16.
         warpgroups: bool = false,
     }
 }
@@ -53,6 +57,11 @@ word! {
 }
 
 impl ChunkwiseBackward {
+    /// The type of S and D in memory, and of weights: that of the walks' states, but what warpgroups read.
+    pub(super) fn saved_elem(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> Elem {
+        if self.warpgroups { Elem::Bf16 } else { form.state_elem(stage) }
+    }
+
     /// Heads whose tiles the third sweep has in shared memory at once.
     pub(super) fn heads(&self) -> u32 {
         self.stages - 1

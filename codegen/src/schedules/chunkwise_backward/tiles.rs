@@ -28,15 +28,12 @@ impl Tiles {
         form: &MatrixRecurrenceBackward,
         schedule: &ChunkwiseBackward,
     ) -> Tiles {
-        let (elem, depth) = (form.state_elem(stage), schedule.depth);
+        let (elem, depth) = (schedule.saved_elem(stage, form), schedule.depth);
         let [states, dual] = [&form.states, &form.cotangents];
+        let factor = if schedule.warpgroups { elem } else { form.elem(stage) };
         let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
-            Tile::declare(
-                b,
-                stage,
-                TileOf { param, along: states.time, inner },
-                TileShape { rows: TIMES, depth, stages },
-            )
+            let of = TileOf { param, along: states.time, inner };
+            Tile::declare_as(b, stage, of, TileShape { rows: TIMES, depth, stages }, factor)
         };
         let mut keys = tile(states.key, states.depth, depth, 1);
         let mut queries = tile(dual.key, states.depth, depth, 1);

@@ -30,7 +30,7 @@ mod tests;
 pub use evaluate::{Cell, evaluate};
 pub use number::{Number, unit};
 
-use oplus_codegen::schedules::{Form, Schedule};
+use oplus_codegen::schedules::{Form, Schedule, Unit};
 use oplus_dsl::Elem;
 
 /// How much deeper than a balanced tree a schedule's order of combination may be, in effect.
@@ -39,9 +39,13 @@ pub const SLACK: f64 = 8.0;
 /// From here on the slack of schedules that round weights and states to 16 bits.
 pub const ROUNDING: f64 = SLACK * (1u32 << 15) as f64;
 
+/// The slack of schedules that divide factors of `f32` in two parts of 8 bits, and leave out the product of both low ones.
+pub const PARTS: f64 = SLACK * (1u32 << 8) as f64;
+
 /// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
 /// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks and pairs in calls of 16-bit
-/// elements round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term.
+/// elements round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term;
+/// chunks by warpgroups divide factors of `f32` in two parts, an error of 2⁻¹⁶.
 ///
 /// The gradient of decays by chunks is a running sum against time: where nothing is left of it, roundings of its terms are.
 pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
@@ -78,5 +82,7 @@ fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     if schedules.iter().any(rounds) {
         return ROUNDING;
     }
-    if walks { SLACK.max(longest / longest.log2()) } else { SLACK }
+    let divides = |schedule: &Schedule| matches!(schedule, Schedule::Chunkwise(s) if s.unit == Unit::Warpgroup);
+    let least = if elem == Elem::F32 && schedules.iter().any(divides) { PARTS } else { SLACK };
+    if walks { least.max(longest / longest.log2()) } else { least }
 }

@@ -4,6 +4,7 @@ use super::WarpgroupSweep;
 use crate::block::copy::Source;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
+use crate::block::rounding::Copiers;
 use crate::build::Builder;
 use crate::schedules::chunkwise::origin_at;
 use crate::schedules::chunkwise_backward::parameters::ROLES;
@@ -48,6 +49,10 @@ impl WarpgroupSweep<'_> {
             tile.start_copies(b, &source, origin.into(), chunk.first, none);
         }
         b.arrive_with_copies(self.begun, none);
+        let copiers = Copiers { thread: self.thread, warps: self.schedule.copying() / WARP };
+        if let Some([rounding, _]) = self.rounding {
+            rounding.round(b, &[&self.keys, &self.queries], RingStage::FIRST, copiers);
+        }
         self.each_free(b, &chunk, |b, iteration, to| {
             let head = self.head(b, &chunk, iteration);
             let own = self.at_stage(b, to.index);
@@ -58,6 +63,9 @@ impl WarpgroupSweep<'_> {
                 tile.start_copies(b, &source, origin, chunk.first, to.index);
             }
             b.arrive_with_copies(self.full, to.index);
+            if let Some([_, rounding]) = self.rounding {
+                rounding.round(b, &[&self.values, &self.cotangents], to, copiers);
+            }
         });
     }
 

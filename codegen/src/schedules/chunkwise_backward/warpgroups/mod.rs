@@ -28,9 +28,11 @@ use crate::block::fragment::{COLUMNS, Factor};
 use crate::block::layout::{Lanes, Tile};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
+use crate::block::rounding::Rounding;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::{Builder, zero};
 use crate::schedules::Unit;
+use crate::schedules::chunkwise::COPIERS;
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
 use crate::target::{Isa, REGISTERS, WARP};
@@ -62,7 +64,7 @@ const PAIRS: u32 = 2;
 
 /// Whether warpgroups can take the third sweep of a stage.
 pub(super) fn can_take(stage: &Stage, form: &MatrixRecurrenceBackward, vector: u32, isa: Isa) -> bool {
-    unit(&form.states, form.elem(stage), isa) == Unit::Warpgroup && vector > 1
+    unit(&form.states, form.elem(stage), isa, COPIERS) == Unit::Warpgroup && vector > 1
 }
 
 /// The third sweep by warpgroups.
@@ -80,6 +82,8 @@ pub(super) struct WarpgroupSweep<'s> {
     /// The mbarriers that say that the weights of a head are there, and that they have been read.
     weights_full: SharedId,
     weights_free: SharedId,
+    /// Of f16, the mbarriers that say that keys and queries, and the tiles of a stage, have been rounded to bf16.
+    rounding: Option<[Rounding; 2]>,
 }
 
 impl<'s> Deref for WarpgroupSweep<'s> {
@@ -99,12 +103,19 @@ impl<'s> WarpgroupSweep<'s> {
     ) -> Self {
         let tiles = Tiles::declare(b, of.0, of.1, schedule);
         let scores = b.shared("scores", SharedKind::Elem(Elem::F32), TIMES * TIMES);
-        let sweep = GradientSweep::declare(b, of, schedule, args, tiles);
+        let mut sweep = GradientSweep::declare(b, of, schedule, args, tiles);
         let [begun, weights_full, weights_free] =
             ["begun", "weights_full", "weights_free"].map(|name| b.shared(name, SharedKind::Mbarrier, 1));
         let [full, free, summed] =
             ["full", "free", "summed"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.heads()));
-        WarpgroupSweep { sweep, scores, begun, full, free, summed, weights_full, weights_free }
+        for (tiles, own) in
+            [([&mut sweep.keys, &mut sweep.queries], begun), ([&mut sweep.values, &mut sweep.cotangents], full)]
+        {
+            tiles.into_iter().for_each(|tile| tile.full = own);
+        }
+        let rounds = of.1.elem(of.0) == Elem::F16;
+        let rounding = rounds.then(|| [1, schedule.heads()].map(|stages| Rounding::declare(b, stages)));
+        WarpgroupSweep { sweep, scores, begun, full, free, summed, weights_full, weights_free, rounding }
     }
 
     /// The kernel's code.
@@ -133,10 +144,23 @@ impl<'s> WarpgroupSweep<'s> {
             b.init_mbarriers(self.full, self.schedule.heads(), self.schedule.copying() + WARP + 1);
             b.init_mbarriers(self.free, self.schedule.heads(), multiplying + storing);
             b.init_mbarriers(self.summed, self.schedule.heads(), multiplying);
+            for (rounding, stages) in self.rounding.iter().flatten().zip([1, self.schedule.heads()]) {
+                b.init_mbarriers(rounding.done, stages, self.schedule.copying());
+            }
             [self.weights_full, self.weights_free].map(|array| b.init_mbarriers(array, 1, GROUP));
             b.push(Stmt::FenceInit);
         });
         b.barrier();
+    }
+
+    /// The mbarrier for keys and queries.
+    fn begun(&self) -> SharedId {
+        self.rounding.map_or(self.begun, |[rounding, _]| rounding.done)
+    }
+
+    /// The mbarriers for the tiles of heads.
+    fn ready(&self) -> SharedId {
+        self.rounding.map_or(self.full, |[_, rounding]| rounding.done)
     }
 
     /// Whether there are outputs over time.
@@ -193,10 +217,10 @@ impl<'s> WarpgroupSweep<'s> {
 
     /// Goes through the heads, each of which a role finds in shared memory and leaves when its own part is done.
     fn each_head(&self, b: &mut Builder, chunk: &Chunk, body: impl FnOnce(&Self, &mut Builder, &InFlight)) {
-        b.wait(self.begun, RingStage::FIRST);
+        b.wait(self.begun(), RingStage::FIRST);
         b.for_(Operand::i32(0), chunk.heads, 1, |b, iteration| {
             let filled = self.ring().at(b, iteration);
-            b.wait(self.full, filled);
+            b.wait(self.ready(), filled);
             // Makes the copied tiles visible to warpgroups.
             b.push(Stmt::FenceAsync);
             let kernel = self.at_stage(b, filled.index);

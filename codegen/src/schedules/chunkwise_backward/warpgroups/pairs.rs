@@ -24,7 +24,7 @@ impl WarpgroupSweep<'_> {
 
     /// Computes G, and keeps it.
     fn score(&self, b: &mut Builder) {
-        b.wait(self.begun, RingStage::FIRST);
+        b.wait(self.begun(), RingStage::FIRST);
         b.push(Stmt::FenceAsync);
         let none = Operand::i32(0);
         let (keys, queries) = (self.shared_factor(b, &self.keys, none), self.shared_factor(b, &self.queries, none));
