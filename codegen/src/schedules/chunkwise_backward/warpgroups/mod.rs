@@ -147,7 +147,9 @@ impl<'s> WarpgroupSweep<'s> {
             for (rounding, stages) in self.rounding.iter().flatten().zip([1, self.schedule.heads()]) {
                 b.init_mbarriers(rounding.done, stages, self.schedule.copying());
             }
-            [self.weights_full, self.weights_free].map(|array| b.init_mbarriers(array, 1, GROUP));
+            for array in [self.weights_full, self.weights_free] {
+                b.init_mbarriers(array, 1, GROUP);
+            }
             b.push(Stmt::FenceInit);
         });
         b.barrier();
