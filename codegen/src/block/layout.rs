@@ -64,6 +64,14 @@ pub(crate) struct TileShape {
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes(Vec<Operand>);
 
+impl Lanes {
+    /// No lanes, of tiles that warpgroups read whole.
+    pub(crate) fn none() -> &'static Lanes {
+        static NONE: Lanes = Lanes(vec![]);
+        &NONE
+    }
+}
+
 impl Tile {
     /// Declares a tile of a parameter.
     pub(crate) fn declare(b: &mut Builder, stage: &Stage, of: TileOf, shape: TileShape) -> Tile {

@@ -131,6 +131,32 @@ pub(crate) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4
     sums
 }
 
+/// Starts left·right over the rows of the right factor, by a warpgroup, from shared memory: the columns of a panel of the right factor.
+/// Its sums are not to be read before [`finish`].
+pub(crate) fn start_panel(b: &mut Builder, left: Factor, right: Factor, panel: u32) -> Vec<[Reg; 4]> {
+    let columns = right.tile.panel();
+    let sums: Vec<[Reg; 4]> = (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
+    let steps = (0..left.tile.depth / ROWS).map(|sixteen| {
+        let row = Operand::i32((sixteen * ROWS) as i32);
+        let left = left.tile.panels(b, left.start, Operand::i32(0), sixteen);
+        (Left::Shared(left), right.tile.panels(b, right.start, row, panel * columns / ROWS))
+    });
+    let steps = steps.collect();
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: true });
+    sums
+}
+
+/// Starts to add left·right over the rows of the right factor, by a warpgroup, from shared memory.
+pub(crate) fn start_rows(b: &mut Builder, sums: &[[Reg; 4]], left: Factor, right: Factor) {
+    let steps = (0..left.tile.depth / ROWS).map(|sixteen| {
+        let row = Operand::i32((sixteen * ROWS) as i32);
+        let left = left.tile.panels(b, left.start, Operand::i32(0), sixteen);
+        (Left::Shared(left), right.tile.panels(b, right.start, row, 0))
+    });
+    let steps = steps.collect();
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: false, steps, transposed: true });
+}
+
 /// Waits for the sums of a warpgroup's product, after which `later` others have started.
 pub(crate) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
     b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });

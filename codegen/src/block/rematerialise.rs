@@ -42,6 +42,12 @@ impl Rematerialiser {
         b.add(number, nothing)
     }
 
+    /// Rematerialises an index, `i64`.
+    pub(crate) fn of_index(self, b: &mut Builder, index: Operand) -> Operand {
+        let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
+        b.add(index, nothing)
+    }
+
     /// Rematerialises a number of 32 bits, `u32`.
     pub(crate) fn of_bits(self, b: &mut Builder, number: Operand) -> Operand {
         let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));

@@ -15,8 +15,8 @@ use oplus_dsl::Elem;
 const PIECE: u32 = 8;
 /// Elements that a warp rounds with one access.
 const OF_WARP: u32 = WARP * PIECE;
-/// Accesses that a warp has under way: more would take more registers than warps that only copy have.
-const AT_ONCE: usize = 4;
+/// Pieces that a lane reads at once, while it rounds as many: more would take more registers than warps that only copy have.
+const AT_ONCE: usize = 3;
 
 /// Warps that copy, as one of their threads sees them.
 #[derive(Clone, Copy)]
@@ -59,36 +59,44 @@ pub(crate) fn round_in_place(b: &mut Builder, tiles: &[&Tile], stage: Operand, c
     let of_lane = b.mul(thread.lane, PIECE);
     let own = b.add(of_warp, of_lane);
     let step = warps * OF_WARP;
+    let mut places = vec![];
     for tile in tiles {
         let start = b.mul(stage, tile.len());
         let first = b.add(start, own);
-        let places: Vec<u32> = (0..tile.len()).step_by(step as usize).collect();
-        for some in places.chunks(AT_ONCE) {
-            let (whole, rest): (Vec<u32>, Vec<u32>) = some.iter().partition(|by| *by + step <= tile.len());
-            round_some(b, tile, first, &whole);
-            for by in rest {
-                let inside = b.lt(of_warp, (tile.len() - by) as i32);
-                b.if_(inside, |b| round_some(b, tile, first, &[by]));
-            }
+        let whole = tile.len() / step * step;
+        places.extend((0..whole).step_by(step as usize).map(|by| (*tile, b.add(first, by))));
+        if whole < tile.len() {
+            let inside = b.lt(of_warp, (tile.len() - whole) as i32);
+            let rest = b.add(first, whole);
+            b.if_(inside, |b| round_all(b, &[(*tile, rest)]));
+        }
+    }
+    round_all(b, &places);
+}
+
+/// Rounds the pieces at the lane's places in tiles: some are read while those before are rounded.
+fn round_all(b: &mut Builder, places: &[(&Tile, Operand)]) {
+    let mut some = places.chunks(AT_ONCE);
+    let mut current = some.next().map(|some| (some, read(b, some)));
+    while let Some((places, packed)) = current {
+        current = some.next().map(|some| (some, read(b, some)));
+        b.push(Stmt::SyncWarp);
+        for ((tile, index), packed) in places.iter().zip(packed) {
+            let rounded: Vec<Operand> = packed
+                .into_iter()
+                .map(|pair| {
+                    let [low, high] = b.unpack(Elem::F16, pair);
+                    b.pack(tile.elem, low, high)
+                })
+                .collect();
+            b.store_matrix(tile.array, *index, &rounded, false);
         }
     }
 }
 
-/// Rounds the pieces at some distances from the lane's first: all are read before the first is written.
-fn round_some(b: &mut Builder, tile: &Tile, first: Operand, some: &[u32]) {
-    let indices: Vec<Operand> = some.iter().map(|by| b.add(first, *by)).collect();
-    let all: Vec<Vec<Operand>> = indices.iter().map(|index| b.load_matrix(tile.array, *index, 4, false)).collect();
-    b.push(Stmt::SyncWarp);
-    for (index, packed) in indices.into_iter().zip(all) {
-        let rounded: Vec<Operand> = packed
-            .into_iter()
-            .map(|pair| {
-                let [low, high] = b.unpack(Elem::F16, pair);
-                b.pack(tile.elem, low, high)
-            })
-            .collect();
-        b.store_matrix(tile.array, index, &rounded, false);
-    }
+/// Reads the pieces at the lane's places.
+fn read(b: &mut Builder, places: &[(&Tile, Operand)]) -> Vec<Vec<Operand>> {
+    places.iter().map(|(tile, index)| b.load_matrix(tile.array, *index, 4, false)).collect()
 }
 
 /// Numbers that have, as elements of the type `to`, the bits that two numbers have as elements of the type `from`, both of 16 bits: so

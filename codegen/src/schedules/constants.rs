@@ -147,6 +147,8 @@ constants! {
     chunkwise_join,
     /// Chunkwise backward: multiply-adds per microsecond of packed pairs.
     chunkwise_backward_products,
+    /// Chunkwise backward: multiply-adds per microsecond of the third sweep by warpgroups.
+    chunkwise_backward_warpgroups,
     /// Chunkwise backward: multiply-adds per microsecond of packed pairs beside states in tf32.
     chunkwise_backward_unpacked,
     /// Chunkwise backward: multiply-adds per microsecond in split tf32.

@@ -225,6 +225,40 @@ fn widths_that_end_in_the_middle_of_a_part() {
     }
 }
 
+/// Three warpgroups multiply in the third sweep where a block goes through several heads or slices of the width, in any order of events.
+#[test]
+fn third_sweeps_by_warpgroups() {
+    for (name, elem, heads, p, n, t) in [
+        ("ssd", Elem::Bf16, 2, 64, 128, 65),
+        ("ssd_softplus", Elem::Bf16, 7, 56, 64, 130),
+        ("mamba2", Elem::Bf16, 5, 64, 32, 64),
+        ("ssd_packed", Elem::Bf16, 6, 64, 64, 200),
+        ("ssd", Elem::F16, 4, 80, 120, 63),
+        ("mamba2", Elem::F16, 3, 128, 64, 1),
+    ] {
+        let program = gradient_of((name, elem), &[], &["y"]);
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", heads), ("P", p), ("N", n), ("S", 4)];
+        for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
+            let sweeps =
+                check_on(&Target::H200, (&program, &sizes), (Placement::Contiguous, 0), order, |_, _, own| own);
+            assert!(sweeps.last().is_some_and(|sweep| sweep.warpgroups), "{name} {elem} {sizes:?}");
+        }
+    }
+    for (name, k, v) in [("retention", 64, 256), ("linear_attention", 128, 128)] {
+        let program = gradient(name, &["s0"], &["o"]);
+        let sizes = [("B", 1), ("H", 2), ("T", 100), ("K", k), ("V", v)];
+        let sweeps =
+            check_on(&Target::H200, (&program, &sizes), (Placement::Contiguous, 0), Order::Random(3), |_, _, own| own);
+        assert!(sweeps.last().is_some_and(|sweep| sweep.warpgroups), "{name}");
+    }
+    // A single head leaves nothing to overlap.
+    let program = gradient("ssd", &["skip"], &["y"]);
+    let sizes = [("B", 1), ("T", 70), ("G", 2), ("H", 1), ("P", 64), ("N", 64)];
+    let sweeps =
+        check_on(&Target::H200, (&program, &sizes), (Placement::Contiguous, 0), Order::Ascending, |_, _, own| own);
+    assert!(!sweeps.iter().any(|sweep| sweep.warpgroups));
+}
+
 /// Warps that only copy round `f16` for the warpgroups that walk.
 #[test]
 fn walks_of_rounded_f16() {

@@ -70,6 +70,21 @@ fn overlapped_attention_does_not_spill() {
     assert_eq!(assemble(&model_of("attention", Elem::F32), Isa::Sm90a, is_meant), 0);
 }
 
+/// Three warpgroups with sums over heads, and one that copies, share the registers; nor are their products serialised for want of them.
+#[test]
+fn gradients_by_warpgroups_do_not_spill() {
+    let is_meant = |s: &Schedule| match s {
+        Schedule::ChunkwiseBackward(s) => s.warpgroups && s.sweep == Sweep::Gradients && s.depth >= 64,
+        _ => false,
+    };
+    for elem in [Elem::Bf16, Elem::F16] {
+        for name in ["ssd_softplus", "ssd_packed", "retention", "linear_attention"] {
+            let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
+            assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 2, "{name} {elem}");
+        }
+    }
+}
+
 #[test]
 fn gates_of_warpgroups_do_not_spill() {
     let is_meant =

@@ -82,12 +82,17 @@ impl ChunkwiseKernel<'_> {
                 self.write_parts(b, low, read, to.index);
                 self.hand_over(b, handover, (iteration, to), &rates);
             } else {
+                // Rounding takes time of its own when a stage is free: numbers for decays are read before.
+                let early = handover.rounding.map(|_| {
+                    let first = self.first_time(b, iteration, iterations);
+                    self.rates(b, &values, first)
+                });
                 self.wait_free(b, handover, to);
                 let first = self.first_time(b, iteration, iterations);
                 for (tile, origin) in self.tiles().zip(&origins) {
                     tile.fill(b, &source, *origin, first, to.index);
                 }
-                let rates = self.rates(b, &values, first);
+                let rates = early.unwrap_or_else(|| self.rates(b, &values, first));
                 self.hand_over(b, handover, (iteration, to), &rates);
             }
         });

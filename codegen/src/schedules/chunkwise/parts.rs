@@ -115,10 +115,7 @@ impl ChunkwiseKernel<'_> {
     ) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
-        let y = started.map(|started| {
-            self.finish_read(b, &started);
-            self.read_parts(b, low, &decays, chunk.values, started)
-        });
+        let y = started.map(|started| self.read_parts(b, low, &decays, chunk.values, started));
         let left = self.scaled_parts(b, low, &decays, chunk);
         if let Some(y) = &y {
             finish(b, y, 0);
@@ -138,7 +135,7 @@ impl ChunkwiseKernel<'_> {
         self.walkers_barrier(b);
     }
 
-    /// Weighs pairs of times and starts their product with values, added to what was read of the state.
+    /// Weighs pairs of times while the state is read, and starts their product with values, added to what was read.
     fn read_parts(
         &self,
         b: &mut Builder,
@@ -148,8 +145,10 @@ impl ChunkwiseKernel<'_> {
         started: Started,
     ) -> Vec<[Reg; 4]> {
         let Started { scores, y } = started;
+        finish(b, &scores, 1);
         let weights = self.weighed(b, decays, &block_values(&scores));
         let left: Vec<Parts> = weights.chunks(2).map(|two| Parts::of_blocks(b, Elem::F32, two)).collect();
+        finish(b, &y, 0);
         let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
         start_in_time(b, Some(y), &left, [values, beside(values, &low.values)], self.schedule.width())

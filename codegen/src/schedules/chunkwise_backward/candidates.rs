@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkwiseBackward, Sweep, copiers};
+use super::{ChunkwiseBackward, Sweep, copiers, warpgroups};
 use crate::schedules::chunkwise::candidates::{TILES, Tiles};
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -30,11 +30,19 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
             _ if is_iterated && !is_deepest => &[3, 2],
             _ => &[2],
         };
-        let sweep = Sweep::Gradients;
-        let of =
-            move |stages, copiers| ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks: 1, copiers };
+        let (sweep, blocks) = (Sweep::Gradients, 1);
         let numbers = copiers(stage, form, depth, vector, isa);
-        sets.iter().flat_map(move |stages| numbers.iter().map(move |copiers| of(*stages, *copiers)))
+        let of = move |stages, warpgroups| {
+            let own = ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks, copiers: 0, warpgroups };
+            numbers.iter().map(move |copiers| ChunkwiseBackward { copiers: *copiers, ..own })
+        };
+        // A single head leaves nothing to overlap.
+        let by_warpgroups = is_iterated && warpgroups::can_take(stage, form, vector, isa);
+        let rounds = form.elem(stage) == Elem::F16;
+        let by_warpgroups = by_warpgroups.then(|| if is_deepest { 4 } else { 5 });
+        let all = by_warpgroups.into_iter().flat_map(move |stages| of(stages, true));
+        let all = all.filter(move |own| own.copiers > 0 || !rounds);
+        all.chain(sets.iter().flat_map(move |stages| of(*stages, false)))
     };
     DEPTHS.into_iter().flat_map(|depth| TILES.into_iter().flat_map(move |tiles| of(depth, tiles))).collect()
 }

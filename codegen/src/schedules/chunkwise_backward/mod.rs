@@ -43,6 +43,7 @@ mod strategy;
 mod tf32;
 mod tiles;
 mod walk;
+mod warpgroups;
 
 pub use parameters::{ChunkwiseBackward, Sweep};
 
@@ -58,17 +59,21 @@ use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
-use crate::target::Isa;
+use crate::target::{Isa, WARP};
 use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use channels::Arrays;
-use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
+use oplus_dsl::{Elem, Ty};
+use std::ops::Deref;
 use tiles::Tiles;
+use warpgroups::WarpgroupSweep;
 
 /// Times of a chunk, and places of the width.
 pub const TIMES: u32 = 64;
 /// The sets of tiles that the third sweep may have in shared memory: one of keys and queries, and those of one or two heads.
 const SETS: std::ops::RangeInclusive<u32> = 2..=3;
+/// Those that it may have where warpgroups multiply, and others copy meanwhile.
+const SETS_OF_WARPGROUPS: std::ops::RangeInclusive<u32> = 3..=5;
 /// Blocks of 16 times in a chunk.
 const BLOCKS: u32 = TIMES / ROWS;
 /// The longest axis of keys and queries.
@@ -78,9 +83,10 @@ const WARPS: u32 = 2 * BLOCKS;
 
 /// The tile kernel of a stage under one sweep of the schedule, for an instruction set.
 pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkwiseBackward { sweep, depth, wide, vector, stages, blocks, .. } = *schedule;
+    let ChunkwiseBackward { sweep, depth, wide, vector, stages, blocks, warpgroups, .. } = *schedule;
+    let sets = if warpgroups { SETS_OF_WARPGROUPS } else { SETS };
     let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
-    let is_possible = is_possible && (sweep != Sweep::Gradients || SETS.contains(&stages));
+    let is_possible = is_possible && (sweep != Sweep::Gradients || sets.contains(&stages));
     if !is_possible || stages < 2 || blocks == 0 {
         return Err(LowerError::parameters(schedule));
     }
@@ -90,6 +96,9 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
         .map_err(|refusal| LowerError::Kind { schedule: ChunkwiseBackward::NAME, refusal })?;
     // An access has at most 16 bytes.
     if form.elem(stage) == Elem::F32 && vector > 4 {
+        return Err(LowerError::parameters(schedule));
+    }
+    if warpgroups && !warpgroups::can_take(stage, form, vector, isa) {
         return Err(LowerError::parameters(schedule));
     }
     // With decays per channel there is room for one slice.
@@ -102,6 +111,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
         Either::Walk(kernel) => kernel.body(b),
         Either::Chunk(kernel) if form.states.channels => kernel.channels_body(b),
         Either::Chunk(kernel) => kernel.body(b),
+        Either::Warpgroups(kernel) => kernel.body(b),
     });
     Ok(b.finish())
 }
@@ -117,7 +127,10 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
     let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
-    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, ..*schedule };
+    // Of bf16, walks do not depend on who reads what they save.
+    let rounds = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) == Elem::F16;
+    let warpgroups = stage.kind().matrices_back().is_ok_and(rounds);
+    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
@@ -195,10 +208,11 @@ fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa, copiers: u32) -> Unit {
     if isa.has_warpgroups() && !walked.channels && is_multiplied { Unit::Warpgroup } else { Unit::Warp }
 }
 
-/// A kernel: a walk or the third sweep.
+/// A kernel: a walk, or the third sweep by warps or by warpgroups.
 enum Either<'k, 's> {
     Walk(&'k ChunkwiseKernel<'s>),
     Chunk(&'k ChunkwiseBackwardKernel<'s>),
+    Warpgroups(&'k WarpgroupSweep<'s>),
 }
 
 fn with_kernel(
@@ -213,24 +227,28 @@ fn with_kernel(
     let walked: &MatrixRecurrence = match schedule.sweep {
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
+        Sweep::Gradients if schedule.warpgroups => {
+            let kernel = WarpgroupSweep::declare(b, (stage, form), schedule, args);
+            return then(b, Either::Warpgroups(&kernel));
+        }
         Sweep::Gradients => {
             let kernel = ChunkwiseBackwardKernel::declare(b, stage, isa, form, schedule, args);
             return then(b, Either::Chunk(&kernel));
         }
     };
-    let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers } = *schedule;
+    let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers, .. } = *schedule;
     let unit = unit(walked, form.elem(stage), isa, copiers);
     let ends = sweep.is_ends();
     let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers };
     let to = args.scratch[usize::from(walked.reverse)];
-    let saved = Saved { to, elem: form.state_elem(stage), bulk: isa.has_bulk_copies() };
+    let saved = Saved { to, elem: schedule.saved_elem(stage, form), bulk: isa.has_bulk_copies() };
     let kernel = ChunkwiseKernel::declare(b, stage, walked, &chunks, args, (!ends).then_some(saved));
     then(b, Either::Walk(&kernel));
 }
 
 /// The third sweep: a stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
-struct ChunkwiseBackwardKernel<'s> {
+struct GradientSweep<'s> {
     stage: &'s Stage,
     form: &'s MatrixRecurrenceBackward,
     schedule: &'s ChunkwiseBackward,
@@ -247,6 +265,28 @@ struct ChunkwiseBackwardKernel<'s> {
     weights: Tile,
     /// Whether S, D and weights are `tf32` in products, or `f32` in split tf32.
     is_tf32: bool,
+    /// The running sums, the gains and gains' of a chunk, in `f32`, of the heads in flight; where sums are two numbers, their
+    /// rounding errors come after.
+    rates: [SharedId; 3],
+    /// Partial sums over a row of pairs, a row of times for each of them.
+    partial_sums: SharedId,
+    /// The warps' shares of ⟨S, D⟩.
+    energies: SharedId,
+    /// Rematerialised indices by which heads are read: they are needed before the products, too.
+    rematerialiser: Rematerialiser,
+    thread: Thread,
+    /// The warp's block of 16 times, and its half.
+    block: Operand,
+    half: Operand,
+    fragment: FragmentPlace,
+    /// The set of partial sums and energies that belongs to the head: its stage where heads overlap, else 0.
+    set: Operand,
+}
+
+/// The third sweep by warps, with what its threads keep.
+#[derive(Clone)]
+struct ChunkwiseBackwardKernel<'s> {
+    sweep: GradientSweep<'s>,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
     /// places of the depth of its half. Each thread has elements of its own: registers are scarcer than shared memory.
     /// With decays per channel, these are the sums that pairs of one block add to query' and key'. G has no room, and is computed for
@@ -258,23 +298,17 @@ struct ChunkwiseBackwardKernel<'s> {
     query_blocks: QueryBlocks,
     /// The further arrays for decays per channel.
     channels: Option<Arrays>,
-    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers, their
-    /// rounding errors come after.
-    rates: [SharedId; 3],
-    /// Partial sums over a row of pairs, a row of times for each of them.
-    partial_sums: SharedId,
-    /// The warps' shares of ⟨S, D⟩.
-    energies: SharedId,
     /// Whether the numbers that the next head and outputs need from memory are read before the products. Read late, their addresses
     /// take no registers meanwhile: addresses of single elements take many, and there are fewer to spare on devices before Hopper.
     reads_early: bool,
-    /// Rematerialised indices by which heads are read: they are needed before the products, too.
-    rematerialiser: Rematerialiser,
-    thread: Thread,
-    /// The warp's block of 16 times, and its half.
-    block: Operand,
-    half: Operand,
-    fragment: FragmentPlace,
+}
+
+impl<'s> Deref for ChunkwiseBackwardKernel<'s> {
+    type Target = GradientSweep<'s>;
+
+    fn deref(&self) -> &GradientSweep<'s> {
+        &self.sweep
+    }
 }
 
 impl<'s> ChunkwiseBackwardKernel<'s> {
@@ -287,11 +321,10 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         args: Args,
     ) -> Self {
         let (elem, depth) = (form.elem(stage), schedule.depth);
-        let Tiles { keys, queries, values, cotangents, states, duals, weights } =
-            Tiles::declare(b, stage, form, schedule);
-        let heads = schedule.stages - 1;
+        let tiles = Tiles::declare(b, stage, form, schedule);
+        let heads = schedule.heads();
         let queries_of = query_blocks(form, elem, schedule, isa);
-        let is_tf32 = form.state_elem(stage) == Elem::F32;
+        let is_tf32 = schedule.saved_elem(stage, form) == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
@@ -304,53 +337,15 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
             scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, elem, depth, own_queries));
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
-        let of_sums = if elem == Elem::F32 { 4 * TIMES } else { 2 * TIMES };
-        let rates = [("sums", of_sums), ("gains", 2 * TIMES), ("back_gains", 2 * TIMES)];
-        let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let partial_sums =
-            b.shared("parts", SharedKind::Elem(Elem::F32), steps::rows_of_partial_sums(form, schedule.wide) * TIMES);
-        let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
         let reads_early = reads_early && !is_tf32;
-        let rematerialiser = Rematerialiser::declare(b, 0);
-        let thread = Thread::of(b);
-        let [half, block] = b.div_rem(thread.warp, BLOCKS);
-        let fragment = FragmentPlace::of(b, thread.lane);
-        ChunkwiseBackwardKernel {
-            stage,
-            form,
-            schedule,
-            args,
-            keys,
-            queries,
-            values,
-            cotangents,
-            states,
-            duals,
-            weights,
-            is_tf32,
-            scores,
-            key_sums,
-            query_sums,
-            query_blocks: queries_of,
-            channels,
-            rates,
-            partial_sums,
-            energies,
-            reads_early,
-            rematerialiser,
-            thread,
-            block,
-            half,
-            fragment,
-        }
+        let sweep = GradientSweep::declare(b, (stage, form), schedule, args, tiles);
+        ChunkwiseBackwardKernel { sweep, scores, key_sums, query_sums, query_blocks: queries_of, channels, reads_early }
     }
 
-    /// The source of the copies of all threads, at a point of outer axes.
-    fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
-        let (threads, thread) = (self.schedule.threads(), self.thread.number);
-        let (vector, padded) = (self.schedule.vector, self.schedule.padded);
-        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
+    /// The number of heads whose tiles are in shared memory: the head that is computed, and the next one where there is room.
+    fn heads_in_flight(&self) -> u32 {
+        if self.form.states.channels { 1 } else { self.schedule.heads() }
     }
 
     /// The kernel with rematerialised thread coordinates, where single elements of one head, or products in `tf32`, leave
@@ -363,12 +358,64 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
-        Some(ChunkwiseBackwardKernel { thread, half, block, fragment, ..self.clone() })
+        let sweep = GradientSweep { thread, half, block, fragment, ..self.sweep.clone() };
+        Some(ChunkwiseBackwardKernel { sweep, ..self.clone() })
+    }
+}
+
+impl<'s> GradientSweep<'s> {
+    /// Declares the arrays of all heads, and finds the place of the thread among eight warps.
+    fn declare(
+        b: &mut Builder,
+        (stage, form): (&'s Stage, &'s MatrixRecurrenceBackward),
+        schedule: &'s ChunkwiseBackward,
+        args: Args,
+        tiles: Tiles,
+    ) -> Self {
+        let Tiles { keys, queries, values, cotangents, states, duals, weights } = tiles;
+        let elem = form.elem(stage);
+        let heads = schedule.heads().max(2);
+        let of_sums = if elem == Elem::F32 { 2 * heads * TIMES } else { heads * TIMES };
+        let rates = [("sums", of_sums), ("gains", heads * TIMES), ("back_gains", heads * TIMES)];
+        let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
+        let rows = steps::rows_of_partial_sums(form, schedule);
+        let partial_sums = b.shared("parts", SharedKind::Elem(Elem::F32), rows * TIMES);
+        let energies = b.shared("energies", SharedKind::Elem(Elem::F32), schedule.sets() * schedule.sharing() / WARP);
+        let rematerialiser = Rematerialiser::declare(b, 0);
+        let thread = Thread::of(b);
+        let [half, block] = b.div_rem(thread.warp, BLOCKS);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        let (is_tf32, set) = (schedule.saved_elem(stage, form) == Elem::F32, Operand::i32(0));
+        GradientSweep {
+            stage,
+            form,
+            schedule,
+            args,
+            keys,
+            queries,
+            values,
+            cotangents,
+            states,
+            duals,
+            weights,
+            is_tf32,
+            rates,
+            partial_sums,
+            energies,
+            rematerialiser,
+            thread,
+            block,
+            half,
+            fragment,
+            set,
+        }
     }
 
-    /// The number of heads whose tiles are in shared memory: the head that is computed, and the next one where there is room.
-    fn heads_in_flight(&self) -> u32 {
-        if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
+    /// The source of the copies of all threads, at a point of outer axes.
+    fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
+        let (threads, thread) = (self.schedule.copying(), self.thread.number);
+        let (vector, padded) = (self.schedule.vector, self.schedule.padded);
+        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
     }
 
     /// Whether a block goes through heads, or slices of the width, one after the other.
@@ -386,6 +433,11 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         self.fragment.row(b, self.block)
     }
 
+    /// A column from which others are counted: of 64 bits, so that their addresses are constants apart.
+    fn first_column(&self, b: &mut Builder, column: Operand) -> Operand {
+        if self.schedule.warpgroups { b.convert(Ty::I64, column) } else { column }
+    }
+
     /// The first of the columns of the warp's half of so many.
     fn half_of(&self, b: &mut Builder, columns: u32) -> Operand {
         b.mul(self.half, columns / 2)
@@ -393,6 +445,10 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
 
     /// An index along an axis, from one of 32 bits.
     fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+        let is_whole = self.schedule.warpgroups && !self.schedule.padded && axis != self.form.states.time;
+        if is_whole {
+            return Index { at: b.convert(Ty::I64, at), exists: Operand::bool(true) };
+        }
         Index::along(b, &self.args, at, axis)
     }
 }

@@ -1,6 +1,6 @@
 //! The stores of the third sweep.
 
-use super::{ChunkwiseBackwardKernel, TIMES};
+use super::{GradientSweep, TIMES};
 use crate::block::matmul::Blocks;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
@@ -11,7 +11,7 @@ use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, AxisSet};
 
-impl ChunkwiseBackwardKernel<'_> {
+impl GradientSweep<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
     pub(super) fn store_values(
         &self,
@@ -25,6 +25,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let column = slice.map_or(column, |first| b.add(first, column));
+        let column = self.first_column(b, column);
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
         for (block, found) in found.iter().enumerate() {
             let mut values = values.clone();
@@ -116,6 +117,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let (half, column) = (self.half_of(b, self.schedule.depth), self.fragment.column(b));
         let column = b.add(half, column);
         let column = self.late(b, column);
+        let column = self.first_column(b, column);
         let outputs = self.form.outputs.iter().enumerate().filter(|(_, own)| **own == kind);
         for (output, _) in outputs {
             let value = self.stage.program.outputs[output].value;

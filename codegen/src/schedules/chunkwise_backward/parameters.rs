@@ -1,6 +1,17 @@
 //! The parameters of the sweeps of a gradient in chunks.
 
+use super::WARPS;
+use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::target::WARP;
+use oplus_dsl::Elem;
+
+/// Threads of a warpgroup.
+pub(super) const GROUP: u32 = 4 * WARP;
+/// Warpgroups that multiply in the third sweep, where warpgroups do.
+pub(super) const ROLES: u32 = 3;
+/// Threads that copy tiles beside them.
+const COPYING: u32 = 2 * WARP;
 
 schedule! {
     /// Chunkwise, backward: the gradient of a recurrence of matrices in chunks of 64 times; the state is as wide as that.
@@ -23,6 +34,9 @@ schedule! {
         blocks: u32,
         /// Warps of a walk that only copy tiles and evaluate decays.
         copiers: u32 = 0,
+        /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times. Walks of f16
+        /// then save states in bf16.
+        warpgroups: bool = false,
     }
 }
 
@@ -43,10 +57,41 @@ word! {
 }
 
 impl ChunkwiseBackward {
+    /// The type of S and D in memory, and of weights: that of the walks' states, but what warpgroups read.
+    pub(super) fn saved_elem(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> Elem {
+        if self.warpgroups { Elem::Bf16 } else { form.state_elem(stage) }
+    }
+
+    /// Heads whose tiles the third sweep has in shared memory at once.
+    pub(super) fn heads(&self) -> u32 {
+        self.stages - 1
+    }
+
+    /// Sets of partial sums: one for each of these heads where warpgroups are at different heads.
+    pub(super) fn sets(&self) -> u32 {
+        if self.warpgroups { self.heads() } else { 1 }
+    }
+
+    /// Threads of the third sweep that copy tiles.
+    pub(super) fn copying(&self) -> u32 {
+        if self.warpgroups { COPYING } else { self.threads() }
+    }
+
+    /// Threads of the third sweep that share a matrix of sums.
+    pub(super) fn sharing(&self) -> u32 {
+        if self.warpgroups { GROUP } else { self.threads() }
+    }
+
+    /// The halves in which the columns of a warp's rows are divided.
+    pub(super) fn halves(&self) -> u32 {
+        if self.warpgroups { 1 } else { 2 }
+    }
+
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         match self.sweep {
-            Sweep::Gradients => 8 * WARP,
+            Sweep::Gradients if self.warpgroups => (ROLES + 1) * GROUP,
+            Sweep::Gradients => WARPS * WARP,
             _ => (4 + self.copiers) * WARP,
         }
     }

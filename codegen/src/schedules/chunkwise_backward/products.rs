@@ -1,9 +1,10 @@
 //! The products of a chunk's pairs of times.
 
 use super::partials::Partials;
+use super::rates::Decays;
 use super::tf32::Left;
 use super::walk::{AllViews, Head, Sums};
-use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
+use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
 use crate::block::layout::{Tile, right_rows};
 use crate::block::matmul::{
     Blocks, Factor, block_of, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
@@ -27,88 +28,11 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, &self.values, &views.wide.left, stage);
         let right = views.wide.right(b, &self.cotangents, stage);
         multiply(b, &mut products, left, right);
-        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.fragment.column(b));
-        let column = b.add(half, column);
-        let weigh = |(block, products): (usize, &[Operand; 4])| {
-            let mut weights = match self.scores {
-                Some(array) => self.own(b, array, block as u32),
-                None => scores[block],
-            };
-            let columns = self.columns(b, decays, block as u32);
-            let rounding_errors = self.rounding_errors(b, decays, block as u32);
-            for (r, weight) in weights.iter_mut().enumerate() {
-                let (h, c) = (r / 2, 2 * block + r % 2);
-                let [own, gain, _] = decays.rows[h];
-                let [later, back] = columns[r % 2];
-                let apart = b.sub(later, own);
-                let apart =
-                    with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (columns[r % 2], own[h])));
-                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-                let decay = b.mul(decay, back);
-                let j = b.add(row, h as u32 * COLUMNS);
-                let i = b.add(column, (block as u32 * COLUMNS) as i32 + (r % 2) as i32);
-                let is_later = b.ge(i, j);
-                let decay = b.select(is_later, decay, zero(Ty::F32));
-                let product = b.mul(products[r], gain);
-                let product = b.mul(product, decay);
-                let sum = b.add(sums.pairs[block][r].into(), product);
-                b.assign(sums.pairs[block][r], sum);
-                partials.add_pair(b, h, c, [product, *weight]);
-                *weight = b.mul(*weight, decay);
-            }
-            weights
+        let scores = |b: &mut Builder, block: usize| match self.scores {
+            Some(array) => self.own(b, array, block as u32),
+            None => scores[block],
         };
-        products.iter().enumerate().map(weigh).collect()
-    }
-
-    /// Keeps a block of four numbers for every pair of the thread in an array, in elements of its own.
-    pub(super) fn store_own(&self, b: &mut Builder, array: SharedId, block: u32, four: &[Operand; 4]) {
-        let index = self.own_index(b, block);
-        b.store(Memory::Shared(array), index, four, None);
-    }
-
-    /// Reads the numbers that the thread has kept.
-    pub(super) fn own(&self, b: &mut Builder, array: SharedId, block: u32) -> [Operand; 4] {
-        let index = self.own_index(b, block);
-        let four = b.load(Memory::Shared(array), index, 4, None, zero(Ty::F32));
-        [four[0], four[1], four[2], four[3]]
-    }
-
-    fn own_index(&self, b: &mut Builder, block: u32) -> Operand {
-        let own = b.mul(self.thread.number, 4);
-        b.add(own, block * 4 * self.schedule.threads())
-    }
-
-    /// Writes weights of the warp's times j and the times i of its half as factors.
-    pub(super) fn store_weights(&self, b: &mut Builder, weights: &Blocks) {
-        self.store_pairs(b, &self.weights, weights);
-    }
-
-    /// Writes weights of the warp's times j and the times i of its half to a tile.
-    pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
-        if tile.elem == Elem::F32 {
-            return self.store_tf32_pairs(b, tile, weights);
-        }
-        let (row, column) = (self.first_row(b), self.fragment.column(b));
-        let half = self.half_of(b, TIMES / COLUMNS);
-        for h in 0..2 {
-            let row = b.add(row, h as u32 * COLUMNS);
-            for (k, block) in weights.iter().enumerate() {
-                let piece = b.add(half, k);
-                let index = piece_index(b, tile, row, piece);
-                let index = b.add(index, column);
-                b.store(Memory::Shared(tile.array), index, &[block[2 * h], block[2 * h + 1]], None);
-            }
-        }
-    }
-
-    /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
-    pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, stage: Operand, k: u32) -> [Operand; 4] {
-        let (row, column) = (self.first_row(b), self.fragment.column(b));
-        let start = b.mul(stage, tile.len());
-        let half = b.mul(self.half, tile.depth / 2 / COLUMNS);
-        let piece = b.add(half, k);
-        block_of(b, tile, start, row, piece, column)
+        self.weigh_pairs(b, decays, (&sums.pairs, partials), &products, scores)
     }
 
     /// The first term of value', from D.
@@ -164,11 +88,6 @@ impl ChunkwiseBackwardKernel<'_> {
         for (block, found) in (0..).zip(&found) {
             self.store_own(b, self.key_sums, block, found);
         }
-    }
-
-    /// The sums over the heads so far that an array has.
-    pub(super) fn kept(&self, b: &mut Builder, array: SharedId, blocks: u32) -> Blocks {
-        (0..blocks).map(|block| self.own(b, array, block)).collect()
     }
 
     /// Adds the first term of query' of a head.
@@ -259,5 +178,114 @@ impl ChunkwiseBackwardKernel<'_> {
             multiply_in_time(b, &mut found, (left, right), sixteen);
         }
         found
+    }
+}
+
+impl GradientSweep<'_> {
+    /// From M, adds E to the sums over heads and E·G to shares; the weights of G, which `scores` gives for a block.
+    pub(super) fn weigh_pairs(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        (pairs, partials): (&[[Reg; 4]], &mut Partials),
+        products: &Blocks,
+        scores: impl Fn(&mut Builder, usize) -> [Operand; 4],
+    ) -> Blocks {
+        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.fragment.column(b));
+        let column = b.add(half, column);
+        let weigh = |(block, products): (usize, &[Operand; 4])| {
+            let mut weights = scores(b, block);
+            let columns = self.columns(b, decays, block as u32);
+            let rounding_errors = self.rounding_errors(b, decays, block as u32);
+            for (r, weight) in weights.iter_mut().enumerate() {
+                let (h, c) = (r / 2, 2 * block + r % 2);
+                let [own, gain, _] = decays.rows[h];
+                let [later, back] = columns[r % 2];
+                let apart = b.sub(later, own);
+                let apart =
+                    with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (columns[r % 2], own[h])));
+                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                let decay = if self.has_back_gains() { b.mul(decay, back) } else { decay };
+                let j = b.add(row, h as u32 * COLUMNS);
+                let i = b.add(column, (block as u32 * COLUMNS) as i32 + (r % 2) as i32);
+                let is_later = b.ge(i, j);
+                let decay = b.select(is_later, decay, zero(Ty::F32));
+                let product = b.mul(products[r], gain);
+                if self.schedule.warpgroups {
+                    let sum = b.fma(product, decay, pairs[block][r].into());
+                    b.assign(pairs[block][r], sum);
+                    *weight = b.mul(*weight, decay);
+                    partials.add_pair(b, h, c, [product, *weight]);
+                    continue;
+                }
+                let product = b.mul(product, decay);
+                let sum = b.add(pairs[block][r].into(), product);
+                b.assign(pairs[block][r], sum);
+                partials.add_pair(b, h, c, [product, *weight]);
+                *weight = b.mul(*weight, decay);
+            }
+            weights
+        };
+        products.iter().enumerate().map(weigh).collect()
+    }
+
+    /// Whether gains' may differ from 1. Warps do not ask.
+    fn has_back_gains(&self) -> bool {
+        !self.schedule.warpgroups || !self.form.cotangents.gain.is_empty()
+    }
+
+    /// Keeps a block of four numbers for every pair of the thread in an array, in elements of its own.
+    pub(super) fn store_own(&self, b: &mut Builder, array: SharedId, block: u32, four: &[Operand; 4]) {
+        let index = self.own_index(b, block);
+        b.store(Memory::Shared(array), index, four, None);
+    }
+
+    /// Reads the numbers that the thread has kept.
+    pub(super) fn own(&self, b: &mut Builder, array: SharedId, block: u32) -> [Operand; 4] {
+        let index = self.own_index(b, block);
+        let four = b.load(Memory::Shared(array), index, 4, None, zero(Ty::F32));
+        [four[0], four[1], four[2], four[3]]
+    }
+
+    fn own_index(&self, b: &mut Builder, block: u32) -> Operand {
+        let own = b.mul(self.thread.number, 4);
+        b.add(own, block * 4 * self.schedule.sharing())
+    }
+
+    /// Writes weights of the warp's times j and the times i of its half as factors.
+    pub(super) fn store_weights(&self, b: &mut Builder, weights: &Blocks) {
+        self.store_pairs(b, &self.weights, weights);
+    }
+
+    /// Writes weights of the warp's times j and the times i of its half to a tile.
+    pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
+        if tile.elem == Elem::F32 {
+            return self.store_tf32_pairs(b, tile, weights);
+        }
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
+        let half = self.half_of(b, TIMES / COLUMNS);
+        for h in 0..2 {
+            let row = b.add(row, h as u32 * COLUMNS);
+            for (k, block) in weights.iter().enumerate() {
+                let piece = b.add(half, k);
+                let index = piece_index(b, tile, row, piece);
+                let index = b.add(index, column);
+                b.store(Memory::Shared(tile.array), index, &[block[2 * h], block[2 * h + 1]], None);
+            }
+        }
+    }
+
+    /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
+    pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, stage: Operand, k: u32) -> [Operand; 4] {
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
+        let start = b.mul(stage, tile.len());
+        let half = b.mul(self.half, tile.depth / 2 / COLUMNS);
+        let piece = b.add(half, k);
+        block_of(b, tile, start, row, piece, column)
+    }
+
+    /// The sums over the heads so far that an array has.
+    pub(super) fn kept(&self, b: &mut Builder, array: SharedId, blocks: u32) -> Blocks {
+        (0..blocks).map(|block| self.own(b, array, block)).collect()
     }
 }

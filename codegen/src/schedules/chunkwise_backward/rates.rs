@@ -1,6 +1,6 @@
 //! Decays and gains of a chunk.
 
-use super::{ChunkwiseBackwardKernel, TIMES};
+use super::{GradientSweep, TIMES};
 use crate::block::pair::{Index, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
@@ -31,7 +31,7 @@ pub(super) struct Decays {
     from: Operand,
 }
 
-impl ChunkwiseBackwardKernel<'_> {
+impl GradientSweep<'_> {
     /// The indices of the lane's times of a chunk.
     pub(super) fn own_times(&self, b: &mut Builder, first: Operand) -> [Index; PER_LANE as usize] {
         let own = b.mul(self.thread.lane, PER_LANE);
@@ -54,9 +54,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Writes the rates of an iteration, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
-        let own = b.mul(self.thread.lane, PER_LANE);
-        let from = self.rates_of(b, iteration);
-        let at = b.add(from, own);
+        let at = self.own_rates(b, iteration);
         let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
             let [of_sums, of_gains @ ..] = &self.rates;
@@ -66,6 +64,13 @@ impl ChunkwiseBackwardKernel<'_> {
         rates.store(b, self.thread.lane, &self.rates, at, is_first);
     }
 
+    /// The index of the rates of an iteration at the lane's times.
+    pub(super) fn own_rates(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        let own = b.mul(self.thread.lane, PER_LANE);
+        let from = self.rates_of(b, iteration);
+        b.add(from, own)
+    }
+
     /// Whether running sums are two numbers, a sum and its rounding error.
     pub(super) fn has_rounding_errors(&self) -> bool {
         self.keys.elem == Elem::F32
@@ -73,8 +78,11 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The index of the rates of an iteration.
     fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
-        let even = b.binary(Binary::And, iteration, 1);
-        b.mul(even, TIMES)
+        let place = match self.schedule.warpgroups {
+            true => self.ring().stage(b, iteration),
+            false => b.binary(Binary::And, iteration, 1),
+        };
+        b.mul(place, TIMES)
     }
 
     /// Reads the decays of an iteration that the thread needs.

@@ -1,18 +1,27 @@
 //! Copies of saved states to shared memory.
 
 use super::walk::{Chunk, HeadSlice};
-use super::{ChunkwiseBackwardKernel, TIMES};
+use super::{GradientSweep, TIMES};
 use crate::block::args::index_of;
 use crate::block::layout::Tile;
 use crate::block::ring::Ring;
 use crate::build::Builder;
-use crate::tile::{Operand, Stmt};
+use crate::tile::{Operand, SharedId, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Axis;
 
-impl ChunkwiseBackwardKernel<'_> {
+impl GradientSweep<'_> {
     /// Starts the copies of S before and D after a chunk into a stage.
     pub(super) fn fetch_states(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk, stage: Operand) {
+        let from = self.saved(b, own, chunk);
+        for (number, tile) in [&self.states, &self.duals].into_iter().enumerate() {
+            self.start_saved(b, tile, number, from, stage);
+            b.arrive_with_copies(tile.full, stage);
+        }
+    }
+
+    /// The index of S and D of a head in memory.
+    fn saved(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk) -> Operand {
         let row = self.recurrence(b, &own.outer);
         let row = match own.slice {
             None => row,
@@ -24,9 +33,20 @@ impl ChunkwiseBackwardKernel<'_> {
         };
         let before = b.mul(row, chunk.count);
         let number = b.add(before, chunk.number);
-        let from = b.mul(number, TIMES * self.schedule.depth);
-        self.fill_saved(b, &self.states, 0, from, stage);
-        self.fill_saved(b, &self.duals, 1, from, stage);
+        b.mul(number, TIMES * self.schedule.depth)
+    }
+
+    /// Starts the copies of S before and D after a chunk into a stage by a copy engine, and announces them. By one thread.
+    pub(super) fn load_states(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk, full: SharedId, stage: Operand) {
+        let from_index = self.saved(b, own, chunk);
+        let mbarrier = b.mbarrier(full, stage);
+        let bytes = 2 * self.states.len() * self.states.elem.bytes().unwrap_or(4) as u32;
+        b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(bytes as i32)));
+        for (number, tile) in [&self.states, &self.duals].into_iter().enumerate() {
+            let (to, from) = (tile.array, self.args.scratch[number]);
+            let (to_index, count) = (b.mul(stage, tile.len()), Operand::i32(tile.len() as i32));
+            b.push(Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier });
+        }
     }
 
     /// The number of a recurrence: that of its block in the first sweeps.
@@ -39,7 +59,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.
-    fn fill_saved(&self, b: &mut Builder, tile: &Tile, scratch: usize, from: Operand, stage: Operand) {
+    fn start_saved(&self, b: &mut Builder, tile: &Tile, scratch: usize, from: Operand, stage: Operand) {
         let piece = tile.piece();
         let own = b.mul(self.thread.number, piece);
         let start = b.mul(stage, tile.len());
@@ -53,11 +73,10 @@ impl ChunkwiseBackwardKernel<'_> {
             let (to, from) = (tile.array, self.args.scratch[scratch]);
             b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
         }
-        b.arrive_with_copies(tile.full, stage);
     }
 
     /// The ring of heads, of which every iteration uses one.
     pub(super) fn ring(&self) -> Ring {
-        Ring::of(self.schedule.stages - 1)
+        Ring::of(self.schedule.heads())
     }
 }

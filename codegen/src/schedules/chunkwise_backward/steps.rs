@@ -3,7 +3,7 @@
 use super::partials::{Partials, accumulate};
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
-use super::{BLOCKS, ChunkwiseBackwardKernel, TIMES, WARPS};
+use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES};
 use crate::abi::Tensor;
 use crate::block::lane_sum::{Side, over_lanes, sum_beside};
 use crate::block::pair::{Coordinates, Values};
@@ -11,6 +11,7 @@ use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
+use crate::target::WARP;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -23,19 +24,19 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 /// Sums over the width, by half.
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
-/// The rows of times that partial sums take, with the outputs over time of the slices of a wide head so far.
-pub(super) fn rows_of_partial_sums(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
-    let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
-    so_far(form) + over_time
+/// The rows of times that partial sums of all sets take, with the outputs over time of the slices of a wide head so far.
+pub(super) fn rows_of_partial_sums(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> u32 {
+    let over_time = form.outputs.iter().filter(|kind| schedule.wide && kind.is_over_time()).count() as u32;
+    schedule.sets() * rows_of_set(form) + over_time
 }
 
-/// The first row of the outputs over time so far.
-fn so_far(form: &MatrixRecurrenceBackward) -> u32 {
+/// The rows of a set of partial sums.
+fn rows_of_set(form: &MatrixRecurrenceBackward) -> u32 {
     let sums = form.outputs.iter().filter(|kind| matches!(kind, Cotangent::Sum(..))).count() as u32;
     OVER_WIDTH + 2 * sums
 }
 
-impl ChunkwiseBackwardKernel<'_> {
+impl GradientSweep<'_> {
     fn has_decay(&self) -> bool {
         self.form.outputs.contains(&Cotangent::Decay)
     }
@@ -48,6 +49,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let half = b.mul(self.half, TIMES);
         let at = b.add(row, half);
         let at = b.add(at, number * TIMES + h as u32 * COLUMNS);
+        let at = self.in_set(b, at);
         b.store(Memory::Shared(self.partial_sums), at, &[sum], Some(own));
     }
 
@@ -71,6 +73,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let two: Vec<Operand> =
                 two.iter().map(|sum| over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
             let at = b.add(at, OVER_ROWS * TIMES + block as u32 * COLUMNS);
+            let at = self.in_set(b, at);
             b.store(Memory::Shared(self.partial_sums), at, &two, Some(own));
         }
     }
@@ -84,7 +87,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let piece = self.states.piece();
         let own = b.mul(self.thread.number, piece);
         let from = b.add(start, own);
-        let per_iteration = self.schedule.threads() * piece;
+        let per_iteration = self.schedule.sharing() * piece;
         let mut sum = None;
         for iteration in 0..self.states.len() / per_iteration {
             let at = b.add(from, iteration * per_iteration);
@@ -94,7 +97,9 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         let sum = over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
         let own = b.eq(self.thread.lane, 0);
-        b.store(Memory::Shared(self.energies), self.thread.warp, &[sum], Some(own));
+        let first = self.first_energy(b);
+        let at = b.add(first, self.thread.warp);
+        b.store(Memory::Shared(self.energies), at, &[sum], Some(own));
     }
 
     /// Stores the outputs of all times of a head, by the first warp.
@@ -109,38 +114,47 @@ impl ChunkwiseBackwardKernel<'_> {
             return;
         }
         let is_first = b.eq(self.thread.warp, 0);
-        b.if_(is_first, |b| {
-            let mut values = values.clone();
-            let own = b.mul(self.thread.lane, PER_LANE);
-            let mut sums = 0;
-            let over_time = self.form.outputs.iter().enumerate().filter(|(_, kind)| kind.is_over_time());
-            for (number, (output, kind)) in over_time.enumerate() {
-                let two = match kind {
-                    Cotangent::Sum(..) => {
-                        sums += 1;
-                        let halves = OVER_WIDTH + 2 * (sums - 1);
-                        self.add_partial_sums(b, own, halves..halves + 2)
-                    }
-                    Cotangent::Decay => self.of_decay(b, own, decays),
-                    _ => continue,
-                };
-                match slice {
-                    None => self.store_at_times(b, &mut values, output, *kind, two),
-                    Some((slice, chunk)) => {
-                        let all = self.add_slice(b, number as u32, slice, two);
-                        let next = b.add(slice, 1);
-                        let is_last = b.eq(next, chunk.slices);
-                        b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), output, *kind, all));
-                    }
+        b.if_(is_first, |b| self.store_over_time(b, values, decays, slice));
+    }
+
+    /// Stores the outputs of all times of a head, by one warp.
+    pub(super) fn store_over_time(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        decays: &Decays,
+        slice: Option<(Operand, &Chunk)>,
+    ) {
+        let mut values = values.clone();
+        let own = b.mul(self.thread.lane, PER_LANE);
+        let mut sums = 0;
+        let over_time = self.form.outputs.iter().enumerate().filter(|(_, kind)| kind.is_over_time());
+        for (number, (output, kind)) in over_time.enumerate() {
+            let two = match kind {
+                Cotangent::Sum(..) => {
+                    sums += 1;
+                    let first = OVER_WIDTH + 2 * (sums - 1);
+                    self.add_halves(b, own, first)
+                }
+                Cotangent::Decay => self.of_decay(b, own, decays),
+                _ => continue,
+            };
+            match slice {
+                None => self.store_at_times(b, &mut values, output, *kind, two),
+                Some((slice, chunk)) => {
+                    let all = self.add_slice(b, number as u32, slice, two);
+                    let next = b.add(slice, 1);
+                    let is_last = b.eq(next, chunk.slices);
+                    b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), output, *kind, all));
                 }
             }
-        });
+        }
     }
 
     /// Adds the sums of a slice of a wide head, at the lane's times, to those of the slices before, if it is not the first.
     fn add_slice(&self, b: &mut Builder, number: u32, slice: Operand, two: [Operand; 2]) -> [Operand; 2] {
         let own = b.mul(self.thread.lane, PER_LANE);
-        let at = b.add(own, (so_far(self.form) + number) * TIMES);
+        let at = b.add(own, (self.schedule.sets() * rows_of_set(self.form) + number) * TIMES);
         let has_before = b.ne(slice, 0);
         let before = b.load(Memory::Shared(self.partial_sums), at, PER_LANE, Some(has_before), zero(Ty::F32));
         let all = [0, 1].map(|k: usize| b.add(before[k], two[k]));
@@ -171,11 +185,28 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
+    /// The index of a partial sum in the head's set.
+    fn in_set(&self, b: &mut Builder, at: Operand) -> Operand {
+        let before = b.mul(self.set, rows_of_set(self.form) * TIMES);
+        b.add(before, at)
+    }
+
+    /// The index of the first warp's share of ⟨S, D⟩ in the head's set.
+    fn first_energy(&self, b: &mut Builder) -> Operand {
+        b.mul(self.set, self.schedule.sharing() / WARP)
+    }
+
+    /// Adds the rows of a warp's halves at the lane's times.
+    fn add_halves(&self, b: &mut Builder, own: Operand, first: u32) -> [Operand; 2] {
+        self.add_partial_sums(b, own, first..first + self.schedule.halves())
+    }
+
     /// Adds rows of partial sums at the lane's times.
     fn add_partial_sums(&self, b: &mut Builder, own: Operand, rows: std::ops::Range<u32>) -> [Operand; 2] {
         let mut sums: Option<[Operand; 2]> = None;
         for row in rows {
             let at = b.add(own, row * TIMES);
+            let at = self.in_set(b, at);
             let two = b.load(Memory::Shared(self.partial_sums), at, PER_LANE, None, zero(Ty::F32));
             sums = Some(match sums {
                 None => [two[0], two[1]],
@@ -188,15 +219,19 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The cotangent of the decay's logarithm at the lane's times.
     fn of_decay(&self, b: &mut Builder, own: Operand, decays: &Decays) -> [Operand; 2] {
         let rows = self.add_partial_sums(b, own, OVER_ROWS..OVER_COLUMNS);
-        let columns = self.add_partial_sums(b, own, OVER_COLUMNS..OF_VALUES);
-        let after = self.add_partial_sums(b, own, OF_VALUES..OF_QUERIES);
-        let before = self.add_partial_sums(b, own, OF_QUERIES..OVER_WIDTH);
+        let columns = self.add_halves(b, own, OVER_COLUMNS);
+        let after = self.add_halves(b, own, OF_VALUES);
+        let before = self.add_halves(b, own, OF_QUERIES);
         let inside = [0, 1].map(|k| b.sub(rows[k], columns[k]));
         let through = [0, 1].map(|k| b.sub(before[k], after[k]));
         let change = [0, 1].map(|k| b.add(inside[k], through[k]));
         let both = b.add(after[0], after[1]);
         let all_after = over_lanes(b, Binary::Add, both, &[1, 2, 4, 8, 16]);
-        let energies = (0..WARPS).map(|warp| b.load1(Memory::Shared(self.energies), Operand::i32(warp as i32)));
+        let first = self.first_energy(b);
+        let energies = (0..self.schedule.sharing() / WARP).map(|warp| {
+            let at = b.add(first, warp);
+            b.load1(Memory::Shared(self.energies), at)
+        });
         let energies: Vec<Operand> = energies.collect();
         let energy = energies.into_iter().reduce(|sum, own| b.add(sum, own)).unwrap_or(f32(0.0));
         let constant = b.fma(decays.whole, energy, all_after);

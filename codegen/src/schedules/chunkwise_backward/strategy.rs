@@ -55,7 +55,7 @@ impl Strategy for ChunkwiseBackward {
     }
 
     fn scratch(&self, stage: &Stage) -> Vec<(&'static str, Elem)> {
-        let state = stage.kind().matrices_back().map_or(Elem::F32, |form| form.state_elem(stage));
+        let state = stage.kind().matrices_back().map_or(Elem::F32, |form| self.saved_elem(stage, form));
         vec![("saved_states", state), ("saved_cotangents", state), ("ends", Elem::F32)]
     }
 
@@ -72,7 +72,7 @@ impl Strategy for ChunkwiseBackward {
     }
 
     fn is_committed(&self) -> bool {
-        self.copiers == 0
+        self.copiers == 0 && !self.warpgroups
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {

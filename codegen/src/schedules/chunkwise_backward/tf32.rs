@@ -7,7 +7,7 @@
 use super::partials::Partials;
 use super::rates::Decays;
 use super::walk::{Head, OperandViews, Sums};
-use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
+use super::{COLUMNS, ChunkwiseBackwardKernel, GradientSweep, ROWS};
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::{Blocks, Factor};
 use crate::block::tf32::{blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked};
@@ -181,7 +181,9 @@ impl ChunkwiseBackwardKernel<'_> {
             }
         }
     }
+}
 
+impl GradientSweep<'_> {
     /// Writes weights to a tile of `f32`; beside `f16` rounded.
     pub(super) fn store_tf32_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         let (row, column) = (self.first_row(b), self.fragment.column(b));

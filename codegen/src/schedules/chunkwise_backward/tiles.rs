@@ -28,19 +28,16 @@ impl Tiles {
         form: &MatrixRecurrenceBackward,
         schedule: &ChunkwiseBackward,
     ) -> Tiles {
-        let (elem, depth) = (form.state_elem(stage), schedule.depth);
+        let (elem, depth) = (schedule.saved_elem(stage, form), schedule.depth);
         let [states, dual] = [&form.states, &form.cotangents];
+        let factor = if schedule.warpgroups { elem } else { form.elem(stage) };
         let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
-            Tile::declare(
-                b,
-                stage,
-                TileOf { param, along: states.time, inner },
-                TileShape { rows: TIMES, depth, stages },
-            )
+            let of = TileOf { param, along: states.time, inner };
+            Tile::declare_as(b, stage, of, TileShape { rows: TIMES, depth, stages }, factor)
         };
         let mut keys = tile(states.key, states.depth, depth, 1);
         let mut queries = tile(dual.key, states.depth, depth, 1);
-        let heads = schedule.stages - 1;
+        let heads = schedule.heads();
         let stages = if states.channels { 1 } else { heads };
         let mut values = tile(states.value, states.width, TIMES, stages);
         let mut cotangents = tile(dual.value, states.width, TIMES, stages);
@@ -50,6 +47,9 @@ impl Tiles {
         };
         let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
         let weights = Tile::bare(b, "weights", elem, TIMES, TIMES);
+        if schedule.warpgroups {
+            return Tiles { keys, queries, values, cotangents, states, duals, weights };
+        }
         for (tile, stages) in [(&mut keys, 1), (&mut queries, 1)] {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }

@@ -2,7 +2,7 @@
 
 use super::partials::Partials;
 use super::rates::Decays;
-use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
+use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, Factor, block_values, multiply};
 use crate::block::pair::Values;
@@ -68,7 +68,7 @@ pub(super) struct Chunk {
     /// Its first time, `i32`.
     pub first: Operand,
     /// The number of heads, each slice of a wide one counted, `i32`.
-    heads: Operand,
+    pub heads: Operand,
     /// The number of slices of the width, `i32`: 1 unless it is wide.
     pub slices: Operand,
 }
@@ -146,11 +146,6 @@ impl ChunkwiseBackwardKernel<'_> {
         Sums { pairs, queries }
     }
 
-    /// Whether an output is of a kind.
-    pub(super) fn needs(&self, kind: Cotangent) -> bool {
-        self.form.outputs.contains(&kind)
-    }
-
     /// Blocks of a half of the depth.
     pub(super) fn deep_blocks(&self) -> u32 {
         self.schedule.depth / 2 / COLUMNS
@@ -194,27 +189,6 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
     }
 
-    /// The chunk of the block.
-    pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
-        let chunks = b.div_ceil(self.args.size(self.form.states.time), TIMES);
-        let block = b.special(crate::tile::Special::Block);
-        let block = b.convert(Ty::I64, block);
-        let [point, number] = b.div_rem(block, chunks);
-        let shared = self.args.indices(b, point, self.shared());
-        let first = b.mul(number, TIMES);
-        let first = b.convert(Ty::I32, first);
-        let heads = self.args.rows(b, self.form.heads);
-        let heads = b.convert(Ty::I32, heads);
-        let slices = if self.schedule.wide {
-            let slices = slices_of(b, &self.args, &self.form.states, TIMES, self.schedule.padded);
-            b.convert(Ty::I32, slices)
-        } else {
-            Operand::i32(1)
-        };
-        let heads = if self.schedule.wide { b.mul(heads, slices) } else { heads };
-        Chunk { shared, number, count: chunks, first, heads, slices }
-    }
-
     pub(super) fn all_views(&self, b: &mut Builder) -> AllViews {
         let [wide, deep] = [&self.values, &self.keys].map(|tile| self.views(b, tile));
         let has_own = self.states.elem != self.keys.elem;
@@ -248,20 +222,6 @@ impl ChunkwiseBackwardKernel<'_> {
         let right_start = b.mul(self.half, TIMES / 2 * panel);
         let neighbours = is_f32.then(|| self.neighbours(b, tile));
         OperandViews { left, right, right_start, in_time, in_time_start, neighbours }
-    }
-
-    /// The outer indices of a head, and the slice of the width.
-    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> HeadSlice {
-        let (head, slice) = match self.schedule.wide {
-            false => (iteration, None),
-            true => {
-                let (head, slice) = divided(b, iteration, chunk.slices);
-                (head, Some(slice))
-            }
-        };
-        let head = b.convert(Ty::I64, head);
-        let own = self.args.indices(b, head, self.form.heads);
-        HeadSlice { outer: chunk.shared.iter().copied().chain(own).collect(), slice }
     }
 
     /// Starts the copies of a head, if there is one.
@@ -349,22 +309,6 @@ impl ChunkwiseBackwardKernel<'_> {
         (rates, self.early(b, &own, chunk.first))
     }
 
-    /// Reads the parameters that outputs need, at the thread's times among rows and at its lane's times.
-    pub(super) fn early(&self, b: &mut Builder, own: &HeadSlice, first: Operand) -> (Values<'_>, Values<'_>) {
-        let (time, width) = (self.form.states.time, self.form.states.width);
-        let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
-        let mut steps = rows.clone();
-        self.set_rows(b, &mut rows, first);
-        for (k, place) in (0..).zip(self.own_times(b, first)) {
-            steps.set_row(k, place);
-        }
-        for row in 0..2 {
-            rows.read_row(b, row);
-            steps.read_row(b, row);
-        }
-        (rows, steps)
-    }
-
     /// Multiplies the sums over heads, and stores them.
     fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
         if !self.needs(Cotangent::Keys) && !self.needs(Cotangent::Queries) {
@@ -389,5 +333,63 @@ impl ChunkwiseBackwardKernel<'_> {
             };
             self.store_depth(b, &values, chunk.first, kind, &found);
         }
+    }
+}
+
+impl GradientSweep<'_> {
+    /// Whether an output is of a kind.
+    pub(super) fn needs(&self, kind: Cotangent) -> bool {
+        self.form.outputs.contains(&kind)
+    }
+
+    /// The chunk of the block.
+    pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
+        let chunks = b.div_ceil(self.args.size(self.form.states.time), TIMES);
+        let block = b.special(crate::tile::Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let [point, number] = b.div_rem(block, chunks);
+        let shared = self.args.indices(b, point, self.shared());
+        let first = b.mul(number, TIMES);
+        let first = b.convert(Ty::I32, first);
+        let heads = self.args.rows(b, self.form.heads);
+        let heads = b.convert(Ty::I32, heads);
+        let slices = if self.schedule.wide {
+            let slices = slices_of(b, &self.args, &self.form.states, TIMES, self.schedule.padded);
+            b.convert(Ty::I32, slices)
+        } else {
+            Operand::i32(1)
+        };
+        let heads = if self.schedule.wide { b.mul(heads, slices) } else { heads };
+        Chunk { shared, number, count: chunks, first, heads, slices }
+    }
+
+    /// The outer indices of a head, and the slice of the width.
+    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> HeadSlice {
+        let (head, slice) = match self.schedule.wide {
+            false => (iteration, None),
+            true => {
+                let (head, slice) = divided(b, iteration, chunk.slices);
+                (head, Some(slice))
+            }
+        };
+        let head = b.convert(Ty::I64, head);
+        let own = self.args.indices(b, head, self.form.heads);
+        HeadSlice { outer: chunk.shared.iter().copied().chain(own).collect(), slice }
+    }
+
+    /// Reads the parameters that outputs need, at the thread's times among rows and at its lane's times.
+    pub(super) fn early(&self, b: &mut Builder, own: &HeadSlice, first: Operand) -> (Values<'_>, Values<'_>) {
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
+        let mut steps = rows.clone();
+        self.set_rows(b, &mut rows, first);
+        for (k, place) in (0..).zip(self.own_times(b, first)) {
+            steps.set_row(k, place);
+        }
+        for row in 0..2 {
+            rows.read_row(b, row);
+            steps.read_row(b, row);
+        }
+        (rows, steps)
     }
 }

@@ -1,0 +1,65 @@
+//! The role of key' and value': Dᵀ·value and D·key of every head, and at the end E, summed over heads, times queries.
+
+use super::{InFlight, WarpgroupSweep};
+use crate::block::layout::{Tile, left_rows};
+use crate::block::matmul::{Factor, block_values, finish, scale_rows, start_in_time};
+use crate::build::Builder;
+use crate::schedules::chunkwise_backward::{ROWS, TIMES};
+use crate::stage::kind::Cotangent;
+use crate::tile::{Operand, Reg};
+
+impl WarpgroupSweep<'_> {
+    /// Computes key' of a chunk, and value' of all its heads.
+    pub(super) fn keys_role(&self, b: &mut Builder) {
+        let chunk = self.chunk(b);
+        let sums = Self::sums(b, self.schedule.depth);
+        self.each_head(b, &chunk, |own, b, head| {
+            own.start_head_of_keys(b, head, &sums);
+            let products = own.start_through_duals(b, head);
+            finish(b, &[&sums[..], &products].concat(), 0);
+            own.finish_values(b, &chunk, head, &block_values(&products));
+        });
+        self.meet(b);
+        if !self.needs(Cotangent::Keys) {
+            return;
+        }
+        let pairs = self.rows_of(b, &self.weights, Operand::i32(0));
+        let queries = self.shared_factor(b, &self.queries, Operand::i32(0));
+        start_in_time(b, &sums, &pairs, queries);
+        finish(b, &sums, 0);
+        self.store_sums(b, &chunk, Cotangent::Keys, &sums);
+    }
+
+    /// Starts to add the first term of key' of a head: values are scaled as they are read.
+    fn start_head_of_keys(&self, b: &mut Builder, head: &InFlight, sums: &[[Reg; 4]]) {
+        let decays = &head.decays;
+        let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
+        self.start_scaled(b, head, (&self.values, scales), &self.duals, sums);
+    }
+
+    /// Starts to add the product of the rows of a tile, each of the thread's two times a number, and those of a tile of states. Rows are
+    /// scaled as they are read.
+    pub(super) fn start_scaled(
+        &self,
+        b: &mut Builder,
+        head: &InFlight,
+        (tile, scales): (&Tile, [Operand; 2]),
+        states: &Tile,
+        sums: &[[Reg; 4]],
+    ) {
+        let rows = self.rows_of(b, tile, head.stage);
+        let scaled: Vec<_> = rows.into_iter().map(|four| scale_rows(b, tile.elem, four, scales)).collect();
+        let states = self.shared_factor(b, states, head.stage);
+        start_in_time(b, sums, &scaled, states);
+    }
+
+    /// The warp's rows of a tile of 64 columns as left factors.
+    fn rows_of(&self, b: &mut Builder, tile: &Tile, stage: Operand) -> Vec<[Operand; 4]> {
+        let (row, piece) = left_rows(b, self.thread.lane);
+        let of_warp = b.mul(self.block, ROWS);
+        let row = b.add(row, of_warp);
+        let lanes = tile.lanes(b, row, piece);
+        let left = Factor::of(b, tile, &lanes, stage);
+        (0..TIMES / ROWS).map(|sixteen| left.four(b, 0, sixteen, false)).collect()
+    }
+}

@@ -1,0 +1,55 @@
+//! The role of pairs of times: M and E, and the weights of G, which the role of keys multiplies with cotangents.
+
+use super::super::partials::Partials;
+use super::{InFlight, PAIRS, WarpgroupSweep};
+use crate::block::matmul::{block_values, finish, start};
+use crate::block::ring::RingStage;
+use crate::build::Builder;
+use crate::schedules::chunkwise_backward::TIMES;
+use crate::schedules::chunkwise_backward::parameters::GROUP;
+use crate::tile::{Operand, Reg, Stmt};
+
+impl WarpgroupSweep<'_> {
+    /// Computes the weights of all heads of a chunk, and E summed over them.
+    pub(super) fn pairs_role(&self, b: &mut Builder) {
+        let chunk = self.chunk(b);
+        self.score(b);
+        let sums = Self::sums(b, TIMES);
+        self.each_head(b, &chunk, |own, b, head| own.weigh_head(b, head, &sums));
+        let last = RingStage::only(b, chunk.heads).before(b);
+        b.wait(self.weights_free, last);
+        self.store_weights(b, &block_values(&sums));
+        self.meet(b);
+    }
+
+    /// Computes G, and keeps it.
+    fn score(&self, b: &mut Builder) {
+        b.wait(self.begun(), RingStage::FIRST);
+        b.push(Stmt::FenceAsync);
+        let none = Operand::i32(0);
+        let (keys, queries) = (self.shared_factor(b, &self.keys, none), self.shared_factor(b, &self.queries, none));
+        let scores = start(b, keys, queries);
+        finish(b, &scores, 0);
+        for (block, scores) in (0..).zip(&block_values(&scores)) {
+            self.store_own(b, self.scores, block, scores);
+        }
+        // Each thread reads what it has written itself.
+        b.push(Stmt::Barrier { id: PAIRS, threads: GROUP });
+    }
+
+    /// Adds E of a head to the sums, and hands its weights over.
+    fn weigh_head(&self, b: &mut Builder, head: &InFlight, sums: &[[Reg; 4]]) {
+        let [values, cotangents] = [&self.values, &self.cotangents].map(|tile| self.shared_factor(b, tile, head.stage));
+        let products = start(b, values, cotangents);
+        let mut partials = Partials::default();
+        finish(b, &products, 0);
+        let scores = |b: &mut Builder, block: usize| self.own(b, self.scores, block as u32);
+        let weights = self.weigh_pairs(b, &head.decays, (sums, &mut partials), &block_values(&products), scores);
+        let read = RingStage::only(b, head.iteration).before(b);
+        b.wait(self.weights_free, read);
+        self.store_weights(b, &weights);
+        b.push(Stmt::FenceAsync);
+        b.arrive(self.weights_full, Operand::i32(0));
+        self.store_partials(b, &partials);
+    }
+}

@@ -1,0 +1,75 @@
+//! value' of a head, by the role of keys.
+
+use super::super::partials::Partials;
+use super::{InFlight, WarpgroupSweep};
+use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, start, start_rows};
+use crate::block::pair::Values;
+use crate::block::ring::RingStage;
+use crate::build::Builder;
+use crate::schedules::chunkwise_backward::TIMES;
+use crate::schedules::chunkwise_backward::walk::Chunk;
+use crate::tile::{Operand, Reg};
+use oplus_dsl::ir::Axis;
+
+impl WarpgroupSweep<'_> {
+    /// Starts D·key.
+    pub(super) fn start_through_duals(&self, b: &mut Builder, head: &InFlight) -> Vec<[Reg; 4]> {
+        // Rematerialised: the addresses of keys would stay in registers from head to head.
+        let first = self.rematerialiser.of(b, Operand::i32(0));
+        let (keys, duals) = (self.shared_factor(b, &self.keys, first), self.shared_factor(b, &self.duals, head.stage));
+        start(b, keys, duals)
+    }
+
+    /// Computes value' of a head from D·key, and stores it.
+    pub(super) fn finish_values(&self, b: &mut Builder, chunk: &Chunk, head: &InFlight, products: &Blocks) {
+        let chunk = self.rematerialised(b, chunk);
+        let own = self.head(b, &chunk, head.iteration);
+        let rows = self.read_rows(b, &own.outer, &chunk);
+        let mut partials = Partials::default();
+        let found = self.to_end(b, head, products, &mut partials);
+        let found = block_vars(b, &found);
+        let written = RingStage::only(b, head.iteration);
+        b.wait(self.weights_full, written);
+        let cotangents = self.shared_factor(b, &self.cotangents, head.stage);
+        start_rows(b, &found, self.all_weights(), cotangents);
+        self.store_partials(b, &partials);
+        finish(b, &found, 0);
+        b.arrive(self.weights_free, Operand::i32(0));
+        let place = own.slice.map(|slice| b.mul(slice, TIMES));
+        self.store_values(b, &rows, head.stage, place, &block_values(&found));
+    }
+
+    /// The weights of all pairs as a left factor.
+    fn all_weights(&self) -> Factor<'_> {
+        Factor { tile: &self.weights, lanes: crate::block::layout::Lanes::none(), start: Operand::i32(0) }
+    }
+
+    /// The constants of the block, rematerialised: what follows from them would stay in registers from head to head.
+    fn rematerialised(&self, b: &mut Builder, chunk: &Chunk) -> Chunk {
+        let shared = chunk.shared.iter().map(|(axis, index)| (*axis, self.rematerialiser.of_index(b, *index)));
+        Chunk { shared: shared.collect(), first: self.rematerialiser.of(b, chunk.first), ..*chunk }
+    }
+
+    /// Reads what outputs need beside the sums, at the thread's times.
+    fn read_rows(&self, b: &mut Builder, outer: &[(Axis, Operand)], chunk: &Chunk) -> Values<'_> {
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let mut rows = Values::new(self.stage, &self.args, [time, width], outer.to_vec());
+        self.set_rows(b, &mut rows, chunk.first);
+        (0..2).for_each(|row| rows.read_row(b, row));
+        rows
+    }
+
+    /// The first term of value', from D·key.
+    fn to_end(&self, b: &mut Builder, head: &InFlight, products: &Blocks, partials: &mut Partials) -> Blocks {
+        let mut found = products.clone();
+        for (k, block) in (0..).zip(&mut found) {
+            let values = self.own_block(b, &self.values, head.stage, k);
+            for (r, found) in block.iter_mut().enumerate() {
+                *found = b.mul(*found, head.decays.to_end[r / 2]);
+                partials.add_value(b, r / 2, [*found, values[r]]);
+            }
+        }
+        partials.scale_values(b, &head.decays);
+        found
+    }
+}
