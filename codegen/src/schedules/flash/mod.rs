@@ -44,6 +44,7 @@ mod vectors;
 mod visible;
 mod walk;
 mod weigh;
+mod whole_rows;
 
 pub use parameters::{Flash, SumsOver};
 
