@@ -116,15 +116,10 @@ impl FlashKernel<'_> {
         b.for_(Operand::i32(0), end, 1, |b, iteration| {
             let next = b.add(iteration, 1);
             let before = b.sub(iteration, 1);
+            // The walking warps need the tile before first. Of two stages one is left only when it has been waited for.
+            self.inspect(b, course, &behind, before);
             self.copy_tiles(b, course, &ahead, next);
-            // Of two stages one is left only when the tile before has been waited for.
-            if self.schedule.stages > 2 {
-                self.copy_tiles(b, course, &behind, iteration);
-                self.inspect(b, course, &behind, before);
-            } else {
-                self.inspect(b, course, &behind, before);
-                self.copy_tiles(b, course, &behind, iteration);
-            }
+            self.copy_tiles(b, course, &behind, iteration);
         });
     }
 

@@ -14,10 +14,11 @@ use oplus_dsl::ir::{Axis, Binary};
 const FOUR: u32 = 4;
 
 impl FlashKernel<'_> {
-    /// Whether rows of an output are stored eight elements at a time.
-    pub(super) fn stores_whole(&self, output: usize) -> bool {
+    /// Whether rows of an output along an axis are stored eight elements at a time.
+    pub(super) fn stores_whole(&self, output: usize, axis: Axis) -> bool {
         let has_16_bits = elem(self.stage, Tensor::Output(output as u32)).bytes() == Some(2);
-        has_16_bits && self.schedule.copiers > 0 && self.schedule.vector == 2 * FOUR && !self.schedule.padded
+        let fits = self.depth_of(axis).is_multiple_of(FOUR * COLUMNS) && !self.schedule.padded;
+        has_16_bits && fits && self.schedule.copiers > 0 && self.schedule.vector == COLUMNS
     }
 
     /// Stores a row of an output of 16 bits.
