@@ -14,6 +14,8 @@ use std::f64::consts::LOG2_E;
 
 /// Columns of a fragment, of which a thread holds two.
 const EIGHT: u32 = 8;
+/// A power of two beneath which numbers are scaled before their reciprocals are taken, 2⁻⁶⁴.
+const SMALL: f64 = 1.0 / (1_u128 << 64) as f64;
 
 /// Where a value is taken: the number of a row among the thread's rows, of a column among its columns, and of an index among
 /// those of an axis within columns. A coordinate that a value does not depend on does not matter.
@@ -64,6 +66,11 @@ pub(crate) struct Values<'s> {
     scaled: HashMap<(Value, Coordinates, bool), Operand>,
     /// Whether exponentials are powers of two, with an error of 2⁻²⁴ of the exponent: for weights that are rounded.
     pub fast: bool,
+    /// Of numbers that all elements of a row share, a scale and the reciprocal of the scaled number.
+    reciprocals: HashMap<(Value, Coordinates), [Operand; 2]>,
+    /// Whether quotients by what all elements of a row share are products with its reciprocal, with an error of 2⁻²³: for outputs of
+    /// 16 bits.
+    pub reciprocal: bool,
 }
 
 impl<'s> Values<'s> {
@@ -72,7 +79,22 @@ impl<'s> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
         let (inner_indices, emitted, scaled, numbers) =
             (HashMap::new(), Emitted::new(), HashMap::new(), HashMap::new());
-        Values { stage, args, axes, outer, rows, columns, inner_indices, emitted, numbers, scaled, fast: false }
+        let (reciprocals, fast, reciprocal) = (HashMap::new(), false, false);
+        Values {
+            stage,
+            args,
+            axes,
+            outer,
+            rows,
+            columns,
+            inner_indices,
+            emitted,
+            numbers,
+            scaled,
+            fast,
+            reciprocals,
+            reciprocal,
+        }
     }
 
     /// Sets the index along one more axis for the whole block.
@@ -214,6 +236,42 @@ impl<'s> Values<'s> {
         b.let_(Ty::F32, Expr::Exp2Fast(exponent))
     }
 
+    /// Whether all elements of a row share a value.
+    fn is_shared(&self, value: Value, coordinates: Coordinates) -> bool {
+        coordinates.inner.is_some() && self.own(value, coordinates).inner.is_none()
+    }
+
+    /// x / y by the reciprocal of y.
+    fn quotient(&mut self, b: &mut Builder, x: Value, y: Value, coordinates: Coordinates) -> Operand {
+        let [scale, reciprocal] = self.reciprocal_of(b, y, coordinates);
+        let x = self.value(b, x, coordinates);
+        let x = b.mul(x, scale);
+        b.mul(x, reciprocal)
+    }
+
+    /// A scale and the reciprocal of a scaled value: that of a small one would be infinite.
+    fn reciprocal_of(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> [Operand; 2] {
+        let key = (value, self.own(value, coordinates));
+        if let Some(known) = self.reciprocals.get(&key) {
+            return *known;
+        }
+        let number = |x: f64| Operand::Const(Ty::F32, Literal::Float(x));
+        let x = self.value(b, value, coordinates);
+        let size = b.unary(Unary::Abs, x);
+        let is_small = b.lt(size, number(SMALL));
+        let scale = b.select(is_small, number(1.0 / SMALL), number(1.0));
+        let scaled = b.mul(x, scale);
+        let both = [scale, b.binary(Binary::Div, number(1.0), scaled)];
+        self.reciprocals.insert(key, both);
+        both
+    }
+
+    /// Forgets what depends on indices within columns, which are to be others.
+    pub(crate) fn forget_inner(&mut self) {
+        self.emitted.retain(|(_, at), _| at.inner.is_none());
+        self.scaled.retain(|(_, at, _), _| at.inner.is_none());
+    }
+
     /// A value times a number.
     fn scaled(&mut self, b: &mut Builder, value: Value, by: f64, coordinates: Coordinates) -> Operand {
         let coordinates = self.own(value, coordinates);
@@ -310,6 +368,11 @@ impl Evaluate for Values<'_> {
             Op::Index(axis) => self.index(*axis, coordinates),
             Op::Size(axis) => self.args.size(*axis),
             Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, coordinates),
+            Op::Binary(Binary::Div, x, y)
+                if self.reciprocal && node.ty == Ty::F32 && self.is_shared(*y, coordinates) =>
+            {
+                self.quotient(b, *x, *y, coordinates)
+            }
             Op::Select(same, one, power) if self.fast && self.is_power(*same, *one, *power) => {
                 self.value(b, *power, coordinates)
             }

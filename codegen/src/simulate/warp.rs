@@ -8,6 +8,7 @@ use super::fault::{Hazard, Hit};
 use super::lanes::{LANES, Lanes, Operation, Value, compute};
 use super::pending::Product;
 use super::program::{Instruction, Program, Slot};
+use crate::tile::Reg;
 use std::collections::VecDeque;
 
 /// Warps of a block run independently, the lanes of one in lockstep.
@@ -24,6 +25,8 @@ pub(super) struct Warp {
     pub status: Status,
     /// Its part of the products of its warpgroup that it has started and not waited for.
     pub products: VecDeque<Product>,
+    /// The sums of products that have ended at waits that did not name them.
+    pub ended: Vec<(Reg, Lanes)>,
     frames: Vec<Frame>,
 }
 
@@ -57,7 +60,8 @@ impl Warp {
     pub(super) fn new(program: &Program, index: usize) -> Warp {
         let mut slots = vec![[0; LANES]; program.kernel.regs.len()];
         slots.extend(program.constants.iter().map(|bits| [*bits; LANES]));
-        Warp { index, pc: 0, active: u32::MAX, slots, status: Status::Ready, products: VecDeque::new(), frames: vec![] }
+        let (products, ended) = (VecDeque::new(), vec![]);
+        Warp { index, pc: 0, active: u32::MAX, slots, status: Status::Ready, products, ended, frames: vec![] }
     }
 
     /// The number of a lane's thread in the block.

@@ -33,9 +33,13 @@ impl Run<'_, '_> {
         while self.warp.products.len() > pending {
             let Some(product) = self.warp.products.pop_front() else { break };
             let totals = self.totals(&product)?;
-            let named = product.sums.iter().zip(&totals).filter(|(reg, _)| sums.contains(reg));
-            named.for_each(|(reg, total)| self.warp.assign(reg.0 as usize, total));
+            self.warp.ended.extend(product.sums.into_iter().zip(totals));
         }
+        let (named, unnamed) =
+            std::mem::take(&mut self.warp.ended).into_iter().partition(|(reg, _)| sums.contains(reg));
+        self.warp.ended = unnamed;
+        let named: Vec<(Reg, Lanes)> = named;
+        named.iter().for_each(|(reg, total)| self.warp.assign(reg.0 as usize, total));
         Ok(Flow::Next)
     }
 

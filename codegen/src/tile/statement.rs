@@ -145,7 +145,8 @@ pub enum Stmt {
     WarpgroupWait {
         /// The number that may be outstanding.
         pending: u32,
-        /// The sums of those that end here, all of them; and other `f32` registers that are computed before it waits and read after.
+        /// The sums of products that end here, or have ended at waits that did not name them, which may be touched from then on; and other
+        /// `f32` registers that are computed before it waits and read after.
         sums: Vec<Reg>,
     },
     /// Orders the memory accesses of a warp's lanes. Warp-collective.

@@ -40,6 +40,28 @@ fn whatever_the_depth_and_width() {
     }
 }
 
+/// Outputs whose rows fill whole accesses, and some whose rows do not.
+#[test]
+fn whole_rows_of_outputs() {
+    for (e, f) in [(32, 32), (64, 96), (16, 48)] {
+        let schedule = Flash { depth: e as u32, width: f as u32, padded: false, ..TWO };
+        check(&causal("bf16"), [1, 1, 2, 130, 97, e, f], &schedule);
+        check(&plain("f16"), [1, 2, 1, 70, 131, e, f], &schedule);
+    }
+}
+
+/// Some warpgroups have no rows at the end, or see none of the first tiles, while the last products of the rows before run.
+#[test]
+fn warpgroups_leave_out_tiles_between_rows() {
+    for (m, n) in [(300, 65), (257, 257), (130, 400)] {
+        for order in [Order::Ascending, Order::Descending, Order::Random(3)] {
+            let schedule = Flash { persistent: true, turns: m == 257, warps: 12, stages: 2, ..OVERLAPPED };
+            Case::new(&plain("bf16"), &[1, 1, 1, m, n, 16, 16]).check(&schedule, order);
+            Case::new(&causal("bf16"), &[1, 1, 1, m, n, 16, 16]).check(&schedule, order);
+        }
+    }
+}
+
 /// A persistent block begins to copy for its next rows while its last tiles are multiplied.
 #[test]
 fn persistent_blocks_go_from_rows_to_rows() {

@@ -8,7 +8,7 @@ use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::ir::{Axis, Binary};
 
 /// Outer points whose blocks alternate, so that their columns stay in the device's cache.
 const SECTION: i32 = 8;
@@ -42,22 +42,18 @@ impl BlockRows {
     /// taken in pairs, the first with the last: all pairs have about as much to do.
     pub(super) fn each(
         b: &mut Builder,
-        (stage, args, form): (&Stage, &Args, &Pairwise),
+        (args, form): (&Args, &Pairwise),
         schedule: &Flash,
         body: impl FnOnce(&mut Builder, BlockRows),
     ) {
         let tiles = b.div_ceil(args.size(form.row), schedule.rows());
-        let axes = stage.part_axis.into_iter().fold(outer_axes(form), AxisSet::with);
-        let points = args.rows(b, axes);
+        let points = args.rows(b, outer_axes(form));
         let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
             let number = b.special(special);
             b.convert(Ty::I64, number)
         });
         let rows = |b: &mut Builder, point, tile| {
-            let inner = args.rows(b, outer_axes(form));
-            let part = stage.part_axis.map(|axis| (axis, b.binary(Binary::Div, point, inner)));
-            let point = if part.is_some() { b.binary(Binary::Rem, point, inner) } else { point };
-            BlockRows::at(b, args, form, RowTile { point, part, tile, length: schedule.rows() })
+            BlockRows::at(b, args, form, RowTile { point, part: None, tile, length: schedule.rows() })
         };
         if form.limits.is_empty() {
             let count = b.mul(points, tiles);

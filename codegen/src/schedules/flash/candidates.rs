@@ -57,11 +57,15 @@ fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Vec<Flash> {
         return vec![];
     }
     let alone = Flash { persistent: false, ..schedule };
-    match (stage.part_axis, form.limits.is_empty()) {
+    let limited = !form.limits.is_empty();
+    // Fewer rows and whole powers of two of columns: shorter rows fill their tiles.
+    let fewer = Flash { warps: 8, columns: 128, stages: 2, turns: limited, ..usual };
+    let fewer = (s.depth == 128).then_some(fewer);
+    match stage.part_axis {
         // Where few rows are divided, the part takes registers that persistent blocks need.
-        (Some(_), _) => vec![alone],
-        (None, true) => vec![schedule],
-        (None, false) => vec![alone, schedule],
+        Some(_) => vec![alone],
+        None if limited => [alone, schedule].into_iter().chain(fewer).collect(),
+        None => [schedule].into_iter().chain(fewer).collect(),
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let (products, start) = match schedule.copiers {
         0 => (constants.flash_products, constants.flash_start),
         _ if in_pairs => (constants.flash_overlapped, constants.flash_pairs_start),
+        _ if schedule.persistent => (constants.flash_overlapped, constants.flash_persistent_start),
         _ => (constants.flash_overlapped, constants.flash_overlapped_start),
     };
     let starts = start * each / f64::from(schedule.blocks).min(each.max(1.0));

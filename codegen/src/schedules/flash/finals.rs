@@ -33,6 +33,9 @@ impl FlashKernel<'_> {
     pub(super) fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
+            Some(axis) if self.stores_whole(output, *axis) => {
+                rows.for_each(|row| self.store_whole(b, values, sums, row, (output, *axis)));
+            }
             Some(axis) => self.store_places(b, values, sums, rows, output, *axis),
             None => rows.for_each(|row| self.store_row(b, values, row, output)),
         }
@@ -141,7 +144,7 @@ impl FlashKernel<'_> {
     }
 
     /// The length of tiles along an axis within columns.
-    fn depth_of(&self, axis: Axis) -> u32 {
+    pub(super) fn depth_of(&self, axis: Axis) -> u32 {
         if self.form.inner.first() == Some(&axis) { self.schedule.depth } else { self.schedule.width }
     }
 }

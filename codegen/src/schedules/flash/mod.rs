@@ -27,6 +27,7 @@
 //! zeros in the tiles.
 
 mod across;
+mod assignment;
 mod block_rows;
 mod candidates;
 mod cost;
@@ -37,6 +38,7 @@ mod non_finite;
 mod overlap;
 mod parameters;
 mod products;
+mod rounds;
 mod strategy;
 mod sums;
 mod tf32;
@@ -44,6 +46,7 @@ mod vectors;
 mod visible;
 mod walk;
 mod weigh;
+mod whole_rows;
 
 pub use parameters::{Flash, SumsOver};
 
@@ -60,6 +63,7 @@ use crate::stage::kind::Pairwise;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use across::AcrossArrays;
+use assignment::Assignments;
 use block_rows::BlockRows;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -86,6 +90,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
         || !units
         || counts
         || schedule.copiers == 0 && needs_copiers
+        || schedule.assigns() && stage.part_axis.is_some()
         || schedule.slack > MOST_SLACK
     {
         return Err(parameters);
@@ -160,6 +165,8 @@ struct FlashKernel<'s> {
     rows_empty: SharedId,
     /// The mbarriers that say of tiles that rows see in part that they have been copied, to those that look through them.
     landed: Option<SharedId>,
+    /// What the warps that copy tell those that walk, where blocks go from rows to rows.
+    assignments: Option<Assignments>,
     /// The warps that walk and those that copy; or all, which do both.
     team: Team,
     /// The ends of ranges, of every warp.
@@ -237,6 +244,7 @@ impl<'s> FlashKernel<'s> {
             turns,
             rows_empty,
             landed: None,
+            assignments: None,
             team,
             ends,
             flags: ends,
@@ -268,6 +276,7 @@ impl<'s> FlashKernel<'s> {
         if landed > 0 {
             self.landed = Some(b.shared("landed", SharedKind::Mbarrier, landed));
         }
+        self.declare_assignments(b);
         self.declare_sums(b);
         let tiles: Vec<&Tile> = self.row_tiles.iter().chain(&self.column_tiles).collect();
         self.across = weights.map(|weights| AcrossArrays::declare(b, weights, self.schedule, &tiles));

@@ -4,14 +4,13 @@
 //! Each tile of columns has a ring of its own, as contractions leave theirs earlier. The tiles of contractions are copied one
 //! iteration ahead of those of payloads.
 
-use super::block_rows::BlockRows;
 use super::grouped_query::Iterations;
 use super::parameters::GROUP;
+use super::sums::{BlockSums, PayloadSums, Sums};
 use super::vectors::Vector;
 use super::walk::{Course, Packed, Past, Walk};
 use super::weigh::Weights;
 use super::{FlashKernel, Grid, ROWS, Team};
-use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::block::roles;
 use crate::block::thread::Thread;
@@ -25,7 +24,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
 /// Registers for weights as left factors: for every 16 rows, those of every step of columns.
-type PackedRegisters = Vec<Vec<[Reg; 4]>>;
+pub(super) type PackedRegisters = Vec<Vec<[Reg; 4]>>;
 
 /// The number of the barrier of those that walk.
 pub(super) const WALKERS: u32 = 1;
@@ -60,7 +59,7 @@ impl FlashKernel<'_> {
     }
 
     /// The rings of tiles that are contracted and not read by payloads, or the others.
-    fn rings(&self, contracted: bool) -> Vec<usize> {
+    pub(super) fn rings(&self, contracted: bool) -> Vec<usize> {
         let leaf = |param: u32| self.form.payloads.iter().any(|p| p.leaf.is_some_and(|(own, _)| own == param));
         (0..self.column_tiles.len()).filter(|ring| leaf(self.column_tiles[*ring].param) != contracted).collect()
     }
@@ -86,76 +85,46 @@ impl FlashKernel<'_> {
         FlashKernel { team, thread, ..self.clone() }
     }
 
-    /// Goes through the rows of the block, with what has been done for earlier ones.
-    fn each_rows(&self, b: &mut Builder, body: impl FnOnce(&Self, &mut Builder, &Course, Values)) {
-        if !self.schedule.persistent {
-            return self.on_course(b, Past::default(), |b, course, values| body(self, b, course, values));
-        }
-        let zero = Operand::i32(0);
-        let [tiles, round] = [0; 2].map(|_| b.var(zero));
-        let partial = self.landed.map(|_| b.var(zero));
-        let past = Past { tiles: Some(tiles), partial, rows: Some(round) };
-        BlockRows::each(b, (self.stage, &self.args, self.form), self.schedule, |b, rows| {
-            let BlockRows { outer, first_row, part } = rows;
-            let kernel = FlashKernel { outer, first_row, part, ..self.clone() };
-            kernel.on_course(b, past, |b, course, values| {
-                body(&kernel, b, course, values);
-                let partial = partial.map(|partial| (partial, course.iterations.partial));
-                let always = [(tiles, course.iterations.count), (round, Operand::i32(1))];
-                for (reg, more) in always.into_iter().chain(partial) {
-                    let next = b.add(reg.into(), more);
-                    b.assign(reg, next);
-                }
-            });
-        });
-    }
-
     /// Walks the tiles of all rows of the block.
     fn walk_role(&self, b: &mut Builder) {
-        self.each_rows(b, |kernel, b, course, values| {
-            kernel.walk(b, course, values, |b, walk| {
-                kernel.overlapped_tiles(b, walk);
-                if kernel.schedule.persistent {
-                    let stage = kernel.rows_stage(b, course.past).index;
-                    b.arrive(kernel.rows_empty, stage);
-                }
-            });
+        if self.schedule.persistent {
+            return self.walk_rounds(b);
+        }
+        self.on_course(b, Past::default(), |b, course, values| {
+            self.walk(b, course, values, |b, walk| self.overlapped_tiles(b, walk));
         });
     }
 
     /// Copies the rows of the block and all tiles of columns.
     fn copy_role(&self, b: &mut Builder) {
-        self.each_rows(b, |kernel, b, course, _| {
-            let (ahead, behind) = (kernel.rings(true), kernel.rings(false));
-            let first = Operand::i32(0);
-            kernel.copy_tiles(b, course, &ahead, first);
-            let filled = kernel.rows_stage(b, course.past);
-            if kernel.schedule.persistent {
-                let left = filled.before(b);
-                b.wait(kernel.rows_empty, left);
-            }
-            kernel.fill_rows(b, course.source, filled.index);
-            // The last iteration only looks through the tile before.
-            let more = i32::from(kernel.landed.is_some());
-            let end = b.add(course.iterations.count, more);
-            b.for_(first, end, 1, |b, iteration| {
-                let next = b.add(iteration, 1);
-                let before = b.sub(iteration, 1);
-                kernel.copy_tiles(b, course, &ahead, next);
-                // Of two stages one is left only when the tile before has been waited for.
-                if kernel.schedule.stages > 2 {
-                    kernel.copy_tiles(b, course, &behind, iteration);
-                    kernel.inspect(b, course, &behind, before);
-                } else {
-                    kernel.inspect(b, course, &behind, before);
-                    kernel.copy_tiles(b, course, &behind, iteration);
-                }
-            });
+        if self.schedule.persistent {
+            return self.copy_rounds(b);
+        }
+        self.on_course(b, Past::default(), |b, course, _| {
+            self.copy_tiles(b, course, &self.rings(true), Operand::i32(0));
+            self.fill_rows(b, course.source, Operand::i32(0));
+            self.copy_columns(b, course);
+        });
+    }
+
+    /// Copies the tiles of columns of some rows, but the first one that is contracted.
+    pub(super) fn copy_columns(&self, b: &mut Builder, course: &Course) {
+        let (ahead, behind) = (self.rings(true), self.rings(false));
+        // The last iteration only looks through the tile before.
+        let more = i32::from(self.landed.is_some());
+        let end = b.add(course.iterations.count, more);
+        b.for_(Operand::i32(0), end, 1, |b, iteration| {
+            let next = b.add(iteration, 1);
+            let before = b.sub(iteration, 1);
+            // The walking warps need the tile before first. Of two stages one is left only when it has been waited for.
+            self.inspect(b, course, &behind, before);
+            self.copy_tiles(b, course, &ahead, next);
+            self.copy_tiles(b, course, &behind, iteration);
         });
     }
 
     /// Copies the tiles of some rings for an iteration, if there is one, once they have been left.
-    fn copy_tiles(&self, b: &mut Builder, course: &Course, rings: &[usize], iteration: Operand) {
+    pub(super) fn copy_tiles(&self, b: &mut Builder, course: &Course, rings: &[usize], iteration: Operand) {
         let exists = b.lt(iteration, course.iterations.count);
         b.if_(exists, |b| {
             let next = course.iterations.iteration_at(b, course.ahead, iteration);
@@ -179,7 +148,6 @@ impl FlashKernel<'_> {
         if !self.form.limits.is_empty() {
             b.for_(Operand::i32(0), first, 1, |b, iteration| self.leave_out(b, walk, iteration));
         }
-        let second = b.add(first, 1);
         let some = b.lt(first, count);
         b.if_(some, |b| {
             let packed = self.packed_registers(b);
@@ -189,16 +157,23 @@ impl FlashKernel<'_> {
                 |b| self.first_tile(b, walk, first, &packed, true),
                 |b| self.first_tile(b, walk, first, &packed, false),
             );
-            b.for_(second, partial, 1, |b, iteration| self.overlapped(b, walk, iteration, &packed, true));
-            let from = b.binary(Binary::Max, partial, second);
-            b.for_(from, count, 1, |b, iteration| self.overlapped(b, walk, iteration, &packed, false));
+            self.later_tiles(b, walk, first, &packed);
             let last = b.sub(count, 1);
             self.last_products(b, walk, last, &packed);
         });
     }
 
+    /// The tiles behind the first one, without the products of the last.
+    pub(super) fn later_tiles(&self, b: &mut Builder, walk: &Walk, first: Operand, packed: &[Option<PackedRegisters>]) {
+        let Iterations { partial, count, .. } = walk.course.iterations;
+        let second = b.add(first, 1);
+        b.for_(second, partial, 1, |b, iteration| self.overlapped(b, walk, iteration, packed, true));
+        let from = b.binary(Binary::Max, partial, second);
+        b.for_(from, count, 1, |b, iteration| self.overlapped(b, walk, iteration, packed, false));
+    }
+
     /// Registers for the packed weights of every payload with a leaf.
-    fn packed_registers(&self, b: &mut Builder) -> Vec<Option<PackedRegisters>> {
+    pub(super) fn packed_registers(&self, b: &mut Builder) -> Vec<Option<PackedRegisters>> {
         let steps = self.schedule.columns / ROWS;
         let mut four = || [0; 4].map(|_| b.reg(Ty::U32));
         let mut rows = || (0..self.schedule.repeat).map(|_| (0..steps).map(|_| four()).collect()).collect();
@@ -206,7 +181,7 @@ impl FlashKernel<'_> {
     }
 
     /// Leaves a tile that no row of the warpgroup sees, once it has been copied.
-    fn leave_out(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
+    pub(super) fn leave_out(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
         let filled = self.filled(b, walk.course, iteration);
         self.take_turn(b, walk, iteration);
         self.pass_turn(b);
@@ -230,8 +205,21 @@ impl FlashKernel<'_> {
         self.take_turn(b, walk, first);
         let products = self.start_contractions(b, walk, filled.index);
         self.pass_turn(b);
-        let weights = self.evaluate(b, walk, &products, (filled, first), 0, partial);
-        self.take_over(b, walk, &weights, (filled, first), packed, partial);
+        self.first_weights(b, walk, &products, (filled, first), packed, partial);
+    }
+
+    /// Evaluates the weights of the first tile that is seen, whose contraction has been started, and packs them.
+    pub(super) fn first_weights(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        products: &[Grid],
+        at: (RingStage, Operand),
+        packed: &[Option<PackedRegisters>],
+        partial: bool,
+    ) {
+        let weights = self.evaluate(b, walk, products, at, 0, partial);
+        self.take_over(b, walk, &weights, at, packed, partial);
     }
 
     /// Starts the contraction of a tile and the products of the one before, whose weights are packed, and evaluates the weights.
@@ -248,7 +236,7 @@ impl FlashKernel<'_> {
         let before = self.filled(b, walk.course, earlier);
         self.take_turn(b, walk, iteration);
         let products = self.start_contractions(b, walk, filled.index);
-        let later = self.start_packed(b, walk, packed, before);
+        let later = self.start_packed(b, walk.sums, packed, before);
         self.pass_turn(b);
         let weights = self.evaluate(b, walk, &products, (filled, iteration), later, partial);
         let leaves = self.form.payloads.iter().zip(&weights.grids).filter(|(p, _)| p.leaf.is_some());
@@ -291,19 +279,32 @@ impl FlashKernel<'_> {
     /// The products of the last tile.
     fn last_products(&self, b: &mut Builder, walk: &Walk, last: Operand, packed: &[Option<PackedRegisters>]) {
         let filled = self.filled(b, walk.course, last);
-        self.start_packed(b, walk, packed, filled);
+        self.start_packed(b, walk.sums, packed, filled);
         self.finish_sums(b, walk.sums, &[]);
         for ring in self.rings(false) {
             self.leave_ring(b, ring, filled.index);
         }
     }
 
-    /// Starts the payloads' products of a tile; gives how many.
-    fn start_packed(&self, b: &mut Builder, walk: &Walk, packed: &[Option<PackedRegisters>], filled: RingStage) -> u32 {
-        let operands = |rows: &Vec<[Reg; 4]>| rows.iter().map(|four| four.map(Operand::Reg)).collect();
-        let packed: Vec<Option<Packed>> =
-            packed.iter().map(|packed| packed.as_ref().map(|p| p.iter().map(operands).collect())).collect();
-        self.start_payloads(b, walk, &packed, &[], filled, &mut self.leaves());
+    /// Starts the payloads' products of a tile that is there; gives how many.
+    pub(super) fn start_packed(
+        &self,
+        b: &mut Builder,
+        sums: &Sums,
+        packed: &[Option<PackedRegisters>],
+        filled: RingStage,
+    ) -> u32 {
+        for ((payload, sums), packed) in self.form.payloads.iter().zip(&sums.payloads).zip(packed) {
+            if let (Some((param, _)), PayloadSums::Blocks(BlockSums::Registers(sums)), Some(packed)) =
+                (payload.leaf, sums, packed)
+            {
+                let operands = |rows: &Vec<[Reg; 4]>| rows.iter().map(|four| four.map(Operand::Reg)).collect();
+                let packed: Packed = packed.iter().map(operands).collect();
+                let tile = self.column_tile(param);
+                let start = b.mul(filled.index, tile.len());
+                self.accumulate(b, tile, &[], &packed, sums, start);
+            }
+        }
         packed.iter().flatten().count() as u32 * self.schedule.repeat
     }
 
@@ -342,7 +343,7 @@ impl FlashKernel<'_> {
     }
 
     /// Waits until the thread's warpgroup may start products.
-    fn take_turn(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
+    pub(super) fn take_turn(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
         if !self.schedule.turns {
             return;
         }
@@ -357,7 +358,7 @@ impl FlashKernel<'_> {
     }
 
     /// Lets the next warpgroup start products.
-    fn pass_turn(&self, b: &mut Builder) {
+    pub(super) fn pass_turn(&self, b: &mut Builder) {
         if !self.schedule.turns {
             return;
         }

@@ -87,7 +87,12 @@ impl Flash {
 
     /// Tiles of rows in shared memory: persistent blocks copy the next ones while they walk. Sums over rows leave no room for that.
     pub(super) fn row_stages(&self) -> u32 {
-        if self.persistent && self.sums == SumsOver::Columns { 2 } else { 1 }
+        if self.assigns() { 2 } else { 1 }
+    }
+
+    /// Whether the warps that copy tell those that walk which rows come next.
+    pub(super) fn assigns(&self) -> bool {
+        self.persistent && self.sums == SumsOver::Columns
     }
 
     /// Warpgroups that walk.

@@ -1,6 +1,6 @@
 //! The matrix products of a tile of columns.
 
-use super::sums::{BlockSums, PayloadSums, Sums};
+use super::sums::Sums;
 use super::tf32::with_low_products;
 use super::{COLUMNS, FlashKernel, Grid, ROWS};
 use crate::block::layout::{Lanes, Tile};
@@ -102,13 +102,14 @@ impl FlashKernel<'_> {
     /// Waits for the payloads' sums, if warpgroups have started them, after `weights` have been evaluated.
     pub(super) fn finish_sums(&self, b: &mut Builder, sums: &Sums, weights: &[Grid]) {
         if self.schedule.unit == Unit::Warpgroup {
-            let of_payload = |payload: &PayloadSums| match payload {
-                PayloadSums::Blocks(BlockSums::Registers(blocks)) => blocks.concat(),
-                _ => vec![],
-            };
-            let sums = sums.payloads.iter().flat_map(of_payload);
+            let sums = sums.registers().into_iter();
             b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.chain(weights.iter().flat_map(registers)).collect() });
         }
+    }
+
+    /// Waits for the payloads' sums, after which `later` products have been started.
+    pub(super) fn finish_all_but(&self, b: &mut Builder, sums: &Sums, later: u32) {
+        b.push(Stmt::WarpgroupWait { pending: later * self.schedule.repeat, sums: sums.registers() });
     }
 
     /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload; by warpgroups the product is only started.

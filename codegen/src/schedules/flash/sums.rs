@@ -21,6 +21,36 @@ pub(super) struct Sums {
     pub payloads: Vec<PayloadSums>,
 }
 
+impl Sums {
+    /// Sets sums in registers to what they are before any column.
+    pub(super) fn clear(&self, b: &mut Builder) {
+        let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
+        self.maximum.iter().chain(&self.highest).for_each(|reg| b.assign(*reg, nothing));
+        for sums in &self.payloads {
+            let regs = match sums {
+                PayloadSums::Rows(rows) => rows.clone(),
+                PayloadSums::Blocks(_) => sums.registers(),
+            };
+            regs.iter().for_each(|reg| b.assign(*reg, zero(Ty::F32)));
+        }
+    }
+
+    /// The registers that products add to.
+    pub(super) fn registers(&self) -> Vec<Reg> {
+        self.payloads.iter().flat_map(PayloadSums::registers).collect()
+    }
+}
+
+impl PayloadSums {
+    /// The registers that products add to.
+    fn registers(&self) -> Vec<Reg> {
+        match self {
+            PayloadSums::Blocks(BlockSums::Registers(blocks)) => blocks.concat(),
+            _ => vec![],
+        }
+    }
+}
+
 /// The sums of a payload.
 pub(super) enum PayloadSums {
     /// Of a payload with a leaf: the sums of each 16 × 8 block, blocks of 16 rows side by side.

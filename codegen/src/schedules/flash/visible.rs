@@ -27,17 +27,17 @@ pub(super) struct Range {
 #[derive(Clone, Copy)]
 pub(super) struct Tiles {
     /// The first tile.
-    first: Operand,
+    pub first: Operand,
     /// Partial tiles at the beginning.
-    head: Operand,
+    pub head: Operand,
     /// The first partial tile behind the whole ones.
-    behind: Operand,
+    pub behind: Operand,
     /// The tile behind all of them, where those behind the whole ones are walked from the last to the first.
-    end: Option<Operand>,
+    pub end: Option<Operand>,
     /// Partial tiles of all parts.
-    tail: Operand,
+    pub tail: Operand,
     /// The iterations of the parts before the block's own.
-    before: Operand,
+    pub before: Operand,
     /// Partial tiles.
     pub partial: Operand,
     /// All tiles.
@@ -115,7 +115,9 @@ impl FlashKernel<'_> {
         };
         let first = b.binary(Binary::Div, some.from, width);
         let end = up(b, some.to);
-        let end = b.binary(Binary::Max, end, first);
+        // Persistent blocks have a tile for any rows: one that no row sees where there is nothing to see.
+        let least = b.add(first, i32::from(self.schedule.assigns()));
+        let end = b.binary(Binary::Max, end, least);
         let whole = up(b, all.from);
         let whole = b.binary(Binary::Max, whole, first);
         let whole = b.binary(Binary::Min, whole, end);
@@ -149,13 +151,18 @@ impl FlashKernel<'_> {
             let own = b.load1(Memory::Shared(self.ends), at);
             b.binary(Binary::Max, to, own)
         });
+        self.unseen_before(b, tiles, end, to)
+    }
+
+    /// The iterations at the beginning whose tiles rows do not see that see the columns before `to`, `i32`; `end` is that of the tiles.
+    pub(super) fn unseen_before(&self, b: &mut Builder, tiles: &Tiles, end: Operand, to: Operand) -> Operand {
         let more = b.add(to, self.schedule.columns as i32 - 1);
         let seen = b.binary(Binary::Div, more, self.schedule.columns);
         let seen = b.binary(Binary::Max, seen, tiles.behind);
         let unseen = b.sub(end, seen);
         let unseen = b.binary(Binary::Max, unseen, 0);
         let no_head = b.eq(tiles.head, 0);
-        b.select(no_head, unseen, none)
+        b.select(no_head, unseen, Operand::i32(0))
     }
 
     /// Where the team's ends of ranges begin in shared memory, one for each warp.

@@ -4,7 +4,7 @@ use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::parameters::GROUP;
 use super::products::Starts;
 use super::sums::{BlockSums, PayloadSums, Sums};
-use super::visible::Range;
+use super::visible::{Range, Tiles};
 use super::weigh::Weights;
 use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
@@ -80,8 +80,27 @@ impl FlashKernel<'_> {
         });
     }
 
+    /// An evaluator that knows the thread's rows.
+    pub(super) fn row_values(&self, b: &mut Builder, thread_tile: ThreadTile) -> Values<'_> {
+        let axes = [self.form.row, self.form.column];
+        let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
+        self.set_rows(b, &mut values, thread_tile);
+        values
+    }
+
     /// Finds the way over the tiles that the block's rows see.
     pub(super) fn on_course(&self, b: &mut Builder, past: Past, body: impl FnOnce(&mut Builder, &Course, Values)) {
+        self.on_tiles(b, past, |b, values, ranges| self.tiles(b, values, ranges), body);
+    }
+
+    /// Goes the way over the tiles that `tiles` finds from the ranges of the thread's rows.
+    pub(super) fn on_tiles(
+        &self,
+        b: &mut Builder,
+        past: Past,
+        tiles: impl FnOnce(&mut Builder, &Values, &[Range]) -> Tiles,
+        body: impl FnOnce(&mut Builder, &Course, Values),
+    ) {
         let source = Source {
             args: &self.args,
             outer: &self.outer,
@@ -96,11 +115,9 @@ impl FlashKernel<'_> {
             self.fill_rows(b, &source, Operand::i32(0));
         }
         let thread_tile = self.thread_tile();
-        let axes = [self.form.row, self.form.column];
-        let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
-        self.set_rows(b, &mut values, thread_tile);
+        let mut values = self.row_values(b, thread_tile);
         let ranges = self.ranges(b, &mut values, &thread_tile);
-        let tiles = self.tiles(b, &values, &ranges);
+        let tiles = tiles(b, &values, &ranges);
         let iterations = self.iterations(b, tiles);
         let origins = &self.origins(b, &source, &iterations)[..];
         let [here, ahead] = [0; 2].map(|_| iterations.cursor(b));
@@ -179,7 +196,8 @@ impl FlashKernel<'_> {
             let rows_empty = self.schedule.persistent.then(|| (self.rows_empty, row_stages, self.schedule.walkers()));
             let turns = self.schedule.turns.then(|| (self.turns, self.schedule.groups(), GROUP * WARP));
             let landed = self.landed.map(|array| (array, self.landed_stages(), self.schedule.copying()));
-            for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty).chain(landed) {
+            let others = landed.into_iter().chain(self.assignment_mbarriers());
+            for (array, stages, arrivals) in full.chain([empty]).chain(turns).chain(rows_empty).chain(others) {
                 b.init_mbarriers(array, stages, arrivals);
             }
             self.start_across(b);
@@ -189,7 +207,7 @@ impl FlashKernel<'_> {
     }
 
     /// The lanes of both factors of every contraction.
-    fn contracted_lanes(&self, b: &mut Builder) -> Vec<(Lanes, Lanes)> {
+    pub(super) fn contracted_lanes(&self, b: &mut Builder) -> Vec<(Lanes, Lanes)> {
         let mut of = |c: &Contraction| {
             (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right)))
         };
@@ -197,7 +215,7 @@ impl FlashKernel<'_> {
     }
 
     /// The lanes of the leaf of every payload.
-    fn weighted_lanes(&self, b: &mut Builder) -> Vec<Vec<Lanes>> {
+    pub(super) fn weighted_lanes(&self, b: &mut Builder) -> Vec<Vec<Lanes>> {
         self.form.payloads.iter().map(|p| self.payload_lanes(b, p.leaf.map(|(param, _)| param))).collect()
     }
 

@@ -1,0 +1,90 @@
+//! Rows of outputs of 16 bits. The four lanes of a row exchange what they have, so that each stores eight elements at once: stores of
+//! pairs would take as long as several tiles.
+
+use super::sums::Sums;
+use super::{COLUMNS, FlashKernel};
+use crate::abi::{Tensor, elem};
+use crate::block::pair::{Coordinates, Index, Values};
+use crate::build::Builder;
+use crate::tile::{Memory, Operand, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+/// Blocks of 8 places, one for each lane of a row.
+const FOUR: u32 = 4;
+
+impl FlashKernel<'_> {
+    /// Whether rows of an output along an axis are stored eight elements at a time.
+    pub(super) fn stores_whole(&self, output: usize, axis: Axis) -> bool {
+        let has_16_bits = elem(self.stage, Tensor::Output(output as u32)).bytes() == Some(2);
+        let fits = self.depth_of(axis).is_multiple_of(FOUR * COLUMNS) && !self.schedule.padded;
+        has_16_bits && fits && self.schedule.copiers > 0 && self.schedule.vector == COLUMNS
+    }
+
+    /// Stores a row of an output of 16 bits.
+    pub(super) fn store_whole(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        sums: &Sums,
+        row: u32,
+        (output, axis): (usize, Axis),
+    ) {
+        let tensor = Tensor::Output(output as u32);
+        let elem = elem(self.stage, tensor);
+        let index = values.row(row);
+        let mut values = values.clone();
+        values.reciprocal = true;
+        let origin = self.offset(b, output, index.at);
+        let own = b.mul(self.fragment.member, COLUMNS);
+        let own = b.convert(Ty::I64, own);
+        let origin = b.add(origin, own);
+        for first in (0..self.depth_of(axis) / COLUMNS).step_by(FOUR as usize) {
+            let words = [0, 1, 2, 3].map(|k| {
+                let two = self.two_places(b, &mut values, sums, row, first + k, (output, axis));
+                b.pack(elem, two[0], two[1])
+            });
+            let words = self.exchange(b, words);
+            let elements: Vec<Operand> = words.into_iter().flat_map(|word| b.unpack(elem, word)).collect();
+            let at = b.add(origin, first * COLUMNS);
+            b.store(Memory::Global(self.args.pointer(tensor)), at, &elements, Some(index.exists));
+        }
+    }
+
+    /// The two elements of an output that the thread has in a block of 8 places of a row.
+    fn two_places(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        sums: &Sums,
+        row: u32,
+        block: u32,
+        (output, axis): (usize, Axis),
+    ) -> [Operand; 2] {
+        let value = self.stage.program.outputs[output].value;
+        let exists = values.row(row).exists;
+        values.forget_inner();
+        let twice = self.fragment.column(b);
+        [0, 1].map(|c| {
+            let at = b.add(twice, block * COLUMNS + c);
+            let at = b.convert(Ty::I64, at);
+            values.set_inner(c, axis, Index { at, exists });
+            self.set_sums(b, values, sums, row, block, c, axis);
+            values.value(b, value, Coordinates { row: Some(row), column: None, inner: Some(c) })
+        })
+    }
+
+    /// Gives lane t of each four the words number t of all four, in their order.
+    fn exchange(&self, b: &mut Builder, [w, x, y, z]: [Operand; 4]) -> [Operand; 4] {
+        let [odd, upper] = [(Binary::Rem, 2), (Binary::Div, 2)].map(|(op, n)| b.binary(op, self.fragment.member, n));
+        let [odd, upper] = [odd, upper].map(|bit| b.eq(bit, 1));
+        let swap = |b: &mut Builder, is_later: Operand, apart: i32, [first, second]: [Operand; 2]| {
+            let sent = b.select(is_later, first, second);
+            let got = b.shuffle(Shuffle::Xor, sent, Operand::i32(apart));
+            [b.select(is_later, got, first), b.select(is_later, second, got)]
+        };
+        let [a, c] = [[w, x], [y, z]].map(|two| swap(b, odd, 1, two));
+        let [[p, r], [q, s]] = [[a[0], c[0]], [a[1], c[1]]].map(|two| swap(b, upper, 2, two));
+        [p, q, r, s]
+    }
+}
