@@ -1,7 +1,6 @@
 //! Blocks in reverse order along one axis.
 
 use super::CpuError;
-use super::simd::simd;
 use super::values::{Scalar, Slice, Values, with_type};
 
 /// Reverses an axis of the first `len` values: `size` rows of `inside` neighbouring values each.
@@ -29,24 +28,14 @@ fn copy_typed<T: Scalar>(to: &mut [T], from: &[T], size: usize, inside: usize) {
             to.chunks_exact_mut(inside).zip(from.rchunks_exact(inside)).for_each(|(to, from)| to.copy_from_slice(from));
             continue;
         }
-        simd(
-            #[inline(always)]
-            || {
-                for (to, from) in to.iter_mut().zip(from.iter().rev()) {
-                    *to = *from;
-                }
-            },
-        );
+        to.iter_mut().zip(from.iter().rev()).for_each(|(to, from)| *to = *from);
     }
 }
 
 fn flip_typed<T: Scalar>(values: &mut [T], size: usize, inside: usize) {
     for block in values.chunks_exact_mut((size * inside).max(1)) {
         if inside == 1 {
-            simd(
-                #[inline(always)]
-                || block.reverse(),
-            );
+            block.reverse();
             continue;
         }
         let (front, back) = block.split_at_mut(size.div_ceil(2) * inside);
