@@ -176,10 +176,13 @@ mod tests {
     use super::*;
     use crate::cpu::tile::{Instruction, Register};
 
+    /// An operation of two registers.
+    type Operation = (Binary, usize, usize);
+
     /// A tile program of so many registers that are given, which all vary, and then of operations.
-    fn code(given: usize, operations: &[(Binary, usize, usize)]) -> Code {
+    fn code(given: usize, operations: &[Operation]) -> Code {
         let register = |slot| Register { ty: Ty::F32, dims: 1, slot };
-        let instruction = |(k, (op, l, r)): (usize, &(Binary, usize, usize))| Instruction {
+        let instruction = |(k, (op, l, r)): (usize, &Operation)| Instruction {
             op: TileOp::Binary(*op),
             operands: vec![Reg(*l), Reg(*r)],
             result: Some(Reg(given + k)),
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn joined_sums_have_the_bits_of_their_operations() {
         use Binary::{Add, Mul, Sub};
-        let cases: [(&[(Binary, usize, usize)], usize); 5] = [
+        let cases: [(&[Operation], usize); 5] = [
             (&[(Mul, 0, 1), (Mul, 2, 3), (Add, 4, 5)], 1),
             (&[(Mul, 0, 1), (Mul, 2, 3), (Sub, 4, 5), (Mul, 1, 2), (Add, 7, 6), (Sub, 8, 0)], 1),
             // The product is read twice.
