@@ -1,6 +1,7 @@
 //! Blocks in reverse order along one axis.
 
 use super::CpuError;
+use super::simd::simd;
 use super::values::{Scalar, Slice, Values, with_type};
 
 /// Reverses an axis of the first `len` values: `size` rows of `inside` neighbouring values each.
@@ -28,14 +29,24 @@ fn copy_typed<T: Scalar>(to: &mut [T], from: &[T], size: usize, inside: usize) {
             to.chunks_exact_mut(inside).zip(from.rchunks_exact(inside)).for_each(|(to, from)| to.copy_from_slice(from));
             continue;
         }
-        to.iter_mut().zip(from.iter().rev()).for_each(|(to, from)| *to = *from);
+        simd(
+            #[inline(always)]
+            || {
+                for (to, from) in to.iter_mut().zip(from.iter().rev()) {
+                    *to = *from;
+                }
+            },
+        );
     }
 }
 
 fn flip_typed<T: Scalar>(values: &mut [T], size: usize, inside: usize) {
     for block in values.chunks_exact_mut((size * inside).max(1)) {
         if inside == 1 {
-            block.reverse();
+            simd(
+                #[inline(always)]
+                || block.reverse(),
+            );
             continue;
         }
         let (front, back) = block.split_at_mut(size.div_ceil(2) * inside);
