@@ -10,10 +10,11 @@ use std::ops::Range;
 
 use super::CpuError;
 use super::lanes::First;
-use super::loops::Loops;
+use super::loops::{Loops, PerAxis};
 use super::map;
-use super::sweep::Workspace;
-use super::tile::{Code, Guard, Instruction, Reg, TileOp, strides};
+use super::sums;
+use super::sweep::{Kept, Workspace};
+use super::tile::{Code, Combine, Guard, Instruction, Reg, TileOp, strides};
 use super::values::{Slice, Values};
 use super::view::Data;
 
@@ -35,7 +36,7 @@ impl Streamed {
     }
 }
 
-/// A box of indices; along the streamed axis they count visits.
+/// A box of indices; along the streamed axis its start counts visits. What registers hold of it is in the order of indices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tile {
     pub(super) starts: Vec<usize>,
@@ -73,7 +74,10 @@ pub(super) struct Frame<'a> {
     /// By instruction, the first elements of a chunk that [`Combine::opens`] leaves out of its totals.
     firsts: HashMap<usize, Vec<Values>>,
     /// By instruction and where a tile begins, the totals of its parts, which are found before its results.
-    pub(super) totals: HashMap<(usize, usize), Vec<Values>>,
+    /// With them the elements, where they have been turned.
+    pub(super) totals: HashMap<(usize, usize), (Vec<Values>, Option<Kept>)>,
+    /// By instruction and where a tile begins, the elements in the order of visits, where the sweep for its totals has needed them so.
+    pub(super) flipped: HashMap<(usize, usize), Vec<(Reg, Values)>>,
     /// The loops of every instruction for the extents of the tile.
     nests: Vec<Option<Nest>>,
 }
@@ -111,7 +115,7 @@ impl<'a> Frame<'a> {
         let nests = code.instructions.iter().map(|_| None).collect();
         let (workspace, tile) = (Workspace::default(), Tile::default());
         let (is_opening, is_closing) = (false, false);
-        let (ends, firsts, totals) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (ends, firsts, totals, flipped) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
         Frame {
             code,
             sizes,
@@ -125,6 +129,7 @@ impl<'a> Frame<'a> {
             ends,
             firsts,
             totals,
+            flipped,
             nests,
         }
     }
@@ -251,6 +256,10 @@ impl<'a> Frame<'a> {
         result: Reg,
         dst: &mut Values,
     ) -> Result<(), CpuError> {
+        if let TileOp::Sum(terms) = &instruction.op {
+            let operands: Vec<Slice<'_>> = instruction.operands.iter().map(|operand| self.get(*operand)).collect();
+            return sums::sum(terms, self.len(result), dst, &operands);
+        }
         if self.nests[at].is_none() {
             self.nests[at] = Some(self.nest(instruction, result));
         }
@@ -280,7 +289,8 @@ impl<'a> Frame<'a> {
 
     fn nest(&self, instruction: &Instruction, result: Reg) -> Nest {
         let own = self.strides(result);
-        let operands: Vec<Vec<isize>> = instruction.operands.iter().map(|register| self.strides(*register)).collect();
+        let operands: Vec<PerAxis<isize>> =
+            instruction.operands.iter().map(|register| self.strides(*register)).collect();
         match &operands[..] {
             [a] => Nest::One(self.loops(result, [&own, a])),
             [a, b] => Nest::Two(self.loops(result, [&own, a, b])),
@@ -300,33 +310,46 @@ impl<'a> Frame<'a> {
         Loops::new(axes.map(|k| (extents[k], strides.map(|strides| strides[k]))))
     }
 
-    fn strides(&self, register: Reg) -> Vec<isize> {
+    fn strides(&self, register: Reg) -> PerAxis<isize> {
         strides(self.code.registers[register.0].dims, &self.tile.extents)
     }
 
-    fn index(&self, axis: usize, offset: i64, dst: &mut Values) -> Result<(), CpuError> {
+    /// The indices of the tile along an axis.
+    pub(super) fn indices(&self, axis: usize) -> Range<usize> {
         let (start, n) = (self.tile.starts[axis], self.tile.extents[axis]);
-        let all = dst.room::<i64>(n)?;
         match self.streamed {
             Some(streamed) if streamed.axis == axis && streamed.reverse => {
-                let first = (streamed.size - 1 - start) as i64;
-                all.iter_mut().zip((0..).map(|i| first - i)).for_each(|(x, t)| *x = t.wrapping_add(offset));
+                let end = streamed.size - start;
+                end - n..end
             }
-            _ => all.iter_mut().zip(start as i64..).for_each(|(x, t)| *x = t.wrapping_add(offset)),
+            _ => start..start + n,
         }
+    }
+
+    /// Whether a combination visits the indices of the tile from the last to the first.
+    fn is_reversed(&self, combine: &Combine) -> bool {
+        match self.streamed {
+            Some(streamed) if combine.is_streamed => streamed.reverse,
+            _ => combine.reverse,
+        }
+    }
+
+    fn index(&self, axis: usize, offset: i64, dst: &mut Values) -> Result<(), CpuError> {
+        let indices = self.indices(axis);
+        let all = dst.room::<i64>(indices.len())?;
+        all.iter_mut().zip(indices.start as i64..).for_each(|(x, t)| *x = t.wrapping_add(offset));
         Ok(())
     }
 
     /// The answers of a guard, which has one away from its bound.
     fn guard(&self, guard: Guard, dst: &mut Values) -> Result<(), CpuError> {
-        let (start, n) = (self.tile.starts[guard.axis] as i64, self.tile.extents[guard.axis]);
-        let all = dst.room::<bool>(n)?;
-        let reverse = self.streamed.filter(|streamed| streamed.axis == guard.axis && streamed.reverse);
-        let at = |visit: i64| guard.at(reverse.map_or(visit, |streamed| streamed.size as i64 - 1 - visit));
-        match (n, at(start)) {
+        let indices = self.indices(guard.axis);
+        let all = dst.room::<bool>(indices.len())?;
+        let start = indices.start as i64;
+        match (indices.len(), guard.at(start)) {
             (0, _) => {}
-            (_, first) if first == at(start + n as i64 - 1) => all.fill(first),
-            _ => all.iter_mut().zip(start..).for_each(|(is, visit)| *is = at(visit)),
+            (n, first) if first == guard.at(start + n as i64 - 1) => all.fill(first),
+            _ => all.iter_mut().zip(start..).for_each(|(is, t)| *is = guard.at(t)),
         }
         Ok(())
     }
@@ -364,15 +387,15 @@ impl<'a> Frame<'a> {
     }
 
     fn capture(&mut self, instruction: &Instruction, result: Reg, axis: usize, position: usize) {
-        let start = self.tile.starts[axis];
-        if !(start..start + self.tile.extents[axis]).contains(&position) {
+        let indices = self.indices(axis);
+        if !indices.contains(&position) {
             return;
         }
         let from = instruction.operands[0];
         let (own, of_value) = (self.strides(result), self.strides(from));
         let loops = self.loops(result, [&own, &of_value]);
         let mut dst = self.take(result);
-        let at = [0, (position - start) as isize * of_value[axis]];
+        let at = [0, (position - indices.start) as isize * of_value[axis]];
         map::place(&loops, &mut dst, at, self.get(from));
         *self.get_mut(result) = dst;
     }

@@ -97,6 +97,17 @@ impl Kernel {
         kernel
     }
 
+    /// Reads its elements from places in another list, whose types these are.
+    pub(super) fn read_from(&mut self, places: &[usize], types: &[Ty]) {
+        let operands = self.nodes.iter_mut().flat_map(|node| &mut node.operands);
+        for source in operands.chain(self.next.iter_mut().flatten()) {
+            if let Source::Element(k) = source {
+                *k = places[*k];
+            }
+        }
+        self.program = Program::of(self, types);
+    }
+
     /// Which fields are kept, as bits.
     pub(super) fn kept(&self) -> u64 {
         (0..self.next.len()).filter(|k| self.next[*k].is_some()).fold(0, |set, k| set | 1 << k)

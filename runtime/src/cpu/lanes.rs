@@ -13,10 +13,10 @@ use oplus_dsl::ir::Operator;
 
 use super::CpuError;
 use super::kernel::{Ahead, Kernel, needed_of_both};
-use super::loops::Loops;
+use super::loops::{Loops, PerAxis};
 use super::map;
 use super::recurrence;
-use super::sweep::{Geometry, Strides, Workspace, dense, sweep};
+use super::sweep::{Geometry, Strides, Workspace, dense, sweep, takes};
 use super::values::{Slice, Values};
 use turned::Turned;
 
@@ -104,6 +104,11 @@ impl Combination {
         self.scan.folds()
     }
 
+    /// Whether elements and results may lie in any order along the swept axis.
+    pub(super) fn takes_any_order(&self) -> bool {
+        takes(&self.scan) && takes(&self.total)
+    }
+
     /// Whether rows along contiguous memory may be swept in blocks.
     fn in_blocks(&self) -> bool {
         matches!(self.manner, Manner::Blocks | Manner::Lanes)
@@ -119,7 +124,7 @@ pub(super) fn merge(
     totals: &[Values],
 ) -> Result<(), CpuError> {
     let lanes = |dims: &u64| {
-        let varies: Vec<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
+        let varies: PerAxis<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
         dense(extents, &varies)
     };
     let along = |dims: &u64| Strides { start: 0, step: 0, lanes: lanes(dims) };
@@ -152,6 +157,8 @@ pub(super) struct Block<'a> {
     pub(super) extents: &'a [usize],
     /// The axis swept.
     pub(super) axis: usize,
+    /// Whether it is swept from its last index to the first, where that is [allowed](Combination::takes_any_order).
+    pub(super) reverse: bool,
     /// Over which axes the state of each field varies.
     pub(super) states: &'a [u64],
 }
@@ -192,7 +199,11 @@ impl Block<'_> {
         if parts > 1 && done == self.steps() && !combination.exclusive {
             self.close(&mut results);
         }
-        self.sweep_as_it_lies(combination, elements.scan, results, done..self.steps(), First::AsOthers, workspace)
+        // What is left has elements of its own.
+        let kept = workspace.kept.take();
+        self.sweep_as_it_lies(combination, elements.scan, results, done..self.steps(), First::AsOthers, workspace)?;
+        workspace.kept = kept;
+        Ok(())
     }
 
     /// Into how many parts the swept axis is cut to be turned; `None` if the block is swept as it lies.
@@ -232,11 +243,12 @@ impl Block<'_> {
         let mut extents = self.extents.to_vec();
         extents[self.axis] = 1;
         let block = Block { extents: &extents, ..*self };
-        let [own, of] = [&block, self].map(|block| block.strides(element.dims, 0).lanes);
-        let axes = self.others().into_iter().zip(own.iter().zip(&of)).filter(|(k, _)| element.dims >> k & 1 == 1);
+        let [own, of] = [&block, self].map(|block| block.strides(element.dims, 0));
+        let axes =
+            self.others().into_iter().zip(own.lanes.iter().zip(&of.lanes)).filter(|(k, _)| element.dims >> k & 1 == 1);
         let mut first = Values::empty(element.values.ty());
         let loops = Loops::new(axes.map(|(k, (o, e))| (self.extents[k], [*o, *e]))).unit();
-        map::copy(&loops, &mut first, element.values)?;
+        map::copy(&loops, &mut first, element.values.from(of.start))?;
         Ok(first)
     }
 
@@ -256,7 +268,7 @@ impl Block<'_> {
     }
 
     /// The axes but the swept one.
-    fn others(&self) -> Vec<usize> {
+    fn others(&self) -> PerAxis<usize> {
         (0..self.extents.len()).filter(|k| *k != self.axis).collect()
     }
 
@@ -269,10 +281,15 @@ impl Block<'_> {
         inside.filter(|k| dims >> k & 1 == 1).map(|k| self.extents[k]).product()
     }
 
+    /// The strides of something that varies over some axes, from a step on.
     fn strides(&self, dims: u64, start: usize) -> Strides {
-        let varies: Vec<bool> = (0..self.extents.len()).map(|k| dims >> k & 1 == 1).collect();
+        let varies: PerAxis<bool> = (0..self.extents.len()).map(|k| dims >> k & 1 == 1).collect();
         let mut lanes = dense(self.extents, &varies);
         let step = lanes.remove(self.axis);
+        if self.reverse {
+            let last = self.steps().saturating_sub(1 + start);
+            return Strides { start: last * step as usize, step: -step, lanes };
+        }
         Strides { start: start * step as usize, step, lanes }
     }
 

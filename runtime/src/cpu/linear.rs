@@ -13,7 +13,9 @@ use std::ops::Range;
 
 use super::lanes::First;
 use super::lost::is_lost;
-use super::simd::{ARCH, simd};
+#[cfg(target_arch = "x86_64")]
+use super::simd::AVX2;
+use super::simd::simd;
 
 /// The coefficients of s[t] = c[t]·s[t−1] + x[t].
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,7 @@ impl<'a> Coefficient<'a> {
 /// Whether this processor has the registers for it.
 pub(super) fn is_available() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return matches!(*ARCH, pulp::Arch::V3(_));
+    return AVX2.is_some();
     #[cfg(not(target_arch = "x86_64"))]
     return false;
 }
@@ -83,7 +85,7 @@ fn sum_in_steps(x: &[f32], out: &mut [f32], mut state: f32) -> f32 {
 fn sum_in_blocks(x: &[f32], out: &mut [f32], before: f32) -> Option<f32> {
     let (mut state, mut is_finite, mut done) = (before, true, 0);
     #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = *ARCH {
+    if let Some(v3) = *AVX2 {
         done = x.len() / 64 * 64;
         let swept = v3.vectorize(block::Sum { v3, x: &x[..done], out: &mut out[..done], state });
         (state, is_finite) = (swept.last, swept.is_finite);
@@ -118,7 +120,7 @@ fn linear_in_steps(c: Coefficient<'_>, x: &[f32], out: &mut [f32], mut state: f3
 fn linear_in_blocks(c: Coefficient<'_>, x: &[f32], out: &mut [f32], before: f32) -> Option<f32> {
     let (mut state, mut is_finite, mut done) = (before, true, 0);
     #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = *ARCH {
+    if let Some(v3) = *AVX2 {
         done = x.len() / BLOCK * BLOCK;
         let swept = v3.vectorize(block::Linear { v3, c: c.to(done), x: &x[..done], out: &mut out[..done], state });
         (state, is_finite) = (swept.last, swept.is_finite);
@@ -170,7 +172,7 @@ fn affine(c: Coefficient<'_>, x: &[f32], before: (f32, f32), first: First) -> (f
     }
     let ((mut product, mut state), mut done) = (before, 0);
     #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = *ARCH {
+    if let Some(v3) = *AVX2 {
         done = x.len() / 64 * 64;
         (product, state) = v3.vectorize(block::Affine { v3, c, x: &x[..done], before });
     }

@@ -1,12 +1,17 @@
 //! Loop nests over several strided operands at once.
 
+use smallvec::SmallVec;
+
+/// A few numbers, one for each axis.
+pub(super) type PerAxis<T> = SmallVec<[T; 6]>;
+
 /// A loop nest whose innermost loop is a run, with one stride per operand and loop.
 ///
 /// Neighbouring loops that every operand walks as one are merged when the nest is built, so the run is as long as the
 /// operands' strides allow.
 #[derive(Clone, Debug)]
 pub(super) struct Loops<const N: usize> {
-    outer: Vec<(usize, [isize; N])>,
+    outer: SmallVec<[(usize, [isize; N]); 4]>,
     /// How many elements a run has.
     pub(super) run: usize,
     /// How far apart the elements of a run lie in every operand.
@@ -16,7 +21,7 @@ pub(super) struct Loops<const N: usize> {
 impl<const N: usize> Loops<N> {
     /// The nest of the given loops (extent and strides), outermost first.
     pub(super) fn new(loops: impl IntoIterator<Item = (usize, [isize; N])>) -> Self {
-        let mut nest: Vec<(usize, [isize; N])> = Vec::new();
+        let mut nest: SmallVec<[(usize, [isize; N]); 4]> = SmallVec::new();
         for (extent, strides) in loops {
             match nest.last_mut() {
                 _ if extent == 1 => {}

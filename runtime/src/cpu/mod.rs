@@ -49,6 +49,7 @@ mod recurrence;
 mod run;
 mod simd;
 mod storage;
+mod sums;
 mod sweep;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use oplus_dsl::{Elem, Ty};
 use super::CpuError;
 use super::frame::Streamed;
 use super::partition::{Cut, Partition};
+use super::sums;
 use super::tile::{Code, Reg};
 use borders::Borders;
 use draft::{Draft, Drafts};
@@ -337,7 +338,8 @@ impl<'a> Planner<'a> {
             is_final: self.is_final(draft, value),
         });
         let stores: Vec<Store> = stores.collect();
-        let Lower { code, sources, .. } = lower;
+        let Lower { mut code, sources, .. } = lower;
+        sums::join(&mut code, &stores.iter().map(|store| store.register).collect::<Vec<Reg>>());
         let position = |axis: Axis| shape.order.iter().position(|a| *a == axis);
         let streamed = draft.streamed.and_then(|(axis, reverse)| {
             let (size, between) = (self.size(axis), self.drafts.borders.between(axis));

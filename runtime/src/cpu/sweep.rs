@@ -11,11 +11,11 @@ use oplus_dsl::Ty;
 use super::CpuError;
 use super::kernel::{Action, Kernel, Source, StepNode};
 use super::lanes::First;
-use super::loops::Loops;
+use super::loops::{Loops, PerAxis};
 use super::values::{Slice, Values};
 use super::{map, recurrence};
 use groups::Groups;
-pub(super) use groups::takes;
+pub(super) use groups::{Kept, takes};
 
 /// Where something lies in its memory: how far apart neighbours are along the swept axis and the lanes' axes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,7 +25,7 @@ pub(super) struct Strides {
     /// From a step to the next.
     pub(super) step: isize,
     /// From a lane to the next.
-    pub(super) lanes: Vec<isize>,
+    pub(super) lanes: PerAxis<isize>,
 }
 
 /// The shape of a sweep.
@@ -34,11 +34,11 @@ pub(super) struct Geometry {
     /// How many steps.
     pub(super) steps: usize,
     /// Sizes of the lanes' axes, outermost first.
-    pub(super) lanes: Vec<usize>,
+    pub(super) lanes: PerAxis<usize>,
     /// The strides of every element of the kernel.
     pub(super) elements: Vec<Strides>,
     /// The strides of the state of every field (0 steps), dense over the axes with a stride.
-    pub(super) states: Vec<Vec<isize>>,
+    pub(super) states: Vec<PerAxis<isize>>,
     /// The strides of the output of every field, if it has one.
     pub(super) outputs: Vec<Strides>,
     /// Whether rows along contiguous memory may be swept in blocks; else each operation is rounded, step by step.
@@ -53,6 +53,8 @@ pub(super) struct Workspace {
     /// The totals of the parts of a turned block: those of the latest sweep for totals, or for one that gives results
     /// those that are known.
     pub(super) totals: Option<Vec<Values>>,
+    /// The turned elements of the block, which both of its sweeps read.
+    pub(super) kept: Option<Kept>,
     nodes: Vec<Values>,
     next: Vec<Values>,
     /// Memory of blocks that were turned.
@@ -109,7 +111,7 @@ pub(super) fn sweep(
 impl Strides {
     /// Where a step lies.
     fn at(&self, step: usize) -> usize {
-        self.start + step * self.step as usize
+        self.start.wrapping_add(step.wrapping_mul(self.step as usize))
     }
 }
 
@@ -122,15 +124,15 @@ impl Geometry {
 
     /// The loops over the lanes of a field.
     pub(super) fn field_loops<const N: usize>(&self, field: usize, strides: [&[isize]; N]) -> Loops<N> {
-        let varies: Vec<bool> = self.states[field].iter().map(|stride| *stride != 0).collect();
+        let varies: PerAxis<bool> = self.states[field].iter().map(|stride| *stride != 0).collect();
         self.loops(&varies, strides)
     }
 }
 
 /// Dense strides over the axes on which something varies.
-pub(super) fn dense(lanes: &[usize], varies: &[bool]) -> Vec<isize> {
+pub(super) fn dense(lanes: &[usize], varies: &[bool]) -> PerAxis<isize> {
     let mut next = 1;
-    let mut strides = vec![0; lanes.len()];
+    let mut strides = PerAxis::from_elem(0, lanes.len());
     for axis in (0..lanes.len()).rev().filter(|axis| varies[*axis]) {
         strides[axis] = next;
         next *= lanes[axis] as isize;
@@ -158,7 +160,7 @@ struct Stepper<'a> {
 
 impl<'a> Stepper<'a> {
     fn new(kernel: &'a Kernel, geometry: &'a Geometry) -> Self {
-        let mut strides: Vec<Vec<isize>> = Vec::with_capacity(kernel.nodes.len());
+        let mut strides: Vec<PerAxis<isize>> = Vec::with_capacity(kernel.nodes.len());
         let mut nests = Vec::with_capacity(kernel.nodes.len());
         for node in &kernel.nodes {
             let operands: Vec<&[isize]> = node.operands.iter().map(|s| lanes_of(*s, geometry, &strides)).collect();
@@ -239,7 +241,7 @@ impl<'a> Stepper<'a> {
 }
 
 /// The strides of a source along the lanes.
-fn lanes_of<'a>(source: Source, geometry: &'a Geometry, nodes: &'a [Vec<isize>]) -> &'a [isize] {
+fn lanes_of<'a>(source: Source, geometry: &'a Geometry, nodes: &'a [PerAxis<isize>]) -> &'a [isize] {
     match source {
         Source::State(field) => &geometry.states[field],
         Source::Element(k) => &geometry.elements[k].lanes,

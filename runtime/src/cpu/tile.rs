@@ -1,7 +1,7 @@
 //! Tile programs: straight-line code over registers, each of which holds a dense block of values.
 //!
 //! The axes of a stage have a fixed order, outermost first; a register varies over some of them (bit k of its `dims`
-//! for axis k). A tile is a box of indices; along the streamed axis they count in the order of visits.
+//! for axis k). A tile is a box of indices.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use oplus_dsl::{Elem, Ty};
 
 use super::frame::Sweeping;
 use super::lanes::Combination;
+use super::loops::PerAxis;
 
 /// A register: index into [`Code::registers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,6 +59,8 @@ pub(super) enum TileOp {
     Unary(Unary),
     Binary(Binary),
     Select,
+    /// The sum of some terms, whose operands all vary as the result does.
+    Sum(Vec<SumTerm>),
     Convert(Elem),
     /// The value `by` earlier along an axis that the tile holds whole; the second operand where there is none.
     Shift {
@@ -99,6 +102,14 @@ impl Guard {
     pub(super) fn at(&self, index: i64) -> bool {
         (index.saturating_add(self.offset) >= self.bound) == self.is_from
     }
+}
+
+/// A term of a sum: an operand, or the product of two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SumTerm {
+    pub(super) is_subtracted: bool,
+    pub(super) factor: usize,
+    pub(super) times: Option<usize>,
 }
 
 /// A block of a tensor.
@@ -254,11 +265,6 @@ impl Combine {
     pub(super) fn gives_totals(&self, sweeping: Sweeping) -> bool {
         self.is_streamed && sweeping == Sweeping::Totals { level: self.level }
     }
-
-    /// Whether visits go against the order of the tile.
-    pub(super) fn is_flipped(&self) -> bool {
-        self.reverse && !self.is_streamed
-    }
 }
 
 impl Code {
@@ -274,7 +280,7 @@ pub(super) fn size(dims: u64, extents: &[usize]) -> usize {
 }
 
 /// The strides of something dense over some axes; 0 for the others.
-pub(super) fn strides(dims: u64, extents: &[usize]) -> Vec<isize> {
-    let varies: Vec<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
+pub(super) fn strides(dims: u64, extents: &[usize]) -> PerAxis<isize> {
+    let varies: PerAxis<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
     super::sweep::dense(extents, &varies)
 }

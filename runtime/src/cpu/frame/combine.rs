@@ -1,9 +1,10 @@
 //! Scans and reductions of blocks.
 
 use crate::cpu::CpuError;
-use crate::cpu::flip::{flip, flipped};
+use crate::cpu::flip::{flip, flip_to};
 use crate::cpu::lanes::{Block, Elements, First, Operand, Results};
 use crate::cpu::map;
+use crate::cpu::sweep::Workspace;
 use crate::cpu::tile::{Combine, Reg, Register, size, strides};
 use crate::cpu::values::Values;
 
@@ -42,20 +43,23 @@ impl Frame<'_> {
 
     /// Keeps the first elements of the tile, which its totals leave out.
     pub(super) fn keep_first(&mut self, at: usize, combine: &Combine) -> Result<(), CpuError> {
-        let first = combine.elements[1].iter().map(|register| self.at_first(*register, combine.axis));
+        let first = combine.elements[1].iter().map(|register| self.at_first(*register, combine));
         let first = first.collect::<Result<_, _>>()?;
         self.firsts.insert(at, first);
         Ok(())
     }
 
-    /// The values of a register at the first index of an axis.
-    fn at_first(&self, register: Reg, axis: usize) -> Result<Values, CpuError> {
+    /// The values of a register at the index that a combination visits first.
+    fn at_first(&self, register: Reg, combine: &Combine) -> Result<Values, CpuError> {
         let mut extents = self.tile.extents.clone();
-        extents[axis] = 1;
+        let last = extents[combine.axis].saturating_sub(1);
+        extents[combine.axis] = 1;
         let Register { ty, dims, .. } = self.code.registers[register.0];
-        let loops = self.loops_over(register, &extents, [&strides(dims, &extents), &self.strides(register)]).unit();
+        let own = self.strides(register);
+        let start = if self.is_reversed(combine) { last * own[combine.axis] as usize } else { 0 };
+        let loops = self.loops_over(register, &extents, [&strides(dims, &extents), &own]).unit();
         let mut first = Values::empty(ty);
-        map::copy(&loops, &mut first, self.get(register))?;
+        map::copy(&loops, &mut first, self.get(register).from(start))?;
         Ok(first)
     }
 
@@ -72,7 +76,7 @@ impl Frame<'_> {
         let dims = combine.elements[1].iter().map(|register| self.code.registers[register.0].dims);
         let elements = dims.zip(&first).map(|(dims, values)| Operand { dims, values: values.from(0) });
         let elements: Vec<Operand<'_>> = elements.collect();
-        let block = Block { extents: &extents, axis: combine.axis, states: &combine.dims };
+        let block = Block { extents: &extents, axis: combine.axis, reverse: false, states: &combine.dims };
         let mut none: Vec<_> = states.iter().map(|_| None).collect();
         let results = Results { states, outputs: &mut none };
         let elements = Elements { scan: &elements, total: &elements };
@@ -95,11 +99,13 @@ impl Frame<'_> {
         let mut outputs: Vec<Option<Values>> =
             combine.outputs.iter().map(|output| self.lend_output(*output, totals)).collect::<Result<_, _>>()?;
         let tile = (at, self.tile.starts[combine.axis]);
-        let known = self.totals.get(&tile).filter(|_| !totals && combine.is_streamed);
-        self.workspace.totals = known.map(|known| Values::copies(known)).transpose()?;
-        self.sweep(combine, totals, first, &mut states, &mut outputs)?;
-        let found = self.workspace.totals.take().filter(|_| totals);
-        self.totals.extend(found.map(|found| (tile, found)));
+        let known = self.totals.get_mut(&tile).filter(|_| !totals && combine.is_streamed);
+        if let Some((known, kept)) = known {
+            (self.workspace.totals, self.workspace.kept) = (Some(Values::copies(known)?), kept.take());
+        }
+        self.sweep((combine, tile), totals, first, &mut states, &mut outputs)?;
+        let (found, kept) = (self.workspace.totals.take(), self.workspace.kept.take());
+        self.totals.extend(found.filter(|_| totals).map(|found| (tile, (found, kept))));
         for (state, values) in combine.states.iter().zip(states) {
             if let Some(state) = state {
                 *self.get_mut(*state) = values;
@@ -115,7 +121,7 @@ impl Frame<'_> {
 
     /// Puts the states that a chunk ends with in place of those that were swept, and of the results at its last index.
     pub(super) fn close(&mut self, combine: &Combine, end: &[Values]) -> Result<(), CpuError> {
-        let last = self.tile.extents[combine.axis] as isize - 1;
+        let last = if self.is_reversed(combine) { 0 } else { self.tile.extents[combine.axis] as isize - 1 };
         for (field, end) in end.iter().enumerate() {
             if let Some(state) = combine.states[field] {
                 self.get_mut(state).copy_from(end.from(0))?;
@@ -147,7 +153,7 @@ impl Frame<'_> {
 
     fn sweep(
         &mut self,
-        combine: &Combine,
+        (combine, tile): (&Combine, (usize, usize)),
         totals: bool,
         first: First,
         states: &mut [Values],
@@ -157,13 +163,19 @@ impl Frame<'_> {
         let of = if totals { &combine.totals } else { &combine.results };
         let [of_scan, of_total] = &combine.elements;
         let of_scan = if totals { of_total } else { of_scan };
-        let flipped = [self.flipped(combine, of_scan)?, self.flipped(combine, of_total)?];
-        let (scan, total) = (self.operands(of_scan, &flipped[0]), self.operands(of_total, &flipped[1]));
-        let block = Block { extents: &self.tile.extents, axis: combine.axis, states: &combine.dims };
+        let is_reversed = self.is_reversed(combine);
+        let flips = is_reversed && !of.takes_any_order();
+        let mut flipped = self.flipped.remove(&tile).filter(|_| flips).unwrap_or_default();
+        if flips {
+            self.flip(combine, [&of_scan[..], &of_total[..]], &mut flipped, &mut workspace)?;
+        }
+        let (scan, total) = (self.operands(of_scan, &flipped), self.operands(of_total, &flipped));
+        let reverse = is_reversed && !flips;
+        let block = Block { extents: &self.tile.extents, axis: combine.axis, reverse, states: &combine.dims };
         let mut targets: Vec<Option<&mut Values>> = outputs.iter_mut().map(Option::as_mut).collect();
         let results = Results { states, outputs: &mut targets };
         block.sweep(of, Elements { scan: &scan, total: &total }, results, first, &mut workspace)?;
-        if combine.is_flipped() {
+        if flips {
             for (values, dims) in outputs.iter_mut().zip(&combine.dims) {
                 if let Some(values) = values {
                     let dims = dims | 1 << combine.axis;
@@ -172,27 +184,44 @@ impl Frame<'_> {
                 }
             }
         }
+        if totals {
+            self.flipped.insert(tile, flipped);
+        } else {
+            flipped.into_iter().for_each(|(_, values)| workspace.give(values));
+        }
         self.workspace = workspace;
         Ok(())
     }
 
-    fn operands<'s>(&'s self, registers: &[Reg], flipped: &'s [Option<Values>]) -> Vec<Operand<'s>> {
-        let operand = |(register, flipped): (&Reg, &'s Option<Values>)| Operand {
-            dims: self.code.registers[register.0].dims,
-            values: flipped.as_ref().map_or_else(|| self.get(*register), |flipped| flipped.from(0)),
+    fn operands<'s>(&'s self, registers: &[Reg], flipped: &'s [(Reg, Values)]) -> Vec<Operand<'s>> {
+        let operand = |register: &Reg| {
+            let flipped = flipped.iter().find(|(other, _)| other == register);
+            let values = flipped.map_or_else(|| self.get(*register), |(_, values)| values.from(0));
+            Operand { dims: self.code.registers[register.0].dims, values }
         };
-        registers.iter().zip(flipped).map(operand).collect()
+        registers.iter().map(operand).collect()
     }
 
-    /// Elements in the order of visits, where that is not the order of the tile.
-    fn flipped(&self, combine: &Combine, registers: &[Reg]) -> Result<Vec<Option<Values>>, CpuError> {
-        let flip = |register: &Reg| {
-            let dims = self.code.registers[register.0].dims;
+    /// Adds the elements that vary along the swept axis, in the order of visits, to those that are known.
+    fn flip(
+        &self,
+        combine: &Combine,
+        registers: [&[Reg]; 2],
+        all: &mut Vec<(Reg, Values)>,
+        workspace: &mut Workspace,
+    ) -> Result<(), CpuError> {
+        for register in registers.concat() {
+            let Register { dims, .. } = self.code.registers[register.0];
+            if dims >> combine.axis & 1 == 0 || all.iter().any(|(other, _)| *other == register) {
+                continue;
+            }
             let (len, rows, inside) = self.rows(dims, combine.axis);
-            let varies = combine.is_flipped() && dims >> combine.axis & 1 == 1;
-            varies.then(|| flipped(self.get(*register), len, rows, inside)).transpose()
-        };
-        registers.iter().map(flip).collect()
+            let values = self.get(register);
+            let mut copy = workspace.take(values.ty(), 0)?;
+            flip_to(&mut copy, values, len, rows, inside)?;
+            all.push((register, copy));
+        }
+        Ok(())
     }
 
     /// The length of a block, its rows along an axis, and the length of a row.

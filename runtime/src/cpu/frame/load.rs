@@ -1,8 +1,11 @@
 //! Loading blocks of tensors.
 
+use std::ops::Range;
+
 use oplus_dsl::ir::Literal;
 
 use crate::cpu::CpuError;
+use crate::cpu::loops::PerAxis;
 use crate::cpu::memory;
 use crate::cpu::tile::{Load, Reg, Term};
 use crate::cpu::values::Slice;
@@ -93,7 +96,7 @@ impl Frame<'_> {
         let mut place = Place {
             extents: self.tile.extents.clone(),
             skipped: vec![0; rank],
-            strides: vec![0; rank],
+            strides: PerAxis::from_elem(0, rank),
             at: load.base as isize,
         };
         for term in &load.terms {
@@ -104,10 +107,8 @@ impl Frame<'_> {
 
     fn place_term(&self, term: &Term, place: &mut Place) {
         let axis = term.axis;
-        let (start, n, size) = (self.tile.starts[axis], self.tile.extents[axis], self.sizes[axis] as i64);
-        let reverse = self.streamed.is_some_and(|streamed| streamed.axis == axis && streamed.reverse);
-        let by = if reverse { term.by.saturating_neg() } else { term.by };
-        let (start, end) = (start as i64, (start + n) as i64);
+        let (Range { start, end }, size, by) = (self.indices(axis), self.sizes[axis] as i64, term.by);
+        let (start, end) = (start as i64, end as i64);
         let (low, high) = (start.max(by), end.min(size.saturating_add(by)));
         if low >= high {
             place.extents[axis] = 0;
@@ -115,9 +116,8 @@ impl Frame<'_> {
         }
         place.extents[axis] = (high - low) as usize;
         place.skipped[axis] = (low - start) as usize;
-        let (first, sign) = if reverse { (size - 1 - (low - by), -1) } else { (low - by, 1) };
-        place.at += (first * term.stride) as isize;
-        place.strides[axis] += (sign * term.stride) as isize;
+        place.at += ((low - by) * term.stride) as isize;
+        place.strides[axis] += term.stride as isize;
     }
 }
 
@@ -126,6 +126,6 @@ pub(super) struct Place {
     pub(super) extents: Vec<usize>,
     /// How many indices of the tile come before the part.
     pub(super) skipped: Vec<usize>,
-    pub(super) strides: Vec<isize>,
+    pub(super) strides: PerAxis<isize>,
     pub(super) at: isize,
 }

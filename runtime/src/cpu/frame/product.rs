@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ndarray::LinalgScalar;
 
 use crate::cpu::CpuError;
-use crate::cpu::loops::Loops;
+use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::map::is_finite;
 use crate::cpu::matmul::{self, add_product};
 use crate::cpu::memory;
@@ -20,9 +20,9 @@ use super::Frame;
 pub(super) struct Block<'a, T: Scalar> {
     pub(super) elements: Cow<'a, [T]>,
     pub(super) dims: u64,
-    pub(super) strides: Vec<isize>,
+    pub(super) strides: PerAxis<isize>,
     /// Where it is zero whatever it is multiplied with.
-    pub(super) mask: Option<(&'a [bool], Vec<isize>)>,
+    pub(super) mask: Option<(&'a [bool], PerAxis<isize>)>,
 }
 
 /// The axes along which a product is computed.
@@ -80,11 +80,11 @@ impl<'a> Frame<'a> {
     }
 
     /// The truth values of a register, with their strides.
-    pub(super) fn mask(&self, register: Reg) -> (&[bool], Vec<isize>) {
+    pub(super) fn mask(&self, register: Reg) -> (&[bool], PerAxis<isize>) {
         (self.get(register).of::<bool>(), self.strides(register))
     }
 
-    fn block_of_tensor<T: Scalar>(&self, load: &Load, dims: u64) -> Result<(Cow<'_, [T]>, Vec<isize>), CpuError> {
+    fn block_of_tensor<T: Scalar>(&self, load: &Load, dims: u64) -> Result<(Cow<'_, [T]>, PerAxis<isize>), CpuError> {
         let place = self.place(load);
         let source: Data<'a> = self.sources[load.source];
         let is_whole = place.extents == self.tile.extents;
@@ -179,7 +179,7 @@ impl<'a> Frame<'a> {
     ) {
         let strides_to = strides(dims, &self.tile.extents);
         let all = dims | 1 << axis;
-        let none = vec![0; strides_to.len()];
+        let none = PerAxis::from_elem(0, strides_to.len());
         let of_mask =
             |block: &Block<'_, T>| block.mask.as_ref().map_or_else(|| none.clone(), |(_, strides)| strides.clone());
         let masks = [of_mask(left), of_mask(right)];

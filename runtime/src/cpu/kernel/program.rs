@@ -11,7 +11,7 @@ use super::{Action, Kernel, Source, StepNode};
 /// Where a register lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) enum Place {
-    /// Among the elements of the step that are read.
+    /// Among the elements of the step.
     Element(usize),
     /// Among the states before the step.
     State(usize),
@@ -34,6 +34,13 @@ pub(in crate::cpu) struct Term {
     pub(in crate::cpu) is_subtracted: bool,
     pub(in crate::cpu) factor: Place,
     pub(in crate::cpu) times: Option<Place>,
+}
+
+impl Term {
+    /// Its factors; twice the one where there is one.
+    pub(in crate::cpu) fn places(&self) -> [Place; 2] {
+        [self.factor, self.times.unwrap_or(self.factor)]
+    }
 }
 
 /// The function that an instruction computes of its operands.
@@ -68,7 +75,9 @@ pub(in crate::cpu) struct Instruction {
 pub(in crate::cpu) struct Program {
     /// The type of all numbers.
     pub(in crate::cpu) ty: Ty,
-    /// The elements that it reads.
+    /// How many elements a step has.
+    pub(in crate::cpu) elements: usize,
+    /// Those that it reads.
     pub(in crate::cpu) reads: Vec<usize>,
     pub(in crate::cpu) instructions: Vec<Instruction>,
     pub(in crate::cpu) terms: Vec<Term>,
@@ -95,7 +104,8 @@ impl Program {
         if types.iter().any(|other| ![ty, Ty::Bool].contains(other)) {
             return None;
         }
-        let program = Program { ty, reads, instructions: vec![], terms: vec![], nodes: 0, constants: vec![] };
+        let elements = elements.len();
+        let program = Program { ty, elements, reads, instructions: vec![], terms: vec![], nodes: 0, constants: vec![] };
         Writer { kernel, chains: Chains::of(kernel), program }.write(of_source)
     }
 }
@@ -133,7 +143,7 @@ impl Writer<'_> {
     fn place(&self, source: Source) -> Place {
         match source {
             Source::State(field) => Place::State(field),
-            Source::Element(k) => Place::Element(self.program.reads.binary_search(&k).unwrap_or_default()),
+            Source::Element(k) => Place::Element(k),
             Source::Node(k) => Place::Node(k),
         }
     }

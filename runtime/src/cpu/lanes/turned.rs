@@ -7,10 +7,10 @@ use oplus_dsl::Ty;
 
 use crate::cpu::CpuError;
 use crate::cpu::kernel::Kernel;
-use crate::cpu::loops::Loops;
+use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::lost;
 use crate::cpu::map;
-use crate::cpu::sweep::{Geometry, Strides, Workspace, dense, sweep, takes};
+use crate::cpu::sweep::{Geometry, Kept, Strides, Workspace, dense, sweep, takes};
 use crate::cpu::turn::{turn, turn_back};
 use crate::cpu::values::{Slice, Values, with_type};
 
@@ -49,7 +49,18 @@ impl Turned<'_> {
             return self.scan(of, elements.scan, results.states, results.outputs, workspace);
         }
         let known = workspace.totals.take().filter(|_| has_outputs);
-        let totals = known.map_or_else(|| self.totals(of, elements.total, workspace), Ok)?;
+        let totals = match known {
+            Some(known) => known,
+            None => {
+                if has_outputs || of.gives_totals {
+                    let lanes = self.lanes().iter().product();
+                    workspace.kept = Kept::new([&of.total, &of.scan], self.steps, lanes, workspace)?;
+                }
+                self.totals(of, elements.total, workspace)?
+            }
+        };
+        // What comes before the results has elements of its own.
+        let kept = workspace.kept.take();
         let before = Values::copies(results.states)?;
         self.enter(of, elements.scan, results.states, workspace)?;
         let entered = Values::copies(results.states)?;
@@ -61,9 +72,12 @@ impl Turned<'_> {
         }
         if has_outputs {
             self.begin(of, &mut starts, &before);
+            workspace.kept = kept;
             self.scan(of, elements.scan, &mut starts, results.outputs, workspace)?;
+            let kept = workspace.kept.take();
+            kept.into_iter().for_each(|kept| workspace.give(kept.values));
         } else {
-            workspace.totals = Some(totals);
+            (workspace.totals, workspace.kept) = (Some(totals), kept);
         }
         Ok(())
     }
@@ -168,13 +182,18 @@ impl Turned<'_> {
         let own = |dims: &u64| self.lane_strides(*dims & !(1 << self.block.axis), 1);
         let along = |dims: &u64| {
             let all = self.lane_strides(*dims | 1 << self.block.axis, self.parts);
-            Strides { start: parts.start, step: 1, lanes: all[..all.len() - 1].to_vec() }
+            Strides { start: parts.start, step: 1, lanes: PerAxis::from_slice(&all[..all.len() - 1]) }
         };
         let geometry = Geometry {
             steps: parts.len(),
-            lanes: self.lanes()[..self.block.extents.len() - 1].to_vec(),
+            lanes: PerAxis::from_slice(&self.lanes()[..self.block.extents.len() - 1]),
             elements: self.block.states.iter().map(along).collect(),
-            states: self.block.states.iter().map(|dims| own(dims)[..self.block.extents.len() - 1].to_vec()).collect(),
+            states: self
+                .block
+                .states
+                .iter()
+                .map(|dims| PerAxis::from_slice(&own(dims)[..self.block.extents.len() - 1]))
+                .collect(),
             outputs: self.block.states.iter().map(along).collect(),
             in_blocks: false,
             first: First::AsOthers,
@@ -337,15 +356,15 @@ impl Turned<'_> {
     }
 
     /// The sizes of the lanes' axes.
-    fn lanes(&self) -> Vec<usize> {
+    fn lanes(&self) -> PerAxis<usize> {
         let others = self.block.others();
         others.iter().map(|k| self.block.extents[*k]).chain([self.parts]).collect()
     }
 
     /// The strides of the lanes' axes for something that varies over some axes of the block.
-    fn lane_strides(&self, dims: u64, parts: usize) -> Vec<isize> {
+    fn lane_strides(&self, dims: u64, parts: usize) -> PerAxis<isize> {
         let varies = self.block.others().into_iter().map(|k| dims >> k & 1 == 1);
-        let varies: Vec<bool> = varies.chain([dims >> self.block.axis & 1 == 1]).collect();
+        let varies: PerAxis<bool> = varies.chain([dims >> self.block.axis & 1 == 1]).collect();
         let mut lanes = self.lanes();
         lanes[varies.len() - 1] = parts;
         dense(&lanes, &varies)

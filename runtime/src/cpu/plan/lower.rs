@@ -430,12 +430,10 @@ impl<'a> Lower<'a> {
 
     /// A value at one index of the streamed axis, known when that index has been visited.
     fn capture(&mut self, axis: Axis, index: usize, value: Value, empty: Value) -> Reg {
-        let reversed = self.draft.streamed.is_some_and(|(_, reverse)| reverse);
-        let position = if reversed { self.size(axis) - 1 - index } else { index };
         let (value, empty) = (self.value(value, &Moves::default()), self.value(empty, &Moves::default()));
         let of = |register: Reg| self.code.registers[register.0].dims;
         let (axis, ty) = (self.position(axis), self.code.registers[value.0].ty);
         let dims = (of(value) | of(empty)) & !(1 << axis);
-        self.emit_over(dims, TileOp::Capture { axis, position }, ty, vec![value, empty])
+        self.emit_over(dims, TileOp::Capture { axis, position: index }, ty, vec![value, empty])
     }
 }

@@ -1,5 +1,7 @@
 //! One worker at one task.
 
+use std::ops::Range;
+
 use crate::cpu::frame::{Frame, Sweeping, Tile};
 use crate::cpu::lanes::merge;
 use crate::cpu::loops::Loops;
@@ -86,6 +88,14 @@ impl<'r, 'a> Task<'r, 'a> {
         Chunk { block, number, start, end }
     }
 
+    /// The indices of a chunk.
+    fn indices(&self, chunk: &Chunk) -> Range<usize> {
+        match self.stage.streamed {
+            Some(streamed) if streamed.reverse => streamed.size - chunk.end..streamed.size - chunk.start,
+            _ => chunk.start..chunk.end,
+        }
+    }
+
     fn targets(&self, chunk: &Chunk) -> Vec<Target<'a>> {
         let chunks = self.run.chunks;
         let target = |(k, store): (usize, &Store)| {
@@ -111,7 +121,7 @@ impl<'r, 'a> Task<'r, 'a> {
                 _ => None,
             });
         match position {
-            Some(position) => (chunk.start..chunk.end).contains(&position),
+            Some(position) => self.indices(chunk).contains(&position),
             None => chunk.number + 1 == self.run.chunks,
         }
     }
@@ -195,6 +205,7 @@ impl<'r, 'a> Task<'r, 'a> {
         let mut before: Vec<States> = vec![];
         self.frame.ends.clear();
         self.frame.totals.clear();
+        self.frame.flipped.clear();
         for (level, pass) in (1..levels).zip(&stage.passes) {
             if !self.is_whole(chunk) {
                 let Some(known) = self.before(chunk, level, &initial[level])? else { return Ok(None) };
@@ -324,10 +335,9 @@ impl<'r, 'a> Task<'r, 'a> {
         let mut loops = vec![];
         for (k, axis) in store.axes.iter().enumerate() {
             let Some((_, slices, elements)) = place.strides.iter().find(|(a, ..)| a == axis) else { continue };
-            let reversed = self.stage.streamed.filter(|streamed| streamed.axis == k && streamed.reverse);
-            let (first, sign) = reversed.map_or((tile.starts[k], 1), |s| (s.size - 1 - tile.starts[k], -1));
-            at = [at[0] + first as isize * slices, at[1] + first as isize * elements];
-            loops.push((tile.extents[k], [own[k], sign * slices, sign * elements]));
+            let first = self.frame.indices(k).start as isize;
+            at = [at[0] + first * slices, at[1] + first * elements];
+            loops.push((tile.extents[k], [own[k], *slices, *elements]));
         }
         (Loops::new(loops), at)
     }

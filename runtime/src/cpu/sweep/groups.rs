@@ -5,12 +5,15 @@
 //! in the nearest cache. Lanes may lie anywhere.
 
 mod file;
+mod kept;
 mod lanes;
 mod memory;
 mod number;
 mod sums;
 #[cfg(test)]
 mod tests;
+
+use std::ops::Range;
 
 use oplus_dsl::Ty;
 use pulp::{Simd, WithSimd};
@@ -19,10 +22,11 @@ use super::{Geometry, Workspace};
 use crate::cpu::CpuError;
 use crate::cpu::kernel::Kernel;
 use crate::cpu::kernel::program::Program;
-use crate::cpu::simd::ARCH;
+use crate::cpu::simd::{narrow, widest};
 use crate::cpu::values::{Slice, Values};
 use crate::room::room;
-use file::File;
+use file::{File, STRIP};
+pub(in crate::cpu) use kept::Kept;
 use lanes::{Lanes, Location};
 use memory::{From, To};
 use number::Number;
@@ -42,7 +46,7 @@ pub(super) struct Groups<'a> {
 /// Whether a kernel is stepped in groups, wherever its lanes lie: if its numbers have one type, and the processor computes several at
 /// once.
 pub(in crate::cpu) fn takes(kernel: &Kernel) -> bool {
-    kernel.program.is_some() && ARCH.dispatch(HasVectors)
+    kernel.program.is_some() && widest(HasVectors)
 }
 
 impl<'a> Groups<'a> {
@@ -87,12 +91,15 @@ impl<'a> Groups<'a> {
         let read = self.program.reads.iter().map(|k| From::new(elements[*k]));
         // Groups that differ in other fields only begin at the same state, and end at the same.
         let before = Values::copies(states)?;
+        let mut kept = workspace.kept.take();
+        kept = kept.filter(|kept| self.lanes.are_one_group(W) && kept.serves(self.program));
         let read_and_written = self.program.reads.len() + states.len() + outputs.len();
         let mut locations = room(read_and_written)?;
         locations.resize_with(read_and_written, Location::new);
         let mut memory = workspace.take(self.program.ty, 0)?;
-        let file = File::new(self.program, states.len(), &mut memory)?;
-        ARCH.dispatch(Steps::<T, W> {
+        let turned = kept.as_ref().map(|kept| kept.turned);
+        let file = File::new(self.program, states.len(), &mut memory, kept.as_mut())?;
+        let steps = Steps::<T, W> {
             of: self,
             elements: &read.collect::<Vec<_>>(),
             before: &before.iter().map(|values| From::new(values.from(0))).collect::<Vec<_>>(),
@@ -100,8 +107,12 @@ impl<'a> Groups<'a> {
             outputs: &mut outputs.iter_mut().map(|output| output.as_deref_mut().map(To::new)).collect::<Vec<_>>(),
             locations,
             file,
+            turned,
             exclusive,
-        });
+        };
+        let turned = if T::IS_WIDE && W == WIDTH { widest(steps) } else { narrow(steps) };
+        kept.iter_mut().zip(turned).for_each(|(kept, turned)| kept.turned = turned);
+        workspace.kept = kept;
         workspace.give(memory);
         Ok(())
     }
@@ -129,17 +140,19 @@ struct Steps<'s, 'v, T, const W: usize> {
     /// Where the lanes of the group lie in each element that is read, each state and each output.
     locations: Vec<Location<W>>,
     file: File<'s, T, W>,
+    /// Of how many steps the elements have been turned, where they are kept.
+    turned: Option<usize>,
     exclusive: bool,
 }
 
 impl<T: Number, const W: usize> WithSimd for Steps<'_, '_, T, W> {
-    type Output = ();
+    type Output = Option<usize>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
+    fn with_simd<S: Simd>(mut self, simd: S) -> Option<usize> {
         // Groups are not made where numbers are computed one by one.
         if S::IS_SCALAR {
-            return;
+            return None;
         }
         let Groups { program, geometry, lanes, .. } = self.of;
         lanes.each::<W>(
@@ -151,6 +164,7 @@ impl<T: Number, const W: usize> WithSimd for Steps<'_, '_, T, W> {
                 self.group(simd, group.n);
             },
         );
+        self.turned
     }
 }
 
@@ -167,14 +181,12 @@ impl<T: Number, const W: usize> Steps<'_, '_, T, W> {
         }
         let mut step = geometry.first.from();
         while step < geometry.steps {
-            let steps = self.file.strip.min(geometry.steps - step);
-            for (k, element) in self.elements.iter().enumerate() {
-                let strides = &geometry.elements[program.reads[k]];
-                let (rows, pitch) = self.file.elements(k);
-                element.load(rows, pitch, &self.locations[k], (strides.at(step), strides.step as usize), (steps, n));
-            }
-            for step in 0..steps {
-                self.file.step(simd, program, step);
+            // Strips begin where lines of the cache do.
+            let steps = (self.file.strip - step % self.file.strip).min(geometry.steps - step);
+            let from = self.load(step, steps, n);
+            self.file.begin(program, from);
+            for k in 0..steps {
+                self.file.step(simd, program, k, from + k);
             }
             for (field, output) in self.outputs.iter_mut().enumerate() {
                 let Some(output) = output else { continue };
@@ -189,6 +201,32 @@ impl<T: Number, const W: usize> Steps<'_, '_, T, W> {
         for field in (0..fields).filter(is_kept) {
             let (rows, pitch) = self.file.states(field, 0);
             self.states[field].store(rows, pitch, &self.locations[reads + field], (0, 0), (1, n));
+        }
+    }
+
+    /// Loads the elements of some steps, of n lanes, and says at which step of the registers they begin.
+    #[inline(always)]
+    fn load(&mut self, step: usize, steps: usize, n: usize) -> usize {
+        let Some(turned) = self.turned else {
+            self.load_to(0, step..step + steps, n);
+            return 0;
+        };
+        if turned < step + steps {
+            let end = (step + steps).next_multiple_of(STRIP).min(self.file.kept());
+            self.load_to(turned, turned..end, n);
+            self.turned = Some(end);
+        }
+        step
+    }
+
+    /// Loads the elements of some steps to the registers from a step on.
+    #[inline(always)]
+    fn load_to(&mut self, to: usize, steps: Range<usize>, n: usize) {
+        let Groups { program, geometry, .. } = self.of;
+        for ((element, location), k) in self.elements.iter().zip(&self.locations).zip(&program.reads) {
+            let strides = &geometry.elements[*k];
+            let (rows, pitch) = self.file.elements(*k, to);
+            element.load(rows, pitch, location, (strides.at(steps.start), strides.step as usize), (steps.len(), n));
         }
     }
 }

@@ -32,7 +32,8 @@ impl Runs {
     /// Where a run begins in an operand, from the indices of the axes around, and whether its lanes differ.
     pub(super) fn place(&self, at: &[usize], strides: &[isize]) -> (usize, bool) {
         let (outer, inner) = strides.split_at(at.len());
-        let start = at.iter().zip(outer).map(|(i, stride)| i * *stride as usize).sum();
+        let steps = at.iter().zip(outer).map(|(i, stride)| i.wrapping_mul(*stride as usize));
+        let start = steps.fold(0, usize::wrapping_add);
         (start, self.inner.iter().zip(inner).any(|(size, stride)| *size > 1 && *stride != 0))
     }
 

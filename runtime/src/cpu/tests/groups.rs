@@ -6,7 +6,7 @@ use oplus_dsl::testing::inputs;
 
 use super::harness::{Strides, check};
 
-/// A product of quaternions, a sum whose chain is on the right, and choices and truth values, once in a field that all rows share.
+/// A product of quaternions, all of it or the last alone, whose steps behind the last part are of no part, a sum whose chain is on the right, and choices and truth values, once in a field that all rows share.
 const KERNELS: &str = "
     op Quaternion(w, x, y, z) {
         identity (1, 0, 0, 0);
@@ -39,6 +39,10 @@ const KERNELS: &str = "
         let q = scan(T, Quaternion(w, x, y, z));
         (a, b, c, d) = (q.w, q.x, q.y, q.z);
         last = last(T, q.x);
+    }
+    fn turned(w: [B, T], x: [B, T], y: [B, T], z: [B, T]) -> (a: [B], d: [B]) {
+        let q = reduce(T, Quaternion(w, x, y, z));
+        (a, d) = (q.w, q.z);
     }
     fn shears(a: [B, T], b: [B, T], c: [B, T], u: [B], v: [B, T]) -> (p: [B, T], q: [B, T], r: [B, T]) {
         let s = scan(T, Shear(a, b, c, u, v), reverse);

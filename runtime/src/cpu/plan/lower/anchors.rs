@@ -33,10 +33,13 @@ impl Lower<'_> {
         let mut results = Combination::new(operator, fields, exclusive);
         let mut totals = Combination::new(operator, results.total.kept(), false);
         totals.gives_totals = true;
-        let ahead = match products {
+        let mut ahead = match products {
             None => self.ahead(operator, &elements, &results),
             Some(_) => [vec![], vec![]],
         };
+        if products.is_none() {
+            self.share(&mut ahead, &mut results, &mut totals);
+        }
         let is_scan = direction.is_some();
         let dims = self.state_dims(tuple, axis, is_scan);
         if products.is_none() {
@@ -149,6 +152,33 @@ impl Lower<'_> {
         let mut known: HashMap<Value, Reg> = HashMap::new();
         [&of.scan.elements, &of.total.elements]
             .map(|values| values.iter().map(|v| self.body_value(operator, *v, elements, &mut known)).collect())
+    }
+
+    /// Gives kernels that are stepped in groups one list of elements, in which each register stands once: what has been turned for totals
+    /// then serves results.
+    fn share(&self, ahead: &mut [Vec<Reg>; 2], results: &mut Combination, totals: &mut Combination) {
+        let all = [&results.scan, &results.total, &totals.scan, &totals.total];
+        if all.iter().any(|kernel| kernel.program.is_none()) {
+            return;
+        }
+        let mut shared: Vec<Reg> = vec![];
+        let places = [1, 0].map(|which| {
+            let mut place = |register: &Reg| {
+                let known = shared.iter().position(|other| other == register);
+                known.unwrap_or_else(|| {
+                    shared.push(*register);
+                    shared.len() - 1
+                })
+            };
+            ahead[which].iter().map(&mut place).collect::<Vec<usize>>()
+        });
+        let types: Vec<Ty> = shared.iter().map(|register| self.code.registers[register.0].ty).collect();
+        let [of_totals, of_results] = places;
+        results.scan.read_from(&of_results, &types);
+        for kernel in [&mut results.total, &mut totals.scan, &mut totals.total] {
+            kernel.read_from(&of_totals, &types);
+        }
+        *ahead = [shared.clone(), shared];
     }
 
     /// A value of an operator's body that does not depend on its left operand.

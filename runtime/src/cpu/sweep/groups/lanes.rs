@@ -60,6 +60,11 @@ impl<'a> Lanes<'a> {
         self.runs.len
     }
 
+    /// Whether all lanes are in one group of at most so many.
+    pub(super) fn are_one_group(&self, most: usize) -> bool {
+        self.runs.len <= most && self.runs.len == self.sizes.iter().product()
+    }
+
     /// Calls `visit` for every group of at most W lanes.
     #[inline(always)]
     pub(super) fn each<const W: usize>(&self, mut visit: impl FnMut(&Group<'_>)) {
@@ -79,7 +84,7 @@ impl Group<'_> {
     pub(super) fn find<const W: usize>(&self, strides: &[isize], location: &mut Location<W>) {
         location.lie = if !self.lanes.is_apart {
             match self.lanes.runs.place(self.at, strides) {
-                (start, true) => Lie::Beside(start + self.first),
+                (start, true) => Lie::Beside(start.wrapping_add(self.first)),
                 (start, false) => Lie::Together(start),
             }
         } else if strides.iter().all(|stride| *stride == 0) {
@@ -87,7 +92,7 @@ impl Group<'_> {
         } else {
             let starts = &mut location.starts[..self.n];
             self.starts(strides, starts);
-            let is_beside = starts.iter().enumerate().all(|(k, start)| *start == starts[0] + k);
+            let is_beside = starts.iter().enumerate().all(|(k, start)| *start == starts[0].wrapping_add(k));
             if is_beside { Lie::Beside(starts[0]) } else { Lie::Apart }
         };
     }
@@ -98,15 +103,18 @@ impl Group<'_> {
         let along = strides.last().map_or(0, |stride| *stride as usize);
         let (mut lane, mut done) = (self.first, 0);
         while done < starts.len() {
-            let (mut rest, mut start) = (lane / inner, 0);
+            let (mut rest, mut start) = (lane / inner, 0_usize);
             let outer = self.lanes.sizes.len().saturating_sub(1);
             for (size, stride) in self.lanes.sizes[..outer].iter().zip(&strides[..outer]).rev() {
-                start += rest % size * *stride as usize;
+                start = (rest % size).wrapping_mul(*stride as usize).wrapping_add(start);
                 rest /= size;
             }
             let at = lane % inner;
             let n = (inner - at).min(starts.len() - done);
-            starts[done..][..n].iter_mut().zip(at..).for_each(|(to, k)| *to = start + k * along);
+            starts[done..][..n]
+                .iter_mut()
+                .zip(at..)
+                .for_each(|(to, k)| *to = start.wrapping_add(k.wrapping_mul(along)));
             (lane, done) = (lane + n, done + n);
         }
     }

@@ -19,7 +19,8 @@ impl<'a, T: Number> From<'a, T> {
         }
     }
 
-    /// Loads some steps of n lanes to registers that lie `pitch` apart. In memory the steps begin somewhere and have a stride.
+    /// Loads some steps of n lanes to registers that lie `pitch` apart. In memory the steps begin somewhere and have a stride, which may
+    /// lead backwards.
     #[inline(always)]
     pub(super) fn load<const W: usize>(
         &self,
@@ -31,9 +32,13 @@ impl<'a, T: Number> From<'a, T> {
     ) {
         match (self, location.lie) {
             (From::Numbers(all), Lie::Apart) => {
-                T::turn(&Rows { starts: &location.starts[..n], stride, steps, pitch }, to, &all[start..]);
+                let starts = &location.starts[..n];
+                T::turn(&Rows { starts, from: start, stride: stride as isize, steps, pitch }, to, all);
             }
-            _ => (0..steps).for_each(|step| self.one(&mut to[step * pitch..][..W], location, start + step * stride, n)),
+            _ => (0..steps).for_each(|step| {
+                let at = start.wrapping_add(step.wrapping_mul(stride));
+                self.one(&mut to[step * pitch..][..W], location, at, n);
+            }),
         }
     }
 
@@ -41,21 +46,23 @@ impl<'a, T: Number> From<'a, T> {
     #[inline(always)]
     fn one<const W: usize>(&self, to: &mut [T], location: &Location<W>, step: usize, n: usize) {
         match (self, location.lie) {
-            (From::Numbers(all), Lie::Together(at)) => to.fill(all[step + at]),
-            (From::Numbers(all), Lie::Beside(at)) => match all[step + at..].first_chunk::<W>() {
+            (From::Numbers(all), Lie::Together(at)) => to.fill(all[step.wrapping_add(at)]),
+            (From::Numbers(all), Lie::Beside(at)) => match all[step.wrapping_add(at)..].first_chunk::<W>() {
                 Some(lanes) if n == W => to.copy_from_slice(lanes),
-                _ if n == 1 => to[0] = all[step + at],
-                _ => to[..n].copy_from_slice(&all[step + at..][..n]),
+                _ if n == 1 => to[0] = all[step.wrapping_add(at)],
+                _ => to[..n].copy_from_slice(&all[step.wrapping_add(at)..][..n]),
             },
-            (From::Flags(all), Lie::Together(at)) => to.fill(T::flag(all[step + at])),
+            (From::Flags(all), Lie::Together(at)) => to.fill(T::flag(all[step.wrapping_add(at)])),
             (From::Flags(all), Lie::Beside(at)) => {
-                to.iter_mut().zip(&all[step + at..][..n]).for_each(|(to, is)| *to = T::flag(*is));
+                to.iter_mut().zip(&all[step.wrapping_add(at)..][..n]).for_each(|(to, is)| *to = T::flag(*is));
             }
             (From::Numbers(all), Lie::Apart) => {
-                to.iter_mut().zip(&location.starts[..n]).for_each(|(to, at)| *to = all[step + at]);
+                to.iter_mut().zip(&location.starts[..n]).for_each(|(to, at)| *to = all[step.wrapping_add(*at)]);
             }
             (From::Flags(all), Lie::Apart) => {
-                to.iter_mut().zip(&location.starts[..n]).for_each(|(to, at)| *to = T::flag(all[step + at]));
+                to.iter_mut()
+                    .zip(&location.starts[..n])
+                    .for_each(|(to, at)| *to = T::flag(all[step.wrapping_add(*at)]));
             }
         }
     }
@@ -87,9 +94,12 @@ impl<'a, T: Number> To<'a, T> {
     ) {
         match (self, location.lie) {
             (To::Numbers(all), Lie::Apart) => {
-                T::turn_back(&Rows { starts: &location.starts[..n], stride, steps, pitch }, &mut all[start..], from);
+                let starts = &location.starts[..n];
+                T::turn_back(&Rows { starts, from: start, stride: stride as isize, steps, pitch }, all, from);
             }
-            (to, _) => (0..steps).for_each(|step| to.one(&from[step * pitch..][..n], location, start + step * stride)),
+            (to, _) => (0..steps).for_each(|step| {
+                to.one(&from[step * pitch..][..n], location, start.wrapping_add(step.wrapping_mul(stride)));
+            }),
         }
     }
 
@@ -97,21 +107,21 @@ impl<'a, T: Number> To<'a, T> {
     #[inline(always)]
     fn one<const W: usize>(&mut self, from: &[T], location: &Location<W>, step: usize) {
         match (self, location.lie) {
-            (To::Numbers(all), Lie::Together(at)) => all[step + at] = from[0],
-            (To::Numbers(all), Lie::Beside(at)) => match all[step + at..].first_chunk_mut::<W>() {
+            (To::Numbers(all), Lie::Together(at)) => all[step.wrapping_add(at)] = from[0],
+            (To::Numbers(all), Lie::Beside(at)) => match all[step.wrapping_add(at)..].first_chunk_mut::<W>() {
                 Some(lanes) if from.len() == W => lanes.copy_from_slice(from),
-                _ if from.len() == 1 => all[step + at] = from[0],
-                _ => all[step + at..][..from.len()].copy_from_slice(from),
+                _ if from.len() == 1 => all[step.wrapping_add(at)] = from[0],
+                _ => all[step.wrapping_add(at)..][..from.len()].copy_from_slice(from),
             },
-            (To::Flags(all), Lie::Together(at)) => all[step + at] = from[0].is_set(),
+            (To::Flags(all), Lie::Together(at)) => all[step.wrapping_add(at)] = from[0].is_set(),
             (To::Flags(all), Lie::Beside(at)) => {
-                all[step + at..].iter_mut().zip(from).for_each(|(to, x)| *to = x.is_set());
+                all[step.wrapping_add(at)..].iter_mut().zip(from).for_each(|(to, x)| *to = x.is_set());
             }
             (To::Numbers(all), Lie::Apart) => {
-                location.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = *x);
+                location.starts.iter().zip(from).for_each(|(at, x)| all[step.wrapping_add(*at)] = *x);
             }
             (To::Flags(all), Lie::Apart) => {
-                location.starts.iter().zip(from).for_each(|(at, x)| all[step + at] = x.is_set());
+                location.starts.iter().zip(from).for_each(|(at, x)| all[step.wrapping_add(*at)] = x.is_set());
             }
         }
     }

@@ -3,7 +3,6 @@
 use oplus_dsl::ir::{Binary, Unary};
 use pulp::Simd;
 
-use super::file::Known;
 use super::sums;
 use crate::cpu::arithmetic::Float;
 use crate::cpu::kernel::program::Term;
@@ -16,6 +15,9 @@ pub(super) type Register<T, const W: usize> = [T; W];
 
 /// A type of numbers whose kernels are stepped in groups.
 pub(super) trait Number: Scalar + PartialOrd {
+    /// Whether its groups are compiled for vectors of 512 bits.
+    const IS_WIDE: bool;
+
     /// The number of a truth value.
     fn flag(is: bool) -> Self;
     /// Computes an operation for a register.
@@ -23,8 +25,14 @@ pub(super) trait Number: Scalar + PartialOrd {
     /// Computes an operation for a register.
     fn binary<const W: usize>(op: Binary, dst: &mut Register<Self, W>, a: &Register<Self, W>, b: &Register<Self, W>);
 
-    /// Adds up terms, one after the other, each operation rounded.
-    fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], known: Known<'_, Self, W>);
+    /// Adds up terms in one of all registers, one after the other, each operation rounded; `factors` are the registers of their factors.
+    fn sum<S: Simd, const W: usize>(
+        simd: S,
+        all: &mut [Register<Self, W>],
+        dst: usize,
+        terms: &[Term],
+        factors: &[[u32; 2]],
+    );
 
     /// See [`Rows::turn`].
     fn turn(rows: &Rows<'_>, dst: &mut [Self], src: &[Self]);
@@ -39,8 +47,10 @@ pub(super) trait Number: Scalar + PartialOrd {
 }
 
 macro_rules! number {
-    ($($t:ty: $sum:path, $turn:path, $turn_back:path;)*) => {$(
+    ($($t:ty: $is_wide:literal, $sum:path, $turn:path, $turn_back:path;)*) => {$(
         impl Number for $t {
+            const IS_WIDE: bool = $is_wide;
+
             #[inline(always)]
             fn flag(is: bool) -> Self {
                 if is { 1.0 } else { 0.0 }
@@ -57,8 +67,14 @@ macro_rules! number {
             }
 
             #[inline(always)]
-            fn sum<S: Simd, const W: usize>(simd: S, dst: &mut Register<Self, W>, terms: &[Term], known: Known<'_, Self, W>) {
-                $sum(simd, dst, terms, known);
+            fn sum<S: Simd, const W: usize>(
+                simd: S,
+                all: &mut [Register<Self, W>],
+                dst: usize,
+                terms: &[Term],
+                factors: &[[u32; 2]],
+            ) {
+                $sum(simd, all, dst, terms, factors);
             }
 
             fn turn(rows: &Rows<'_>, dst: &mut [Self], src: &[Self]) {
@@ -73,8 +89,8 @@ macro_rules! number {
 }
 
 number!(
-    f32: sums::single, Rows::turn_singles, Rows::turn_singles_back;
-    f64: sums::double, Rows::turn, Rows::turn_back;
+    f32: true, sums::single, Rows::turn_singles, Rows::turn_singles_back;
+    f64: false, sums::double, Rows::turn, Rows::turn_back;
 );
 
 #[inline(always)]

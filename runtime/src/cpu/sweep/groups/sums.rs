@@ -2,73 +2,84 @@
 
 use pulp::Simd;
 
-use super::file::Known;
 use crate::cpu::kernel::program::Term;
 
-/// How many vectors of a register are added up at once.
-const VECTORS: usize = 8;
+/// How many vectors of a register are added up at once, where it has as many.
+const MANY: usize = 8;
+const FEW: usize = 4;
 
 macro_rules! sums {
     ($name:ident, $t:ty, $vector:ident, $slices:ident, $slices_mut:ident, $add:ident, $sub:ident, $mul:ident) => {
-        /// Adds up terms of registers.
+        /// See [`Number::sum`](super::number::Number::sum).
         #[inline(always)]
         pub(super) fn $name<S: Simd, const W: usize>(
             simd: S,
-            dst: &mut [$t; W],
+            all: &mut [[$t; W]],
+            dst: usize,
             terms: &[Term],
-            known: Known<'_, $t, W>,
+            factors: &[[u32; 2]],
         ) {
-            let (dst, _) = S::$slices_mut(dst);
-            let (whole, rest) = dst.as_chunks_mut::<VECTORS>();
-            let done = whole.len() * VECTORS;
-            for (k, dst) in whole.iter_mut().enumerate() {
-                *dst = sum(simd, k * VECTORS, terms, known);
+            let vectors = W * size_of::<$t>() / size_of::<S::$vector>();
+            let mut at = 0;
+            while at + MANY <= vectors {
+                some::<S, W, MANY>(simd, all, (dst, at), terms, factors);
+                at += MANY;
             }
-            for (k, dst) in rest.iter_mut().enumerate() {
-                [*dst] = sum(simd, done + k, terms, known);
+            while at + FEW <= vectors {
+                some::<S, W, FEW>(simd, all, (dst, at), terms, factors);
+                at += FEW;
+            }
+            for at in at..vectors {
+                some::<S, W, 1>(simd, all, (dst, at), terms, factors);
             }
 
             /// Some vectors of the sum, from one of them on.
             #[inline(always)]
-            fn sum<S: Simd, const W: usize, const N: usize>(
+            fn some<S: Simd, const W: usize, const N: usize>(
                 simd: S,
-                at: usize,
+                all: &mut [[$t; W]],
+                (dst, at): (usize, usize),
                 terms: &[Term],
-                known: Known<'_, $t, W>,
-            ) -> [S::$vector; N] {
-                let [first, rest @ ..] = terms else { unreachable!("a sum has terms") };
-                let mut sum = term(simd, at, *first, known);
-                for one in rest {
-                    let addend: [S::$vector; N] = term(simd, at, *one, known);
+                factors: &[[u32; 2]],
+            ) {
+                let mut terms = terms.iter().zip(factors);
+                let Some((first, factors)) = terms.next() else { return };
+                let mut sum: [S::$vector; N] = match first.times {
+                    None => load::<S, W, N>(at, &all[factors[0] as usize]),
+                    Some(_) => product(simd, all, at, factors),
+                };
+                for (term, factors) in terms {
+                    let addend: [S::$vector; N] = match term.times {
+                        None => load::<S, W, N>(at, &all[factors[0] as usize]),
+                        Some(_) => product(simd, all, at, factors),
+                    };
                     for (sum, x) in sum.iter_mut().zip(&addend) {
-                        *sum = if one.is_subtracted { simd.$sub(*sum, *x) } else { simd.$add(*sum, *x) };
+                        *sum = if term.is_subtracted { simd.$sub(*sum, *x) } else { simd.$add(*sum, *x) };
                     }
                 }
-                sum
+                let (vectors, _) = S::$slices_mut(&mut all[dst]);
+                *vectors[at..].first_chunk_mut().expect("a register has all its vectors") = sum;
             }
 
-            /// A term without its sign.
             #[inline(always)]
-            fn term<S: Simd, const W: usize, const N: usize>(
+            fn product<S: Simd, const W: usize, const N: usize>(
                 simd: S,
+                all: &[[$t; W]],
                 at: usize,
-                term: Term,
-                known: Known<'_, $t, W>,
+                factors: &[u32; 2],
             ) -> [S::$vector; N] {
-                let mut all: [S::$vector; N] = load::<S, W, N>(at, known.at(term.factor));
-                if let Some(times) = term.times {
-                    let times: [S::$vector; N] = load::<S, W, N>(at, known.at(times));
-                    for (x, y) in all.iter_mut().zip(&times) {
-                        *x = simd.$mul(*x, *y);
-                    }
+                let mut product: [S::$vector; N] = load::<S, W, N>(at, &all[factors[0] as usize]);
+                let times: [S::$vector; N] = load::<S, W, N>(at, &all[factors[1] as usize]);
+                for (x, y) in product.iter_mut().zip(&times) {
+                    *x = simd.$mul(*x, *y);
                 }
-                all
+                product
             }
 
             #[inline(always)]
             fn load<S: Simd, const W: usize, const N: usize>(at: usize, register: &[$t; W]) -> [S::$vector; N] {
-                let (all, _) = S::$slices(register);
-                *all[at..].first_chunk().expect("a register has all its vectors")
+                let (vectors, _) = S::$slices(register);
+                *vectors[at..].first_chunk().expect("a register has all its vectors")
             }
         }
     };

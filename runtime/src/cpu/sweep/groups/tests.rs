@@ -46,7 +46,8 @@ fn numbers(ty: Ty, n: usize, seed: usize) -> Values {
     }
 }
 
-/// Elements, states and results of some lanes, which lie next to one another or far apart, and elements that lanes or steps share.
+/// Elements, states and results of some lanes, which lie next to one another or far apart, and elements that lanes or steps share; all of
+/// it also against the order of memory.
 fn geometries(steps: usize) -> Vec<Geometry> {
     let strides = |step: usize, lanes: &[usize]| Strides {
         start: 0,
@@ -68,19 +69,31 @@ fn geometries(steps: usize) -> Vec<Geometry> {
                 (strides(1, &outer), strides(0, &inside)),
             ] {
                 let out = if u == by_step { by_step.clone() } else { strides(1, &rows) };
-                all.push(Geometry {
+                let geometry = Geometry {
                     steps,
-                    lanes: sizes.clone(),
+                    lanes: sizes.clone().into(),
                     elements: vec![u, v],
                     states: vec![by_step.lanes.clone(); 2],
                     outputs: vec![out; 2],
                     in_blocks: false,
                     first,
-                });
+                };
+                all.extend([backwards(&geometry), geometry]);
             }
         }
     }
     all
+}
+
+/// The steps of a geometry in the other order of memory.
+fn backwards(geometry: &Geometry) -> Geometry {
+    let turn = |strides: &Strides| Strides {
+        start: geometry.steps.saturating_sub(1) * strides.step as usize,
+        step: -strides.step,
+        lanes: strides.lanes.clone(),
+    };
+    let [elements, outputs] = [&geometry.elements, &geometry.outputs].map(|all| all.iter().map(turn).collect());
+    Geometry { elements, outputs, ..geometry.clone() }
 }
 
 #[test]
