@@ -96,6 +96,7 @@ fn chunkwise_backward() -> ChunkwiseBackward {
         vector: 1,
         blocks: 1,
         copiers: 4,
+        warpgroups: false,
     }
 }
 
