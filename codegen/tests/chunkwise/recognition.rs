@@ -1,7 +1,10 @@
 //! Which stages are recurrences of matrices that chunks can compute, and why others are not.
 
+use oplus_codegen::plan::{cuts, variants};
+use oplus_codegen::schedules::lower;
 use oplus_codegen::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use oplus_codegen::stage::{Refusal, Stage, cut_matrix_backward};
+use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
@@ -142,5 +145,25 @@ fn factors_of_64_bits_are_refused() {
     for name in ["ssd", "gated_linear_attention"] {
         assert_eq!([Elem::F16, Elem::F32].map(|elem| of(name, elem)), [Ok(()), Ok(())]);
         assert!(of(name, Elem::F64).is_err());
+    }
+}
+
+/// The last states of packed sequences are states of all times, which chunks do not make.
+#[test]
+fn last_states_of_packed_sequences_are_refused() {
+    for (name, init) in [
+        ("ssd_packed_states", "h0"),
+        ("monoid_attention_packed_states", "s0"),
+        ("gated_linear_attention_packed_states", "s0"),
+    ] {
+        let program = model(name, Elem::Bf16, &[init]);
+        let refused = stage(&program).kind().matrices().map(|_| ()).expect_err("refused");
+        assert!(matches!(&refused, Refusal::Output { .. }), "{name}: {refused}");
+        for isa in Isa::ALL {
+            let stages = cuts(&program).expect("cuts").all().flat_map(|cut| cut.stages);
+            for (stage, schedule) in stages.flat_map(|stage| variants(&stage, isa)) {
+                assert!(lower(&stage, &schedule, schedule.isa(isa)).is_ok(), "{name} {schedule}");
+            }
+        }
     }
 }

@@ -90,7 +90,7 @@ fn is_here(stage: &Stage, value: Value) -> bool {
 }
 
 /// Whether a value is a map of sums and point values.
-fn is_drained(stage: &Stage, value: Value) -> bool {
+pub(super) fn is_drained(stage: &Stage, value: Value) -> bool {
     let program = &stage.program;
     all(program, value, |v| match &program.node(v).op {
         Op::Field(tuple, _) => Some(matches!(program.node(*tuple).op, Op::Reduce { .. })),

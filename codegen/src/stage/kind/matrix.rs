@@ -7,6 +7,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
 use oplus_dsl::walk::follow;
 use oplus_dsl::{Elem, Ty};
 
+use super::contracted::is_drained;
 use super::product::{Product, is};
 use crate::stage::{Refusal, Scan, Stage};
 
@@ -105,6 +106,7 @@ impl MatrixRecurrence {
         }
         let mut form = MatrixRecurrence::of_scan(program, &scan, tuple, field, depth, width, decay)?;
         form.readout(program)?;
+        form.check_outputs(stage)?;
         match form.elem(program)? {
             Elem::Bf16 | Elem::F16 | Elem::F32 => Ok(form),
             _ => Err(Refusal::Type),
@@ -187,6 +189,21 @@ impl MatrixRecurrence {
         let ([query], 1, []) = (&queries[..], states, &product.conditions[..]) else { return Err(refusal()) };
         let query = self.leaf(program, *query, self.depth).ok_or_else(refusal)?;
         self.readout = Some(Readout { tuple, query, factors: product.factors });
+        Ok(())
+    }
+
+    /// Refuses outputs of states, but for the last one of the recurrence: packed sequences have others.
+    fn check_outputs(&self, stage: &Stage) -> Result<(), Refusal> {
+        let program = &stage.program;
+        let state = Op::Field(self.state.0, self.state.1);
+        let is_kept = |op: &Op| !matches!(op, Op::Last { value, .. } if program.node(*value).op != state);
+        let keeps_states = program.nodes.iter().all(|node| is_kept(&node.op));
+        for (k, output) in program.outputs.iter().enumerate() {
+            let is_known = if stage.is_final(k) { keeps_states } else { is_drained(stage, output.value) };
+            if !is_known {
+                return Err(Refusal::Output { output: output.name.clone() });
+            }
+        }
         Ok(())
     }
 
