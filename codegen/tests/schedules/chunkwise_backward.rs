@@ -75,6 +75,8 @@ fn most(program: &Program, output: &str, is_rounded: bool) -> f64 {
     let is_of_decays = ["a.bar", "g.bar", "dt.bar", "dt_bias.bar"].contains(&output);
     match (has(Elem::Bf16), has(Elem::F16)) {
         (true, _) => 5e-3,
+        // Of decays the terms cancel: three times what is left of others.
+        (_, true) if is_rounded && is_of_decays => 1.5e-2,
         (_, true) if is_rounded => 5e-3,
         (_, true) => 7e-4,
         _ if is_of_decays => 2e-5,
@@ -229,7 +231,7 @@ fn widths_that_end_in_the_middle_of_a_part() {
 #[test]
 fn third_sweeps_by_warpgroups() {
     for (name, elem, heads, p, n, t) in [
-        ("ssd", Elem::Bf16, 2, 64, 128, 65),
+        ("ssd", Elem::Bf16, 8, 64, 128, 65),
         ("ssd_softplus", Elem::Bf16, 7, 56, 64, 130),
         ("mamba2", Elem::Bf16, 5, 64, 32, 64),
         ("ssd_packed", Elem::Bf16, 6, 64, 64, 200),

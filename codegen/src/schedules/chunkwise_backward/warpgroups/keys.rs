@@ -19,7 +19,7 @@ impl WarpgroupSweep<'_> {
             finish(b, &[&sums[..], &products].concat(), 0);
             own.finish_values(b, &chunk, head, &block_values(&products));
         });
-        self.meet(b);
+        self.wait_pairs(b);
         if !self.needs(Cotangent::Keys) {
             return;
         }

@@ -57,10 +57,8 @@ impl Registers {
         }
     }
 }
-/// The number of the barrier of all that multiply.
-const MULTIPLYING: u32 = 1;
-/// The number of the barrier of one warpgroup.
-const PAIRS: u32 = 2;
+/// The number of the barrier of the warpgroup of pairs.
+const PAIRS: u32 = 1;
 
 /// Whether warpgroups can take the third sweep of a stage.
 pub(super) fn can_take(stage: &Stage, form: &MatrixRecurrenceBackward, vector: u32, isa: Isa) -> bool {
@@ -82,6 +80,8 @@ pub(super) struct WarpgroupSweep<'s> {
     /// The mbarriers that say that the weights of a head are there, and that they have been read.
     weights_full: SharedId,
     weights_free: SharedId,
+    /// The mbarrier that says that E, summed over heads, is in their place.
+    pairs_summed: SharedId,
     /// Of f16, the mbarriers that say that keys and queries, and the tiles of a stage, have been rounded to bf16.
     rounding: Option<[Rounding; 2]>,
 }
@@ -104,8 +104,9 @@ impl<'s> WarpgroupSweep<'s> {
         let tiles = Tiles::declare(b, of.0, of.1, schedule);
         let scores = b.shared("scores", SharedKind::Elem(Elem::F32), TIMES * TIMES);
         let mut sweep = GradientSweep::declare(b, of, schedule, args, tiles);
-        let [begun, weights_full, weights_free] =
-            ["begun", "weights_full", "weights_free"].map(|name| b.shared(name, SharedKind::Mbarrier, 1));
+        let [begun, weights_full, weights_free, pairs_summed] =
+            ["begun", "weights_full", "weights_free", "pairs_summed"]
+                .map(|name| b.shared(name, SharedKind::Mbarrier, 1));
         let [full, free, summed] =
             ["full", "free", "summed"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.heads()));
         for (tiles, own) in
@@ -115,7 +116,7 @@ impl<'s> WarpgroupSweep<'s> {
         }
         let rounds = of.1.elem(of.0) == Elem::F16;
         let rounding = rounds.then(|| [1, schedule.heads()].map(|stages| Rounding::declare(b, stages)));
-        WarpgroupSweep { sweep, scores, begun, full, free, summed, weights_full, weights_free, rounding }
+        WarpgroupSweep { sweep, scores, begun, full, free, summed, weights_full, weights_free, pairs_summed, rounding }
     }
 
     /// The kernel's code.
@@ -147,7 +148,7 @@ impl<'s> WarpgroupSweep<'s> {
             for (rounding, stages) in self.rounding.iter().flatten().zip([1, self.schedule.heads()]) {
                 b.init_mbarriers(rounding.done, stages, self.schedule.copying());
             }
-            for array in [self.weights_full, self.weights_free] {
+            for array in [self.weights_full, self.weights_free, self.pairs_summed] {
                 b.init_mbarriers(array, 1, GROUP);
             }
             b.push(Stmt::FenceInit);
@@ -245,9 +246,9 @@ impl<'s> WarpgroupSweep<'s> {
         Factor { tile, lanes: Lanes::none(), start: b.mul(stage, tile.len()) }
     }
 
-    /// Waits for all warpgroups that multiply.
-    fn meet(&self, b: &mut Builder) {
-        b.push(Stmt::Barrier { id: MULTIPLYING, threads: ROLES * GROUP });
+    /// Waits until E, summed over heads, is in the place of weights.
+    fn wait_pairs(&self, b: &mut Builder) {
+        b.wait(self.pairs_summed, RingStage::FIRST);
     }
 
     /// Stores completed sums over heads.

@@ -19,7 +19,7 @@ impl WarpgroupSweep<'_> {
         let last = RingStage::only(b, chunk.heads).before(b);
         b.wait(self.weights_free, last);
         self.store_weights(b, &block_values(&sums));
-        self.meet(b);
+        b.arrive(self.pairs_summed, Operand::i32(0));
     }
 
     /// Computes G, and keeps it.

@@ -19,7 +19,7 @@ impl WarpgroupSweep<'_> {
             own.add_head_to_queries(b, head, &sums);
             own.share_energy(b, head.stage);
         });
-        self.meet(b);
+        self.wait_pairs(b);
         if !self.needs(Cotangent::Queries) {
             return;
         }
