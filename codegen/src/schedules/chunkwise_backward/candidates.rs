@@ -39,7 +39,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         // A single head leaves nothing to overlap.
         let by_warpgroups = is_iterated && warpgroups::can_take(stage, form, vector, isa);
         let rounds = form.elem(stage) == Elem::F16;
-        let by_warpgroups = by_warpgroups.then(|| if is_deepest { 4 } else { 5 });
+        let by_warpgroups = by_warpgroups.then_some(if is_deepest { 4 } else { 5 });
         let all = by_warpgroups.into_iter().flat_map(move |stages| of(stages, true));
         let all = all.filter(move |own| own.copiers > 0 || !rounds);
         all.chain(sets.iter().flat_map(move |stages| of(*stages, false)))
