@@ -235,8 +235,8 @@ fn third_sweeps_by_warpgroups() {
         ("ssd_softplus", Elem::Bf16, 7, 56, 64, 130),
         ("mamba2", Elem::Bf16, 5, 64, 32, 64),
         ("ssd_packed", Elem::Bf16, 6, 64, 64, 200),
-        ("ssd", Elem::F16, 4, 80, 120, 63),
-        ("mamba2", Elem::F16, 3, 128, 64, 1),
+        ("ssd", Elem::F16, 4, 128, 128, 63),
+        ("mamba2", Elem::F16, 3, 80, 64, 65),
     ] {
         let program = gradient_of((name, elem), &[], &["y"]);
         let sizes = [("B", 1), ("T", t), ("G", 1), ("H", heads), ("P", p), ("N", n), ("S", 4)];

@@ -48,7 +48,12 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
     let [own, state] = [form.elem(stage), form.state_elem(stage)].map(|elem| elem.bytes().unwrap_or(4) as f64);
     let copied = 2.0 * times * (own * times + state * depth);
     let waits = if schedule.stages == 2 && heads > 1.0 { copied / constants.chunkwise_backward_copies } else { 0.0 };
-    let rate = if schedule.warpgroups { constants.chunkwise_backward_warpgroups } else { rate };
+    // A single head leaves warpgroups nothing to overlap.
+    let rate = match schedule.warpgroups {
+        true if heads > 1.0 => constants.chunkwise_backward_warpgroups,
+        true => 0.9 * rate,
+        false => rate,
+    };
     let products = times * times * (3.0 * depth + 3.0 * times) / rate;
     let gradients = all * (heads * (products + waits) + powers(constants.chunkwise_backward_powers_back));
     // Element by element tiles are filled by ordinary loads.
