@@ -241,19 +241,11 @@ impl<'s> ChunkwiseKernel<'s> {
         if let Some(tile) = &mut gate {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
-        let of_sums = match form.channels {
-            true => channels::sums_len(keys.elem, schedule),
-            false if is_tf32 && keys.elem != Elem::F32 => times,
-            false => 2 * times,
-        };
-        let of_gains = if is_tf32 { times } else { 2 * times };
-        let by_stages = schedule.copiers > 0;
-        let [of_sums, of_gains] = [of_sums, of_gains].map(|len| if by_stages { stages * times } else { len });
-        let of_sums = if is_split { 2 * of_sums } else { of_sums };
+        let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, is_split);
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
-        let handover = by_stages.then(|| Handover::declare(b, stages, times, rounds));
+        let handover = (schedule.copiers > 0).then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
@@ -399,4 +391,21 @@ pub(crate) fn origin_at(b: &mut Builder, tile: &Tile, source: &Source, place: Op
     let place = b.convert(Ty::I64, place);
     let by = b.mul(place, source.args.stride(Tensor::Param(tile.param), tile.inner));
     Origin { offset: b.add(origin, by), place: Some(place) }
+}
+
+/// The lengths of the running sums and of the gains, for all chunks in flight. Beside warps that only copy every stage has its own;
+/// sums of factors in two parts are two numbers each.
+fn rates_len(form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem, is_split: bool) -> [u32; 2] {
+    let times = schedule.times();
+    let of_stages = schedule.stages * times;
+    let is_tf32 = schedule.unit == Unit::Warp && elem != Elem::Bf16;
+    if schedule.copiers > 0 {
+        return [if is_split { 2 * of_stages } else { of_stages }, of_stages];
+    }
+    let of_sums = match form.channels {
+        true => channels::sums_len(elem, schedule),
+        false if is_tf32 && elem != Elem::F32 => times,
+        false => 2 * times,
+    };
+    [of_sums, if is_tf32 { times } else { 2 * times }]
 }

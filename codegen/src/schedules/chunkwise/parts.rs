@@ -201,7 +201,7 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// What is left of numbers beside those rounded to `bf16`.
+/// The low parts of numbers: the differences from their high parts.
 fn rests(b: &mut Builder, numbers: &[Operand]) -> Vec<Operand> {
     let of_two = |two: &[Operand]| {
         let packed = b.pack(Elem::Bf16, two[0], two[1]);

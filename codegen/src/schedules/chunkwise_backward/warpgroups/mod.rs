@@ -8,8 +8,9 @@
 //! | copies | none: tiles, decays and gains, outputs over time | |
 //!
 //! A ring of heads lies between them: the fourth warpgroup fills a stage when the others have left it, and no role waits for another
-//! at the same head, except for the weights of pairs, which go from one to another through shared memory. Of the last, two warps copy tiles, one evaluates decays and gains, and one adds the partial sums of a head and
-//! stores its outputs over time, for which it waits until the others have written them. When all heads are done, the sums of E go
+//! at the same head, except for the weights of pairs, which go from one to another through shared memory. Of the fourth, two warps copy
+//! tiles, one evaluates decays and gains, and one adds the partial sums of a head and stores its outputs over time, for which it
+//! waits until the others have written them. When all heads are done, the sums of E go
 //! through shared memory to both warpgroups whose sums they complete.
 
 mod copies;
@@ -37,6 +38,7 @@ use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
 use crate::target::{Isa, REGISTERS, WARP};
 use crate::tile::{Operand, Reg, SharedId, SharedKind, Stmt};
+use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 use std::ops::Deref;
 
@@ -57,6 +59,7 @@ impl Registers {
         }
     }
 }
+
 /// The number of the barrier of the warpgroup of pairs.
 const PAIRS: u32 = 1;
 
@@ -192,30 +195,23 @@ impl<'s> WarpgroupSweep<'s> {
 
     /// Multiplies, in one of the three roles.
     fn multiply_role(&self, b: &mut Builder) {
-        let registers = Registers::of(self.schedule.depth);
-        let group = b.binary(oplus_dsl::ir::Binary::Div, self.thread.number, GROUP);
+        let Registers { queries, keys, pairs, .. } = Registers::of(self.schedule.depth);
+        let group = b.binary(Binary::Div, self.thread.number, GROUP);
         let is_first = b.eq(group, 0);
         b.if_else(
             is_first,
-            |b| {
-                limit(b, registers.queries);
-                self.of_group(b, 0).queries_role(b);
-            },
+            |b| self.role(b, 0, queries).queries_role(b),
             |b| {
                 let is_second = b.eq(group, 1);
-                b.if_else(
-                    is_second,
-                    |b| {
-                        limit(b, registers.keys);
-                        self.of_group(b, 1).keys_role(b);
-                    },
-                    |b| {
-                        limit(b, registers.pairs);
-                        self.of_group(b, 2).pairs_role(b);
-                    },
-                );
+                b.if_else(is_second, |b| self.role(b, 1, keys).keys_role(b), |b| self.role(b, 2, pairs).pairs_role(b));
             },
         );
+    }
+
+    /// Begins the role of a warpgroup, whose threads have so many registers.
+    fn role(&self, b: &mut Builder, group: u32, registers: u32) -> Self {
+        limit(b, registers);
+        self.of_group(b, group)
     }
 
     /// Goes through the heads, each of which a role finds in shared memory and leaves when its own part is done.
