@@ -233,7 +233,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
     }
 
     /// The number of partial sums of each sum that the stage stores so, if it does.
-    fn parts(&self, _problem: &Problem<'_>) -> Option<u64> {
+    fn partial_sums(&self, _problem: &Problem<'_>) -> Option<u64> {
         None
     }
 
