@@ -446,8 +446,8 @@ fn produces(stage: &Stage, bound: &Bound) -> bool {
 
 /// Gives a launch the buffers that a plan has for it from `first` on, and the tensors from its piece of the rows on.
 fn place(launch: &mut Launch, first: u32, piece: Piece, bound: &Bound) {
-    for (i, slot) in launch.schedule.abi(&launch.stage).iter().enumerate() {
-        match slot.role {
+    for (i, role) in launch.schedule.roles(&launch.stage).into_iter().enumerate() {
+        match role {
             Role::Scratch(k) => launch.args[i] = Arg::Buffer(first + k),
             Role::Pointer(tensor) => match piece.offset(&launch.stage, tensor, bound) {
                 0 => {}

@@ -13,7 +13,7 @@ use super::picture::Picture;
 use super::pieces::Piece;
 use super::problem::Problem;
 use super::segments::Segments;
-use crate::abi::{Extras, Slot, abi};
+use crate::abi::{Extras, Role, Slot, abi, roles};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
 use crate::tile::Kernel;
@@ -156,6 +156,11 @@ pub trait Strategy: Debug + Display + Send + Sync {
     /// The parameters of a stage's kernel, in order.
     fn abi(&self, stage: &Stage) -> Vec<Slot> {
         abi(stage, &self.extras(stage))
+    }
+
+    /// The roles of these parameters.
+    fn roles(&self, stage: &Stage) -> Vec<Role> {
+        roles(stage, &self.extras(stage))
     }
 
     /// The tile kernel of a stage, for an instruction set.
