@@ -177,6 +177,7 @@ impl CutKind {
                 kind.delta_back().err().into_iter().collect()
             }
             CutKind::BackwardScan => vec![],
+            CutKind::MatrixBackward if stage.recurrence().is_some() => vec![],
             CutKind::MatrixBackward => of_contracted(stage),
             CutKind::Pairwise
             | CutKind::PairwiseSeparate
