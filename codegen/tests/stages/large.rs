@@ -39,7 +39,7 @@ fn share_stored(program: &Program, own: &[(&str, i64)]) -> f64 {
     let params = program.params.iter().map(|p| of(&p.axes, p.elem));
     let tensors: i64 = params.chain(program.outputs.iter().map(|o| of(&o.axes, o.elem))).sum();
     let plan = Planner::new(program, &Target::H200).expect("cuts").plan(&call(program, &sizes)).expect("plans");
-    plan.buffer_bytes() as f64 / tensors as f64
+    plan.bytes() as f64 / tensors as f64
 }
 
 /// A program, sizes of its axes in place of those of [`size`], and the most that its plan and that of its gradient store.
