@@ -31,7 +31,11 @@ impl Need {
             if a.start < b.end && b.start < a.end {
                 return true;
             }
-            if a.end <= b.end { own.next() } else { others.next() };
+            if a.end <= b.end {
+                own.next()
+            } else {
+                others.next()
+            };
         }
         false
     }

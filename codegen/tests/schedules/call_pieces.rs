@@ -62,12 +62,7 @@ fn pieces_give_what_the_program_gives_in_less_memory() {
                 if again == 0 {
                     continue;
                 }
-                assert!(
-                    plan.bytes() <= 5 * bytes(&program, &sizes),
-                    "{}: {}",
-                    program.name,
-                    plan.bytes()
-                );
+                assert!(plan.bytes() <= 5 * bytes(&program, &sizes), "{}: {}", program.name, plan.bytes());
                 Case { program: &program, sizes: &sizes, placement, order: Order::Random(7) }
                     .check_in_pieces(&Target::H200);
                 divided.push(program.name.clone());

@@ -121,11 +121,7 @@ fn wave(of: Wave, value: Value, angle: &Angle) -> Polynomial {
 
 /// The products of a polynomial of the row and one of the column that add up to a polynomial. Columns that are multiplied with
 /// the same polynomial of the row, up to sign, are one. `None` where a side is empty.
-pub(super) fn products(
-    program: &Program,
-    terms: &Polynomial,
-    sides: Sides,
-) -> Option<Vec<(Polynomial, Polynomial)>> {
+pub(super) fn products(program: &Program, terms: &Polynomial, sides: Sides) -> Option<Vec<(Polynomial, Polynomial)>> {
     let is_column = |factor: &Factor| match factor {
         Factor::Value(value) => meets(program.node(*value).axes, sides.column),
         Factor::Wave { side, .. } => *side == 1,

@@ -17,8 +17,7 @@ fn program(body: &[&str]) -> Program {
         "i64[M] = index(M)",
         "i64[N] = index(N)",
     ];
-    let lines: Vec<String> =
-        head.iter().chain(body).enumerate().map(|(i, line)| format!("%{i}: {line};")).collect();
+    let lines: Vec<String> = head.iter().chain(body).enumerate().map(|(i, line)| format!("%{i}: {line};")).collect();
     let last = lines.len() - 1;
     let text = format!(
         "program p {{ axes M, N, E; param q: f64[M, E]; param p: f64[M, E]; param k: f64[N, E]; param l: f64[N, E]; param f: f64[E];
@@ -112,8 +111,12 @@ fn a_rotation_of_pairs_is_two_products() {
 #[test]
 fn weights_of_angles_and_values_without_them_stay() {
     assert_changes(&with_angle("-", &["f64[M, N, E] = cos(%11)"]));
-    assert_changes(&with_angle("-", &["f64[M, N, E] = sin(%11)", "f64[M, N, E] = %0 * %12", "f64[M, N, E] = %13 * %3"]));
-    let both = ["f64[M, N, E] = cos(%11)", "f64[M, N, E] = %0 * %2", "f64[M, N, E] = neg(%13)", "f64[M, N, E] = %14 * %12"];
+    assert_changes(&with_angle(
+        "-",
+        &["f64[M, N, E] = sin(%11)", "f64[M, N, E] = %0 * %12", "f64[M, N, E] = %13 * %3"],
+    ));
+    let both =
+        ["f64[M, N, E] = cos(%11)", "f64[M, N, E] = %0 * %2", "f64[M, N, E] = neg(%13)", "f64[M, N, E] = %14 * %12"];
     assert_changes(&with_angle("+", &both));
     let beside = ["f64[M, N, E] = cos(%11)", "f64[M, N, E] = %0 * %2", "f64[M, N, E] = %12 + %13"];
     assert_changes(&with_angle("-", &beside));
@@ -126,7 +129,8 @@ fn sums_that_are_no_products_of_both_sides_stay_as_they_are() {
     same(&with_angle("-", &["f64[M, N, E] = cos(%11)", "f64[M, N, E] = exp(%12)"]));
     same(&with_angle("-", &["f64[M, N, E] = cos(%11)", "f64[M, N, E] = %0 * %2", "f64[M, N, E] = max(%12, %13)"]));
     // The frequency differs along rows.
-    let own = ["i64[M, N] = %5 - %6", "f64[M, N] = convert(f64, %7)", "f64[M, N, E] = %8 * %0", "f64[M, N, E] = cos(%9)"];
+    let own =
+        ["i64[M, N] = %5 - %6", "f64[M, N] = convert(f64, %7)", "f64[M, N, E] = %8 * %0", "f64[M, N, E] = cos(%9)"];
     same(&program(&own));
 }
 
@@ -158,7 +162,11 @@ fn the_gradient_is_that_of_the_program_as_it_was_written() {
             };
             let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5;
             let found = gradient.data.get(i).as_f64();
-            assert!((slope - found).abs() < 1e-6 * (1.0 + slope.abs()), "{}: {found} instead of {slope}", program.params[k].name);
+            assert!(
+                (slope - found).abs() < 1e-6 * (1.0 + slope.abs()),
+                "{}: {found} instead of {slope}",
+                program.params[k].name
+            );
         }
     }
 }
