@@ -115,28 +115,29 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn need(bytes: u128, spans: &[Range<usize>]) -> Need {
-        Need { bytes, spans: spans.to_vec() }
+    fn need(bytes: u128, span: Range<usize>) -> Need {
+        Need { bytes, spans: std::iter::once(span).collect() }
     }
 
     #[test]
     fn tensors_that_are_needed_together_lie_one_behind_the_other() {
-        let needs = [need(260, &[0..2]), need(0, &[0..3]), need(1, &[1..3]), need(1 << 35, &[1..2])];
+        let needs = [need(260, 0..2), need(0, 0..3), need(1, 1..3), need(1 << 35, 1..2)];
         let places = Places::of(&needs);
         assert_eq!(places, Places { starts: vec![1 << 35, 0, (1 << 35) + 512, 0], bytes: (1 << 35) + 768 });
     }
 
     #[test]
     fn a_tensor_takes_the_memory_of_those_that_are_no_longer_needed() {
-        let needs = [need(1024, &[0..2]), need(512, &[1..3]), need(1024, &[2..4]), need(300, &[3..5])];
+        let needs = [need(1024, 0..2), need(512, 1..3), need(1024, 2..4), need(300, 3..5)];
         assert_eq!(Places::of(&needs), Places { starts: vec![0, 1024, 0, 1024], bytes: 1536 });
     }
 
     #[test]
     fn tensors_of_pieces_meet_where_any_piece_needs_both() {
-        let (first, second) = (need(256, &[0..2, 4..6]), need(256, &[2..4, 6..8]));
+        let in_pieces = |spans: [Range<usize>; 2]| Need { bytes: 256, spans: spans.to_vec() };
+        let (first, second) = (in_pieces([0..2, 4..6]), in_pieces([2..4, 6..8]));
         assert_eq!(Places::of(&[first.clone(), second.clone()]).bytes, 256);
-        let across = need(256, &[3..9]);
+        let across = need(256, 3..9);
         assert_eq!(Places::of(&[first, second, across]).bytes, 512);
     }
 
