@@ -171,7 +171,7 @@ impl<'a> Case<'a> {
             let most = match self.stage.program.params[form.key as usize].elem {
                 Elem::F32 if schedule.unit == Unit::Warpgroup => 2e-5,
                 Elem::F32 => 2e-6,
-                Elem::F16 if schedule.unit == Unit::Warp => 5e-4,
+                Elem::F16 => 5e-4,
                 _ => 5e-3,
             };
             let what = format!("`{}`: {:?} {schedule}, {segments} segments", output.name, self.sizes);

@@ -4,11 +4,13 @@
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
 use super::ChunkwiseKernel;
+use super::decay::Decays;
 use super::read::Started;
+use super::state::State;
 use super::walk::{Chunk, Running};
 use crate::block::matmul::{Factor, finish};
 use crate::build::Builder;
-use crate::tile::Stmt;
+use crate::tile::{Operand, Stmt};
 
 impl ChunkwiseKernel<'_> {
     /// Starts the products that need no decays.
@@ -39,13 +41,13 @@ impl ChunkwiseKernel<'_> {
     fn finish_overlapped(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Started, queries: Factor) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
-        let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
-        let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
-        let y = self.read_overlapped(b, &decays, chunk.values, started);
-        self.start_advance(b, state, &decays, &left, chunk.keys_in_time);
+        let (left, whole) = self.factors_to_advance(b, state, &decays, chunk);
+        let (y, rows) = self.read_overlapped(b, &decays, chunk.values, started);
+        self.start_advance(b, state, whole, &left, chunk.keys_in_time);
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);
         finish(b, &y, 1);
+        self.undo_row_powers(b, &y, rows.as_ref());
         let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
         let values = self.values(b);
         self.store_outputs(b, values, chunk, queries, &y);
@@ -55,16 +57,33 @@ impl ChunkwiseKernel<'_> {
         self.walkers_barrier(b);
     }
 
+    /// The warp's values scaled to the chunk's end, and what the state before the chunk is multiplied by.
+    fn factors_to_advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        decays: &Decays,
+        chunk: &Chunk,
+    ) -> (Vec<[Operand; 4]>, Operand) {
+        let scaled = self.next_power(b, state, chunk.iteration);
+        let remaining = |b: &mut Builder, block: u32| {
+            let own = self.remaining(b, decays, block);
+            scaled.map_or(own, |[_, power]| own.map(|gain| b.mul(gain, power)))
+        };
+        let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
+        let whole = scaled.map_or(decays.whole, |[by, _]| b.mul(decays.whole, by));
+        (left, whole)
+    }
+
     fn finish_in_order(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
-        let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
-        let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
+        let (left, whole) = self.factors_to_advance(b, state, &decays, chunk);
         // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
         if let Some(started) = &started {
             self.finish_read(b, started);
         }
-        self.start_advance(b, state, &decays, &left, chunk.keys_in_time);
+        self.start_advance(b, state, whole, &left, chunk.keys_in_time);
         let y = started.map(|started| self.read_asynchronously(b, &decays, chunk.values, started));
         finish(b, &state.blocks, u32::from(y.is_some()));
         let sum = b.add(logs.into(), decays.end);

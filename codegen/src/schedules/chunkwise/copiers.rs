@@ -1,7 +1,7 @@
 //! Warps that only copy: they fill the stages of tiles ahead of the warps that multiply, and evaluate decays and gains.
 //!
 //! The copying warps wait until a stage is free, start its copies and write its sums and gains. Elements of `f16` they round to `bf16` when
-//! they are there, and those of `f32` they divide in two [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
+//! they are there, if states are saved, and those of `f32` they divide in two [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
 
 use super::ChunkwiseKernel;
 use super::decay::{Rates, f32, with_rounding_errors};
@@ -113,14 +113,14 @@ impl ChunkwiseKernel<'_> {
     /// Writes the sums and gains of an iteration, and reports that its stage has them and its tiles.
     fn hand_over(&self, b: &mut Builder, handover: Handover, (iteration, to): (Operand, RingStage), rates: &Rates) {
         self.store_rates(b, rates, iteration);
-        self.store_remaining(b, handover, iteration);
+        self.store_remaining(b, handover, (iteration, to.index));
         let Some(rounding) = handover.rounding else { return b.arrive(self.keys.full, to.index) };
         let tiles: Vec<&Tile> = self.tiles().collect();
         rounding.round(b, &tiles, to, Copiers { thread: self.thread, warps: self.schedule.copiers });
     }
 
     /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.
-    fn store_remaining(&self, b: &mut Builder, handover: Handover, iteration: Operand) {
+    fn store_remaining(&self, b: &mut Builder, handover: Handover, (iteration, stage): (Operand, Operand)) {
         let (times, per_lane) = (self.schedule.times(), self.schedule.times() / WARP);
         let from = self.rates_of(b, iteration);
         let is_first = b.eq(self.thread.warp, 0);
@@ -145,6 +145,7 @@ impl ChunkwiseKernel<'_> {
                 b.mul(decay, gain)
             });
             let remaining: Vec<Operand> = remaining.collect();
+            self.store_most_power(b, &remaining, stage);
             b.store(Memory::Shared(handover.remaining), at, &remaining, None);
         });
     }

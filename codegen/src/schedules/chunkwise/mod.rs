@@ -35,6 +35,7 @@ pub(crate) mod outputs;
 mod parameters;
 mod parts;
 mod read;
+mod scaled;
 mod segments;
 mod staged;
 mod state;
@@ -64,6 +65,7 @@ use copiers::Handover;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
 use parts::LowParts;
+use scaled::Powers;
 use segments::Segment;
 
 /// The tile kernel of a stage under a chunkwise schedule.
@@ -181,6 +183,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) states: Option<Tile>,
     /// The low parts of all factors, if they are of `f32` for a warpgroup.
     pub(crate) low: Option<LowParts>,
+    /// The powers of two by which states are scaled, if they are of `f16` for a warpgroup.
+    pub(crate) powers: Option<Powers>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
     pub(crate) is_tf32: bool,
     /// The running sums and gains of two chunks, in `f32`; of one chunk where decays differ by channel or products are in `tf32`.
@@ -215,7 +219,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let own = elem(stage, Tensor::Param(param));
-            let factor = if schedule.unit == Unit::Warpgroup { Elem::Bf16 } else { own };
+            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16 && saved.is_none();
+            let factor = if is_kept { own } else { Elem::Bf16 };
             let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
             Tile::declare_as(b, stage, of, shape, factor)
         };
@@ -245,6 +250,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
+        let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
+        let powers = is_scaled.then(|| Powers::declare(b, schedule.warps, stages));
         let handover = (schedule.copiers > 0).then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
@@ -272,6 +279,7 @@ impl<'s> ChunkwiseKernel<'s> {
             gate,
             states,
             low,
+            powers,
             is_tf32,
             sums,
             gains,

@@ -1,6 +1,7 @@
 //! The readout: the reads of the state by queries, at the times of a chunk.
 
 use super::decay::{Decays, with_rounding_errors};
+use super::scaled::RowPowers;
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
 use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, multiply, pack, start, start_in_time};
@@ -23,7 +24,7 @@ impl ChunkwiseKernel<'_> {
         let width = (self.schedule.width() / COLUMNS) as usize;
         let mut y: Blocks = vec![zeros(); width];
         multiply(b, &mut y, queries, states);
-        let mut y: Blocks = y.iter().map(|block| from_start(b, decays, block)).collect();
+        let mut y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, block)).collect();
         let mut scores: Blocks = vec![zeros(); (self.schedule.times() / COLUMNS) as usize];
         multiply(b, &mut scores, queries, keys);
         let packed = self.weights(b, decays, &scores);
@@ -55,29 +56,34 @@ impl ChunkwiseKernel<'_> {
         let Started { scores, y } = started;
         let scores = block_values(&scores);
         let packed = self.weights(b, decays, &scores);
-        let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
+        let y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
         start_in_time(b, &y, &packed, in_time);
         y
     }
 
     /// [`Self::read`] by a warpgroup, from products that have started: pairs of times are weighed while the state is read. The last
-    /// product is only started.
+    /// product is only started. Its rows may be divided by powers of two.
     pub(super) fn read_overlapped(
         &self,
         b: &mut Builder,
         decays: &Decays,
         in_time: Factor,
         started: Started,
-    ) -> Vec<[Reg; 4]> {
+    ) -> (Vec<[Reg; 4]>, Option<RowPowers>) {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
-        let packed = self.weights(b, decays, &block_values(&scores));
+        let weights = self.weighed(b, decays, &block_values(&scores));
+        let (weights, rows) = self.weights_in_range(b, weights);
+        let packed = self.packed(b, weights);
         finish(b, &y, 0);
-        let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
+        let scales = self.from_start_scaled(b, decays, rows.as_ref());
+        // A warp has the state's rows of two blocks.
+        let of_warps = y.chunks(2).zip(scales).flat_map(|(two, scale)| two.iter().map(move |block| (block, scale)));
+        let y: Blocks = of_warps.map(|(block, scale)| from_start(b, scale, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
         start_in_time(b, &y, &packed, in_time);
-        y
+        (y, rows)
     }
 
     /// The weights of pairs of times as left factors.
@@ -118,7 +124,7 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// The thread's rows of a block of reads of the state before the chunk.
-pub(super) fn from_start(b: &mut Builder, decays: &Decays, block: &[Operand; 4]) -> [Operand; 4] {
-    [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays.from_start[r / 2]))
+/// The thread's rows of a block of reads of the state before the chunk, each times a number.
+pub(super) fn from_start(b: &mut Builder, rows: [Operand; 2], block: &[Operand; 4]) -> [Operand; 4] {
+    [0, 1, 2, 3].map(|r: usize| b.mul(block[r], rows[r / 2]))
 }
