@@ -3,7 +3,7 @@
 //! Products of queries with keys and with the state before the chunk are under way while the decays are read and the chunk's
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
-use super::ChunkwiseKernel;
+use super::{COLUMNS, ChunkwiseKernel};
 use super::decay::Decays;
 use super::read::Started;
 use super::state::State;
@@ -15,8 +15,10 @@ use crate::tile::{Operand, Stmt};
 impl ChunkwiseKernel<'_> {
     /// Starts the products that need no decays.
     pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
-        // Makes the copied tiles visible to warpgroups.
-        b.push(Stmt::FenceAsync);
+        // Makes the copied tiles visible to warpgroups; after those that warps only copy the state has been stored, with such a fence.
+        if self.handover.is_none() || self.states.is_none() {
+            b.push(Stmt::FenceAsync);
+        }
         match &self.low {
             Some(low) => self.start_read_parts(b, low, chunk),
             None => self.start_read(b, chunk),
@@ -41,13 +43,16 @@ impl ChunkwiseKernel<'_> {
     fn finish_overlapped(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Started, queries: Factor) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
-        let (left, whole) = self.factors_to_advance(b, state, &decays, chunk);
-        let (y, rows) = self.read_overlapped(b, &decays, chunk.values, started);
+        let factors = self.factors(b, &decays);
+        let (left, whole) = self.factors_to_advance(b, state, &decays, &factors, chunk);
+        let (y, rows) = self.read_overlapped(b, (&decays, &factors), (state, chunk.values), started);
         self.start_advance(b, state, whole, &left, chunk.keys_in_time);
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);
         finish(b, &y, 1);
-        self.undo_row_powers(b, &y, rows.as_ref());
+        if let Some(rows) = rows {
+            self.scale_rows_of(b, &y, rows);
+        }
         let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
         let values = self.values(b);
         self.store_outputs(b, values, chunk, queries, &y);
@@ -63,26 +68,38 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         state: &State,
         decays: &Decays,
+        factors: &[[Operand; 2]],
         chunk: &Chunk,
-    ) -> (Vec<[Operand; 4]>, Operand) {
-        let scaled = self.next_power(b, state, chunk.iteration);
+    ) -> (Vec<[Operand; 4]>, Option<Operand>) {
+        let scaled = self.next_power(b, state, decays);
         let remaining = |b: &mut Builder, block: u32| {
-            let own = self.remaining(b, decays, block);
+            let own = factors.get(block as usize).copied().unwrap_or_else(|| self.remaining(b, decays, block));
             scaled.map_or(own, |[_, power]| own.map(|gain| b.mul(gain, power)))
         };
         let left = self.scaled_values(b, remaining, chunk.values, chunk.values_left);
-        let whole = scaled.map_or(decays.whole, |[by, _]| b.mul(decays.whole, by));
+        let whole = match scaled {
+            Some([by, _]) => Some(b.mul(decays.whole, by)),
+            None => state.base.is_none().then_some(decays.whole),
+        };
         (left, whole)
+    }
+
+    /// The [factors](super::factored) of all columns, where weights may be products.
+    fn factors(&self, b: &mut Builder, decays: &Decays) -> Vec<[Operand; 2]> {
+        let blocks = if self.factored.is_some() { self.schedule.times() / COLUMNS } else { 0 };
+        (0..blocks).map(|block| self.remaining(b, decays, block)).collect()
     }
 
     fn finish_in_order(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
-        let (left, whole) = self.factors_to_advance(b, state, &decays, chunk);
+        let factors = self.factors(b, &decays);
+        let (left, whole) = self.factors_to_advance(b, state, &decays, &factors, chunk);
         // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
         if let Some(started) = &started {
             self.finish_read(b, started);
         }
+        self.follow(b, state, &decays);
         self.start_advance(b, state, whole, &left, chunk.keys_in_time);
         let y = started.map(|started| self.read_asynchronously(b, &decays, chunk.values, started));
         finish(b, &state.blocks, u32::from(y.is_some()));

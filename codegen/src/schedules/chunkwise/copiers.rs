@@ -15,7 +15,7 @@ use crate::block::rounding::{Copiers, Rounding};
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, SharedId, SharedKind, Stmt};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The number of the barrier of the warps that multiply.
@@ -26,7 +26,7 @@ const WALKERS: u32 = 1;
 pub(crate) struct Handover {
     /// Completes when no thread reads the stage any more.
     free: SharedId,
-    /// The gains of every stage, scaled to the chunk's end, in `f32`.
+    /// The gains of every stage, scaled to the chunk's end, or the [factors](super::factored) of its columns, in `f32`.
     pub(super) remaining: SharedId,
     /// The stages whose elements are rounded, if they are of `f16`.
     rounding: Option<Rounding>,
@@ -72,6 +72,7 @@ impl ChunkwiseKernel<'_> {
         let origins = self.origins(b);
         let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        let base = self.base(b);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
             if let Some(low) = &self.low {
@@ -80,7 +81,7 @@ impl ChunkwiseKernel<'_> {
                 let rates = self.rates(b, &values, first);
                 self.wait_free(b, handover, to);
                 self.write_parts(b, low, read, to.index);
-                self.hand_over(b, handover, (iteration, to), &rates);
+                self.hand_over(b, handover, (iteration, to), &rates, base);
             } else {
                 // Rounding takes time of its own when a stage is free: numbers for decays are read before.
                 let early = handover.rounding.map(|_| {
@@ -93,7 +94,7 @@ impl ChunkwiseKernel<'_> {
                     tile.fill(b, &source, *origin, first, to.index);
                 }
                 let rates = early.unwrap_or_else(|| self.rates(b, &values, first));
-                self.hand_over(b, handover, (iteration, to), &rates);
+                self.hand_over(b, handover, (iteration, to), &rates, base);
             }
         });
     }
@@ -111,43 +112,52 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Writes the sums and gains of an iteration, and reports that its stage has them and its tiles.
-    fn hand_over(&self, b: &mut Builder, handover: Handover, (iteration, to): (Operand, RingStage), rates: &Rates) {
-        self.store_rates(b, rates, iteration);
-        self.store_remaining(b, handover, (iteration, to.index));
+    fn hand_over(
+        &self,
+        b: &mut Builder,
+        handover: Handover,
+        (iteration, to): (Operand, RingStage),
+        rates: &Rates,
+        base: Option<Reg>,
+    ) {
+        let is_first = b.eq(self.thread.warp, 0);
+        b.if_(is_first, |b| {
+            self.store_rates_by_warp(b, rates, iteration);
+            b.push(Stmt::SyncWarp);
+            match self.factored {
+                Some(_) => self.store_factors(b, handover, (iteration, to.index), base),
+                None => self.store_remaining(b, handover, iteration),
+            }
+        });
         let Some(rounding) = handover.rounding else { return b.arrive(self.keys.full, to.index) };
         let tiles: Vec<&Tile> = self.tiles().collect();
         rounding.round(b, &tiles, to, Copiers { thread: self.thread, warps: self.schedule.copiers });
     }
 
     /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.
-    fn store_remaining(&self, b: &mut Builder, handover: Handover, (iteration, stage): (Operand, Operand)) {
+    fn store_remaining(&self, b: &mut Builder, handover: Handover, iteration: Operand) {
         let (times, per_lane) = (self.schedule.times(), self.schedule.times() / WARP);
         let from = self.rates_of(b, iteration);
-        let is_first = b.eq(self.thread.warp, 0);
-        b.if_(is_first, |b| {
-            b.push(Stmt::SyncWarp);
-            let own = b.mul(self.thread.lane, per_lane);
-            let at = b.add(from, own);
-            let end = b.add(from, times as i32 - 1);
-            let end = b.load1(Memory::Shared(self.sums), end);
-            let [sums, gains] =
-                [self.sums, self.gains].map(|array| b.load(Memory::Shared(array), at, per_lane, None, f32(0.0)));
-            let errors = self.has_rounding_errors().then(|| {
-                let (at, last) = (b.add(at, self.errors_apart()), b.add(from, times - 1 + self.errors_apart()));
-                let own = b.load(Memory::Shared(self.sums), at, per_lane, None, f32(0.0));
-                (b.load1(Memory::Shared(self.sums), last), own)
-            });
-            let remaining = (0..).zip(sums).zip(gains).map(|((k, sum), gain): ((usize, Operand), Operand)| {
-                let apart = if self.form.reverse { sum } else { b.sub(end, sum) };
-                let errors = errors.as_ref().filter(|_| !self.form.reverse).map(|(end, own)| (*end, own[k]));
-                let apart = with_rounding_errors(b, apart, errors);
-                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-                b.mul(decay, gain)
-            });
-            let remaining: Vec<Operand> = remaining.collect();
-            self.store_most_power(b, &remaining, stage);
-            b.store(Memory::Shared(handover.remaining), at, &remaining, None);
+        let own = b.mul(self.thread.lane, per_lane);
+        let at = b.add(from, own);
+        let end = b.add(from, times as i32 - 1);
+        let end = b.load1(Memory::Shared(self.sums), end);
+        let [sums, gains] =
+            [self.sums, self.gains].map(|array| b.load(Memory::Shared(array), at, per_lane, None, f32(0.0)));
+        let errors = self.has_rounding_errors().then(|| {
+            let (at, last) = (b.add(at, self.errors_apart()), b.add(from, times - 1 + self.errors_apart()));
+            let own = b.load(Memory::Shared(self.sums), at, per_lane, None, f32(0.0));
+            (b.load1(Memory::Shared(self.sums), last), own)
         });
+        let remaining = (0..).zip(sums).zip(gains).map(|((k, sum), gain): ((usize, Operand), Operand)| {
+            let apart = if self.form.reverse { sum } else { b.sub(end, sum) };
+            let errors = errors.as_ref().filter(|_| !self.form.reverse).map(|(end, own)| (*end, own[k]));
+            let apart = with_rounding_errors(b, apart, errors);
+            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+            b.mul(decay, gain)
+        });
+        let remaining: Vec<Operand> = remaining.collect();
+        b.store(Memory::Shared(handover.remaining), at, &remaining, None);
     }
 
     /// Waits for all threads that multiply.

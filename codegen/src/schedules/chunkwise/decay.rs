@@ -1,5 +1,6 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
+use super::factored::ChunkNumbers;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::lane_sum::{Side, sum_beside};
 use crate::block::pair::{Coordinates, Index, Values};
@@ -28,6 +29,8 @@ pub(super) struct Decays {
     pub whole: Operand,
     /// The rounding errors of the sums at the thread's rows and at the end, where [sums](Rates::store_split) are two numbers.
     rounding_errors: Option<[Operand; 3]>,
+    /// The numbers of the chunk, if weights may be products.
+    pub numbers: Option<ChunkNumbers>,
     /// The index of the chunk's rates.
     from: Operand,
 }
@@ -135,10 +138,24 @@ impl ChunkwiseKernel<'_> {
         let at = b.add(from, own);
         let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
-            let (gains, further) = (&[self.gains][..], self.errors_apart());
-            return b.if_(is_first, |b| rates.store_split(b, self.thread.lane, self.sums, gains, at, further));
+            return b.if_(is_first, |b| self.store_split_rates(b, rates, at));
         }
         rates.store(b, self.thread.lane, &[self.sums, self.gains], at, is_first);
+    }
+
+    fn store_split_rates(&self, b: &mut Builder, rates: &Rates, at: Operand) {
+        rates.store_split(b, self.thread.lane, self.sums, &[self.gains], at, self.errors_apart());
+    }
+
+    /// [`Self::store_rates`] in a branch of one warp.
+    pub(super) fn store_rates_by_warp(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
+        let own = b.mul(self.thread.lane, self.schedule.times() / WARP);
+        let from = self.rates_of(b, iteration);
+        let at = b.add(from, own);
+        match self.has_rounding_errors() {
+            true => self.store_split_rates(b, rates, at),
+            false => rates.store(b, self.thread.lane, &[self.sums, self.gains], at, Operand::bool(true)),
+        }
     }
 
     /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
@@ -166,13 +183,25 @@ impl ChunkwiseKernel<'_> {
         };
         let rows = [0, 8].map(|by| at(b, self.sums, row, by));
         let end = at(b, self.sums, Operand::i32(times - 1), 0);
+        let numbers = self.factored.and_then(|_| {
+            let stage = Ring::of(self.schedule.stages).stage(b, iteration);
+            self.numbers(b, stage)
+        });
+        let since = numbers.map_or(rows, |numbers| rows.map(|row| b.add(row, numbers.base)));
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
-        let (from_start, whole) = (rows.map(&mut power), power(end));
+        let (from_start, whole) = (since.map(&mut power), power(end));
         let rounding_errors = self.has_rounding_errors().then(|| {
             let places = [(row, 0), (row, 8), (Operand::i32(times - 1), 0)];
             places.map(|(index, by)| at(b, self.sums, index, self.errors_apart() as i32 + by))
         });
-        Decays { row, column, rows, from_start, end, whole, rounding_errors, from }
+        let from_start = match rounding_errors.filter(|_| numbers.is_some()) {
+            None => from_start,
+            Some(errors) => [0, 1].map(|h: usize| {
+                let more = b.let_(Ty::F32, Expr::Exp2Fast(errors[h]));
+                b.mul(from_start[h], more)
+            }),
+        };
+        Decays { row, column, rows, from_start, end, whole, rounding_errors, numbers, from }
     }
 
     /// The running sums and the gains at the thread's two columns of a block, read where they are needed: registers are

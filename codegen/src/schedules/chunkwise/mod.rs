@@ -29,6 +29,7 @@ pub(crate) mod channels;
 mod copiers;
 pub(crate) mod cost;
 pub(crate) mod decay;
+mod factored;
 pub(crate) mod fits;
 mod gates;
 pub(crate) mod outputs;
@@ -62,6 +63,7 @@ use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use copiers::Handover;
+use factored::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
 use parts::LowParts;
@@ -183,6 +185,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) states: Option<Tile>,
     /// The low parts of all factors, if they are of `f32` for a warpgroup.
     pub(crate) low: Option<LowParts>,
+    /// The numbers of chunks whose weights are products, where warps only copy and no states are saved.
+    pub(crate) factored: Option<Factored>,
     /// The powers of two by which states are scaled, if they are of `f16` for a warpgroup.
     pub(crate) powers: Option<Powers>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
@@ -219,7 +223,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let own = elem(stage, Tensor::Param(param));
-            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16 && saved.is_none();
+            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16 && saved.is_none() && !form.reverse;
             let factor = if is_kept { own } else { Elem::Bf16 };
             let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
             Tile::declare_as(b, stage, of, shape, factor)
@@ -251,7 +255,9 @@ impl<'s> ChunkwiseKernel<'s> {
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
         let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
-        let powers = is_scaled.then(|| Powers::declare(b, schedule.warps, stages));
+        let powers = is_scaled.then(|| Powers::declare(b, schedule.warps));
+        let is_factored = schedule.copiers > 0 && saved.is_none() && !form.reverse;
+        let factored = is_factored.then(|| Factored::declare(b, stages));
         let handover = (schedule.copiers > 0).then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
@@ -279,6 +285,7 @@ impl<'s> ChunkwiseKernel<'s> {
             gate,
             states,
             low,
+            factored,
             powers,
             is_tf32,
             sums,

@@ -1,7 +1,8 @@
 //! The readout: the reads of the state by queries, at the times of a chunk.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::scaled::RowPowers;
+use super::factored::ChunkNumbers;
+use super::state::State;
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
 use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, multiply, pack, start, start_in_time};
@@ -9,7 +10,7 @@ use crate::block::tf32::left_of;
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
+use oplus_dsl::ir::{Binary, Unary};
 
 /// Products of a warpgroup that have started: queries and keys, and after that queries and the state before the chunk.
 pub(super) struct Started {
@@ -63,27 +64,40 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// [`Self::read`] by a warpgroup, from products that have started: pairs of times are weighed while the state is read. The last
-    /// product is only started. Its rows may be divided by powers of two.
+    /// product is only started. Its rows are to be multiplied by numbers, if there are any.
     pub(super) fn read_overlapped(
         &self,
         b: &mut Builder,
-        decays: &Decays,
-        in_time: Factor,
+        (decays, factors): (&Decays, &[[Operand; 2]]),
+        (state, in_time): (&State, Factor),
         started: Started,
-    ) -> (Vec<[Reg; 4]>, Option<RowPowers>) {
+    ) -> (Vec<[Reg; 4]>, Option<[Operand; 2]>) {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
-        let weights = self.weighed(b, decays, &block_values(&scores));
-        let (weights, rows) = self.weights_in_range(b, weights);
+        let factor = |_: &mut Builder, block: u32| factors[block as usize];
+        let weights = self.weighed_by_factors(b, decays, factor, &block_values(&scores));
+        let (weights, powers) = self.weights_in_range(b, weights);
         let packed = self.packed(b, weights);
+        let [before, after] = self.row_factors(b, decays);
         finish(b, &y, 0);
-        let scales = self.from_start_scaled(b, decays, rows.as_ref());
-        // A warp has the state's rows of two blocks.
-        let of_warps = y.chunks(2).zip(scales).flat_map(|(two, scale)| two.iter().map(move |block| (block, scale)));
-        let y: Blocks = of_warps.map(|(block, scale)| from_start(b, scale, &block.map(Operand::Reg))).collect();
-        let y = block_vars(b, &y);
+        let before = powers.map_or(before, |powers| powers.divided(b, before));
+        self.scale_read(b, decays, &y, before);
+        self.follow(b, state, decays);
         start_in_time(b, &y, &packed, in_time);
-        (y, rows)
+        let after = powers.map_or(after, |powers| powers.undone(b, after));
+        (y, decays.numbers.map(|_| after))
+    }
+
+    /// Multiplies the thread's rows of what queries have read by what comes before weighed values: by numbers that differ from 1.
+    pub(super) fn scale_read(&self, b: &mut Builder, decays: &Decays, y: &[[Reg; 4]], before: [Operand; 2]) {
+        match decays.numbers {
+            Some(_) if self.powers.is_some() => self.scale_scaled(b, y, before),
+            Some(ChunkNumbers { is_near, .. }) => {
+                let is_far = b.unary(Unary::Not, is_near);
+                b.if_(is_far, |b| self.scale_rows_of(b, y, before));
+            }
+            None => self.scale_rows_of(b, y, before),
+        }
     }
 
     /// The weights of pairs of times as left factors.

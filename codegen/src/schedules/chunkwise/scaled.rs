@@ -7,13 +7,13 @@
 //! weights is divided by a power of two, and what it is added to as well, where its largest number is far from 1.
 
 use super::decay::{Decays, f32};
+use super::factored::ChunkNumbers;
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS};
 use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::{Blocks, block_values, block_vars, pack};
 use crate::block::powers::{self, at_most, inverse};
-use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::ir::{Binary, Unary};
@@ -27,14 +27,14 @@ const MIDDLE: f64 = 0.125;
 /// Rows of weights whose largest number is between these have room in `f16`.
 const LEAST_WEIGHT: f64 = 1.0 / 8192.0;
 const MOST_WEIGHT: f64 = 32768.0;
+/// Beside this part of the greatest power, values have enough bits.
+const ENOUGH: f64 = 1.0 / 1024.0;
 
 /// The powers of two that threads share.
 #[derive(Clone, Copy)]
 pub(crate) struct Powers {
     /// The inverse of the power by which each warp's rows of the state are multiplied.
     of_states: SharedId,
-    /// The most that a state may be multiplied by beside the gains of each stage.
-    most: SharedId,
 }
 
 /// The power of two by which the warp's rows of the state are multiplied.
@@ -46,17 +46,28 @@ pub(super) struct Scale {
 }
 
 /// The powers of two by which a thread's two rows of weights were divided.
-pub(super) struct RowPowers {
-    powers: [Reg; 2],
-    /// Whether one of the warp is not 1.
-    any: Operand,
+#[derive(Clone, Copy)]
+pub(super) struct RowPowers([Reg; 2]);
+
+impl RowPowers {
+    /// Numbers of the rows, divided by the powers.
+    pub(super) fn divided(self, b: &mut Builder, rows: [Operand; 2]) -> [Operand; 2] {
+        [0, 1].map(|h: usize| {
+            let by = inverse(b, self.0[h].into());
+            b.mul(rows[h], by)
+        })
+    }
+
+    /// Numbers of the rows times the powers.
+    pub(super) fn undone(self, b: &mut Builder, rows: [Operand; 2]) -> [Operand; 2] {
+        [0, 1].map(|h: usize| b.mul(rows[h], Operand::Reg(self.0[h])))
+    }
 }
 
 impl Powers {
-    /// Declares the arrays, for so many warps and stages.
-    pub(super) fn declare(b: &mut Builder, warps: u32, stages: u32) -> Powers {
-        let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
-        Powers { of_states: array("state_powers", warps), most: array("most_powers", stages) }
+    /// Declares the array, for so many warps.
+    pub(super) fn declare(b: &mut Builder, warps: u32) -> Powers {
+        Powers { of_states: b.shared("state_powers", SharedKind::Elem(Elem::F32), warps) }
     }
 }
 
@@ -73,16 +84,17 @@ impl Scale {
 }
 
 impl ChunkwiseKernel<'_> {
-    /// Writes the most that states may be multiplied by beside a lane's gains of a stage, and those of the other lanes of its warp.
-    pub(super) fn store_most_power(&self, b: &mut Builder, gains: &[Operand], stage: Operand) {
-        let Some(Powers { most, .. }) = self.powers else { return };
-        let largest = largest(b, gains);
+    /// The most that a state may be multiplied by beside factors of columns, those of all lanes of a warp, each times a number.
+    pub(super) fn most_power(&self, b: &mut Builder, factors: &[Operand], by: Operand) -> Operand {
+        if self.powers.is_none() {
+            return f32(1.0);
+        }
+        let largest = largest(b, factors);
         let largest = over_lanes(b, Binary::Max, largest, &[1, 2, 4, 8, 16]);
+        let largest = b.mul(largest, by);
         let power = at_most(b, largest);
         let above = b.mul(power, f32(2.0));
-        let power = inverse(b, above);
-        let first = b.eq(self.thread.lane, 0);
-        b.store(Memory::Shared(most), stage, &[power], Some(first));
+        inverse(b, above)
     }
 
     /// Writes the state for queries, scaled anew where its numbers have left their range.
@@ -91,7 +103,7 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         (states, lanes): (&Tile, &Lanes),
         state: &State,
-        (powers, scale): (Powers, Scale),
+        (Powers { of_states }, scale): (Powers, Scale),
     ) {
         let packed: Vec<[Reg; 4]> = state.blocks.chunks(2).map(|two| packed(b, two).map(|pair| b.var(pair))).collect();
         let pairs = packed.iter().flatten().map(|pair| Operand::Reg(*pair));
@@ -119,23 +131,19 @@ impl ChunkwiseKernel<'_> {
             b.store_matrix(states.array, index, &packed.map(Operand::Reg), false);
         }
         let (first, undone) = (b.eq(self.thread.lane, 0), scale.undone(b));
-        b.store(Memory::Shared(powers.of_states), self.thread.warp, &[undone], Some(first));
+        b.store(Memory::Shared(of_states), self.thread.warp, &[undone], Some(first));
     }
 
-    /// 2 to the sums at the thread's rows, times what undoes the powers of the state's rows that warps have: the factors of 16 columns each of
-    /// what queries read.
-    pub(super) fn from_start_scaled(&self, b: &mut Builder, decays: &Decays, rows: Option<&RowPowers>) -> Vec<[Operand; 2]> {
+    /// Multiplies what queries have read of scaled states by numbers of the thread's rows, and undoes the powers of the states.
+    pub(super) fn scale_scaled(&self, b: &mut Builder, y: &[[Reg; 4]], rows: [Operand; 2]) {
+        let Some(Powers { of_states }) = self.powers else { return };
         let warps = self.schedule.width() / ROWS;
-        let Some(Powers { of_states, .. }) = self.powers else { return vec![decays.from_start; warps as usize] };
-        let of_warps = b.load(Memory::Shared(of_states), Operand::i32(0), warps, None, zero(Ty::F32));
-        let own = [0, 1].map(|h: usize| match rows {
-            Some(rows) => {
-                let divided = inverse(b, rows.powers[h].into());
-                b.mul(decays.from_start[h], divided)
-            }
-            None => decays.from_start[h],
-        });
-        of_warps.into_iter().map(|undone| own.map(|own| b.mul(own, undone))).collect()
+        let undone = b.load(Memory::Shared(of_states), Operand::i32(0), warps, None, zero(Ty::F32));
+        // A warp has the state's rows of two blocks.
+        for (two, undone) in y.chunks(2).zip(undone) {
+            let rows = rows.map(|row| b.mul(row, undone));
+            self.scale_rows_of(b, two, rows);
+        }
     }
 
     /// The weights of pairs of times within the range of `f16`, and the powers by which rows were divided.
@@ -167,36 +175,31 @@ impl ChunkwiseKernel<'_> {
                 }
             }
         });
-        (block_values(&regs), Some(RowPowers { powers, any }))
+        (block_values(&regs), Some(RowPowers(powers)))
     }
 
-    /// Undoes the powers by which rows were divided in sums that have ended.
-    pub(super) fn undo_row_powers(&self, b: &mut Builder, sums: &[[Reg; 4]], rows: Option<&RowPowers>) {
-        let Some(RowPowers { powers, any }) = rows else { return };
-        b.if_(*any, |b| {
-            for block in sums {
-                for (r, reg) in block.iter().enumerate() {
-                    let whole = b.mul((*reg).into(), Operand::Reg(powers[r / 2]));
-                    b.assign(*reg, whole);
-                }
-            }
-        });
-    }
-
-    /// Makes the state's power one that is possible beside a chunk's gains; gives the number that the state is to be multiplied by, and the power.
-    /// Where nothing reads the state it is the greatest that is possible.
-    pub(super) fn next_power(&self, b: &mut Builder, state: &State, iteration: Operand) -> Option<[Operand; 2]> {
-        let (Powers { most, .. }, scale) = self.powers.zip(state.scale)?;
-        let stage = Ring::of(self.schedule.stages).stage(b, iteration);
-        let most = b.load1(Memory::Shared(most), stage);
+    /// Makes the state's power one that is possible beside a chunk's gains; gives the number that the state is to be multiplied by beside its decay, and
+    /// the one for factors of columns. Where nothing reads the state it is the greatest that is possible; elsewhere it grows where values would be
+    /// too small beside a state of which decays leave little.
+    pub(super) fn next_power(&self, b: &mut Builder, state: &State, decays: &Decays) -> Option<[Operand; 2]> {
+        let (scale, ChunkNumbers { most, is_near, .. }) = state.scale.zip(decays.numbers)?;
         let undone = scale.undone(b);
         let power = match self.states {
-            Some(_) => b.binary(Binary::Min, scale.power.into(), most),
+            Some(_) => {
+                let left = at_most(b, decays.whole);
+                let grown = inverse(b, left);
+                let grown = b.mul(scale.power.into(), grown);
+                let enough = b.mul(most, f32(ENOUGH));
+                let grown = b.binary(Binary::Min, grown, enough);
+                let power = b.binary(Binary::Max, scale.power.into(), grown);
+                b.binary(Binary::Min, power, most)
+            }
             None => most,
         };
         b.assign(scale.most, most);
         b.assign(scale.power, power);
-        Some([b.mul(power, undone), power])
+        let whole = b.select(is_near, decays.whole, f32(1.0));
+        Some([b.mul(power, undone), b.mul(whole, power)])
     }
 }
 

@@ -19,14 +19,27 @@ pub(super) struct State {
     pub blocks: Vec<[Reg; 4]>,
     /// The power of two by which its numbers are multiplied, if they are scaled.
     pub scale: Option<Scale>,
+    /// The sum of logarithms by whose power they are divided, if they [are](super::factored).
+    pub base: Option<Reg>,
 }
 
 impl State {
     /// The numbers of every block, not scaled.
     pub(super) fn whole_blocks(&self, b: &mut Builder) -> Blocks {
-        let Some(scale) = self.scale else { return block_values(&self.blocks) };
-        let undone = scale.undone(b);
-        self.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), undone))).collect()
+        let by = match (self.scale, self.base) {
+            (Some(scale), _) => scale.undone(b),
+            (None, Some(base)) => b.let_(Ty::F32, Expr::Exp2Fast(base.into())),
+            (None, None) => return block_values(&self.blocks),
+        };
+        self.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), by))).collect()
+    }
+
+    /// Multiplies all numbers by another.
+    pub(super) fn scale_by(&self, b: &mut Builder, by: Operand) {
+        for reg in self.blocks.iter().flatten() {
+            let scaled = b.mul((*reg).into(), by);
+            b.assign(*reg, scaled);
+        }
     }
 }
 
@@ -70,7 +83,7 @@ impl ChunkwiseKernel<'_> {
             }
         });
         let blocks = blocks.collect();
-        State { blocks, scale: self.powers.map(|_| Scale::none(b)) }
+        State { blocks, scale: self.powers.map(|_| Scale::none(b)), base: self.base(b) }
     }
 
     /// The coordinates of the thread's four elements of a block, from its first column on.
@@ -149,18 +162,17 @@ impl ChunkwiseKernel<'_> {
         }
     }
 
-    /// Starts S_next = decay·S + Σ scaled value⊗key by a warpgroup.
+    /// Starts S_next = decay·S + Σ scaled value⊗key by a warpgroup; without a decay, which the state may have already.
     pub(super) fn start_advance(
         &self,
         b: &mut Builder,
         state: &State,
-        whole: Operand,
+        whole: Option<Operand>,
         left: &[[Operand; 4]],
         keys: Factor,
     ) {
-        for reg in state.blocks.iter().flatten() {
-            let scaled = b.mul((*reg).into(), whole);
-            b.assign(*reg, scaled);
+        if let Some(whole) = whole {
+            state.scale_by(b, whole);
         }
         start_in_time(b, &state.blocks, left, keys);
     }
