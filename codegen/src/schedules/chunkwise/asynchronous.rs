@@ -3,11 +3,11 @@
 //! Products of queries with keys and with the state before the chunk are under way while the decays are read and the chunk's
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
-use super::{COLUMNS, ChunkwiseKernel};
 use super::decay::Decays;
 use super::read::Started;
 use super::state::State;
 use super::walk::{Chunk, Running};
+use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::matmul::{Factor, finish};
 use crate::build::Builder;
 use crate::tile::{Operand, Stmt};
@@ -15,8 +15,8 @@ use crate::tile::{Operand, Stmt};
 impl ChunkwiseKernel<'_> {
     /// Starts the products that need no decays.
     pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
-        // Makes the copied tiles visible to warpgroups; after those that warps only copy the state has been stored, with such a fence.
-        if self.handover.is_none() || self.states.is_none() {
+        // Makes the copied tiles visible to warpgroups, if the state has not been stored after them, with such a fence.
+        if self.factored.is_none() || self.states.is_none() {
             b.push(Stmt::FenceAsync);
         }
         match &self.low {

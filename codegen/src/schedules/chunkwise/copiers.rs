@@ -15,7 +15,7 @@ use crate::block::rounding::{Copiers, Rounding};
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
+use crate::tile::{Expr, Memory, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The number of the barrier of the warps that multiply.
@@ -81,7 +81,19 @@ impl ChunkwiseKernel<'_> {
                 let rates = self.rates(b, &values, first);
                 self.wait_free(b, handover, to);
                 self.write_parts(b, low, read, to.index);
-                self.hand_over(b, handover, (iteration, to), &rates, base);
+                self.hand_over(b, handover, (iteration, to), &rates);
+            } else if self.factored.is_some() {
+                self.wait_free(b, handover, to);
+                let first = self.first_time(b, iteration, iterations);
+                for (tile, origin) in self.tiles().zip(&origins) {
+                    tile.fill_in_steps(b, &source, *origin, first, to.index);
+                }
+                let is_first = b.eq(self.thread.warp, 0);
+                b.if_(is_first, |b| {
+                    let rates = self.rates(b, &values, first);
+                    self.store_factors(b, handover, (iteration, to.index), &rates, base);
+                });
+                b.arrive(self.keys.full, to.index);
             } else {
                 // Rounding takes time of its own when a stage is free: numbers for decays are read before.
                 let early = handover.rounding.map(|_| {
@@ -94,7 +106,7 @@ impl ChunkwiseKernel<'_> {
                     tile.fill(b, &source, *origin, first, to.index);
                 }
                 let rates = early.unwrap_or_else(|| self.rates(b, &values, first));
-                self.hand_over(b, handover, (iteration, to), &rates, base);
+                self.hand_over(b, handover, (iteration, to), &rates);
             }
         });
     }
@@ -112,23 +124,9 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Writes the sums and gains of an iteration, and reports that its stage has them and its tiles.
-    fn hand_over(
-        &self,
-        b: &mut Builder,
-        handover: Handover,
-        (iteration, to): (Operand, RingStage),
-        rates: &Rates,
-        base: Option<Reg>,
-    ) {
-        let is_first = b.eq(self.thread.warp, 0);
-        b.if_(is_first, |b| {
-            self.store_rates_by_warp(b, rates, iteration);
-            b.push(Stmt::SyncWarp);
-            match self.factored {
-                Some(_) => self.store_factors(b, handover, (iteration, to.index), base),
-                None => self.store_remaining(b, handover, iteration),
-            }
-        });
+    fn hand_over(&self, b: &mut Builder, handover: Handover, (iteration, to): (Operand, RingStage), rates: &Rates) {
+        self.store_rates(b, rates, iteration);
+        self.store_remaining(b, handover, iteration);
         let Some(rounding) = handover.rounding else { return b.arrive(self.keys.full, to.index) };
         let tiles: Vec<&Tile> = self.tiles().collect();
         rounding.round(b, &tiles, to, Copiers { thread: self.thread, warps: self.schedule.copiers });
@@ -138,26 +136,30 @@ impl ChunkwiseKernel<'_> {
     fn store_remaining(&self, b: &mut Builder, handover: Handover, iteration: Operand) {
         let (times, per_lane) = (self.schedule.times(), self.schedule.times() / WARP);
         let from = self.rates_of(b, iteration);
-        let own = b.mul(self.thread.lane, per_lane);
-        let at = b.add(from, own);
-        let end = b.add(from, times as i32 - 1);
-        let end = b.load1(Memory::Shared(self.sums), end);
-        let [sums, gains] =
-            [self.sums, self.gains].map(|array| b.load(Memory::Shared(array), at, per_lane, None, f32(0.0)));
-        let errors = self.has_rounding_errors().then(|| {
-            let (at, last) = (b.add(at, self.errors_apart()), b.add(from, times - 1 + self.errors_apart()));
-            let own = b.load(Memory::Shared(self.sums), at, per_lane, None, f32(0.0));
-            (b.load1(Memory::Shared(self.sums), last), own)
+        let is_first = b.eq(self.thread.warp, 0);
+        b.if_(is_first, |b| {
+            b.push(Stmt::SyncWarp);
+            let own = b.mul(self.thread.lane, per_lane);
+            let at = b.add(from, own);
+            let end = b.add(from, times as i32 - 1);
+            let end = b.load1(Memory::Shared(self.sums), end);
+            let [sums, gains] =
+                [self.sums, self.gains].map(|array| b.load(Memory::Shared(array), at, per_lane, None, f32(0.0)));
+            let errors = self.has_rounding_errors().then(|| {
+                let (at, last) = (b.add(at, self.errors_apart()), b.add(from, times - 1 + self.errors_apart()));
+                let own = b.load(Memory::Shared(self.sums), at, per_lane, None, f32(0.0));
+                (b.load1(Memory::Shared(self.sums), last), own)
+            });
+            let remaining = (0..).zip(sums).zip(gains).map(|((k, sum), gain): ((usize, Operand), Operand)| {
+                let apart = if self.form.reverse { sum } else { b.sub(end, sum) };
+                let errors = errors.as_ref().filter(|_| !self.form.reverse).map(|(end, own)| (*end, own[k]));
+                let apart = with_rounding_errors(b, apart, errors);
+                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                b.mul(decay, gain)
+            });
+            let remaining: Vec<Operand> = remaining.collect();
+            b.store(Memory::Shared(handover.remaining), at, &remaining, None);
         });
-        let remaining = (0..).zip(sums).zip(gains).map(|((k, sum), gain): ((usize, Operand), Operand)| {
-            let apart = if self.form.reverse { sum } else { b.sub(end, sum) };
-            let errors = errors.as_ref().filter(|_| !self.form.reverse).map(|(end, own)| (*end, own[k]));
-            let apart = with_rounding_errors(b, apart, errors);
-            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-            b.mul(decay, gain)
-        });
-        let remaining: Vec<Operand> = remaining.collect();
-        b.store(Memory::Shared(handover.remaining), at, &remaining, None);
     }
 
     /// Waits for all threads that multiply.

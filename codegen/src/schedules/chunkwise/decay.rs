@@ -63,12 +63,7 @@ impl Rates {
 
     /// Sums the logarithms over the lanes, and where `guard` holds writes sums and gains of each kind to these arrays.
     pub(crate) fn store(&self, b: &mut Builder, lane: Operand, arrays: &[SharedId], at: Operand, guard: Operand) {
-        let mut sums: Vec<Operand> = vec![];
-        for log in &self.logs {
-            sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
-        }
-        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
-        let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(before, sum)).collect();
+        let sums = self.summed(b, lane);
         for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
             b.store(Memory::Shared(*array), at, own, Some(guard));
         }
@@ -76,6 +71,21 @@ impl Rates {
 }
 
 impl Rates {
+    /// The running sums of the logarithms over the lanes, at the lane's times.
+    pub(super) fn summed(&self, b: &mut Builder, lane: Operand) -> Vec<Operand> {
+        let mut sums: Vec<Operand> = vec![];
+        for log in &self.logs {
+            sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
+        }
+        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
+        sums.into_iter().map(|sum| b.add(before, sum)).collect()
+    }
+
+    /// The gains of the first kind.
+    pub(super) fn first_gains(&self) -> &[Operand] {
+        &self.gains[0]
+    }
+
     /// Sums the logarithms over the lanes and writes every sum as two numbers: the sum in `f32`, and its rounding error,
     /// which lies this many elements further. The differences of large sums at neighbouring times would be too coarse in `f32` alone.
     pub(crate) fn store_split(
@@ -138,24 +148,10 @@ impl ChunkwiseKernel<'_> {
         let at = b.add(from, own);
         let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
-            return b.if_(is_first, |b| self.store_split_rates(b, rates, at));
+            let (gains, further) = (&[self.gains][..], self.errors_apart());
+            return b.if_(is_first, |b| rates.store_split(b, self.thread.lane, self.sums, gains, at, further));
         }
         rates.store(b, self.thread.lane, &[self.sums, self.gains], at, is_first);
-    }
-
-    fn store_split_rates(&self, b: &mut Builder, rates: &Rates, at: Operand) {
-        rates.store_split(b, self.thread.lane, self.sums, &[self.gains], at, self.errors_apart());
-    }
-
-    /// [`Self::store_rates`] in a branch of one warp.
-    pub(super) fn store_rates_by_warp(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
-        let own = b.mul(self.thread.lane, self.schedule.times() / WARP);
-        let from = self.rates_of(b, iteration);
-        let at = b.add(from, own);
-        match self.has_rounding_errors() {
-            true => self.store_split_rates(b, rates, at),
-            false => rates.store(b, self.thread.lane, &[self.sums, self.gains], at, Operand::bool(true)),
-        }
     }
 
     /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
@@ -194,13 +190,6 @@ impl ChunkwiseKernel<'_> {
             let places = [(row, 0), (row, 8), (Operand::i32(times - 1), 0)];
             places.map(|(index, by)| at(b, self.sums, index, self.errors_apart() as i32 + by))
         });
-        let from_start = match rounding_errors.filter(|_| numbers.is_some()) {
-            None => from_start,
-            Some(errors) => [0, 1].map(|h: usize| {
-                let more = b.let_(Ty::F32, Expr::Exp2Fast(errors[h]));
-                b.mul(from_start[h], more)
-            }),
-        };
         Decays { row, column, rows, from_start, end, whole, rounding_errors, numbers, from }
     }
 

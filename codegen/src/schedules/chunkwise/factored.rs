@@ -6,16 +6,16 @@
 //! is multiplied by decays. Where a sum leaves ±60 the state is *renewed*: it takes its decays, and L begins at 0 again. If a chunk's own sums leave the
 //! range, its weights are computed pair by pair, and its factors are the gains scaled to the chunk's end.
 //!
-//! States of `f16` and `f32` take the decays of every chunk, and L is 0.
+//! States of `f16` take the decays of every chunk, and L is 0. Factors in two parts have weights of pairs.
 
 use super::copiers::Handover;
-use super::decay::{Decays, f32};
+use super::decay::{Decays, Rates, f32};
 use super::state::State;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::matmul::{Blocks, block_values};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Shuffle};
 use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};
 
@@ -41,12 +41,11 @@ pub(super) struct ChunkNumbers {
     pub most: Operand,
 }
 
-/// The sums of a lane's times as the factors of columns are computed from them.
+/// The sums of a lane's times.
 struct OwnSums {
     sums: Vec<Operand>,
+    /// The sum at the chunk's end.
     end: Operand,
-    /// The rounding errors of both, where sums are two numbers.
-    errors: Option<(Vec<Operand>, Operand)>,
 }
 
 impl Factored {
@@ -59,7 +58,7 @@ impl Factored {
 impl ChunkwiseKernel<'_> {
     /// Whether the state is kept without its decays.
     fn is_divided(&self) -> bool {
-        self.factored.is_some() && self.powers.is_none() && self.low.is_none()
+        self.factored.is_some() && self.powers.is_none()
     }
 
     /// The register of the sum L, of a role that follows it.
@@ -153,43 +152,35 @@ impl ChunkwiseKernel<'_> {
         b.select(earlier, weight, zero(Ty::F32))
     }
 
-    /// Writes the factors of columns and the numbers of an iteration, by the warp that wrote its sums.
+    /// Writes the sums, the gains, the factors of columns and the numbers of an iteration, by one warp.
     pub(super) fn store_factors(
         &self,
         b: &mut Builder,
         handover: Handover,
         (iteration, stage): (Operand, Operand),
+        rates: &Rates,
         base: Option<Reg>,
     ) {
         let Some(Factored(chunks)) = self.factored else { return };
-        let per_lane = self.schedule.times() / WARP;
-        let own = b.mul(self.thread.lane, per_lane);
-        let from = self.rates_of(b, iteration);
-        let at = b.add(from, own);
-        let own = self.own_sums(b, from, at);
+        let sums = rates.summed(b, self.thread.lane);
+        let end = b.shuffle(Shuffle::Index, sums[sums.len() - 1], Operand::i32(WARP as i32 - 1));
+        let own = OwnSums { sums, end };
         let (numbers, base) = self.numbers_of_sums(b, &own, base);
-        let gains = b.load(Memory::Shared(self.gains), at, per_lane, None, f32(0.0));
-        let factors: Vec<Operand> = (0..).zip(gains).map(|(k, gain)| factor(b, &own, k, (numbers, base), gain)).collect();
-        b.store(Memory::Shared(handover.remaining), at, &factors, None);
-        let whole = b.let_(Ty::F32, Expr::Exp2Fast(own.end));
+        let gains = rates.first_gains();
+        let each = own.sums.iter().zip(gains);
+        let factors: Vec<Operand> = each.map(|(sum, gain)| factor(b, [*sum, end, *gain], (numbers, base))).collect();
+        let at = b.mul(self.thread.lane, self.schedule.times() / WARP);
+        let from = self.rates_of(b, iteration);
+        let at = b.add(from, at);
+        for (array, own) in [(self.sums, &own.sums[..]), (self.gains, gains), (handover.remaining, &factors)] {
+            b.store(Memory::Shared(array), at, own, None);
+        }
+        let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
         let whole = b.select(numbers.is_near, whole, f32(1.0));
         let most = self.most_power(b, &factors, whole);
         let is_near = b.select(numbers.is_near, f32(1.0), f32(0.0));
         let (at, first) = (b.mul(stage, NUMBERS), b.eq(self.thread.lane, 0));
         b.store(Memory::Shared(chunks), at, &[numbers.renewal, base, is_near, most], Some(first));
-    }
-
-    /// The sums of the lane's times, which begin at an index, of rates that begin at another.
-    fn own_sums(&self, b: &mut Builder, from: Operand, at: Operand) -> OwnSums {
-        let (times, per_lane) = (self.schedule.times(), self.schedule.times() / WARP);
-        let mut read = |further: u32| {
-            let (at, last) = (b.add(at, further), b.add(from, times - 1 + further));
-            let own = b.load(Memory::Shared(self.sums), at, per_lane, None, f32(0.0));
-            (own, b.load1(Memory::Shared(self.sums), last))
-        };
-        let (sums, end) = read(0);
-        let errors = self.has_rounding_errors().then(|| read(self.errors_apart()));
-        OwnSums { sums, end, errors }
     }
 
     /// The numbers of a chunk whose sums these are, and its L; the sum that is followed becomes that of the next chunk.
@@ -221,22 +212,11 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// The factor of the lane's column number `k`.
-fn factor(
-    b: &mut Builder,
-    own: &OwnSums,
-    k: usize,
-    (numbers, base): (ChunkNumbers, Operand),
-    gain: Operand,
-) -> Operand {
-    let mut power = |base: Operand, sum: Operand, end: Operand| {
-        let start = b.sub(zero(Ty::F32), base);
-        let from = b.select(numbers.is_near, start, end);
-        let apart = b.sub(from, sum);
-        b.let_(Ty::F32, Expr::Exp2Fast(apart))
-    };
-    let decay = power(base, own.sums[k], own.end);
-    let errors = own.errors.as_ref().map(|(sums, end)| power(f32(0.0), sums[k], *end));
-    let decay = errors.map_or(decay, |errors| b.mul(decay, errors));
+/// The factor of a column, of its sum, the sum at the chunk's end and its gain.
+fn factor(b: &mut Builder, [sum, end, gain]: [Operand; 3], (numbers, base): (ChunkNumbers, Operand)) -> Operand {
+    let start = b.sub(zero(Ty::F32), base);
+    let from = b.select(numbers.is_near, start, end);
+    let apart = b.sub(from, sum);
+    let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
     b.mul(decay, gain)
 }

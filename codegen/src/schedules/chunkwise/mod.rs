@@ -121,7 +121,9 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = match stage.kind().matrices().is_ok_and(|form| has_words(schedule, form, &stage.program)) {
         true => {
             let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
-            Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
+            // Copies take longer than a chunk's product; those of all threads are started sooner than those of warps that only copy.
+            let stages = if schedule.copiers > 0 { 4 } else { 3 };
+            Chunkwise { stages, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
         }
         false => ends,
     };
@@ -256,7 +258,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
         let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
         let powers = is_scaled.then(|| Powers::declare(b, schedule.warps));
-        let is_factored = schedule.copiers > 0 && saved.is_none() && !form.reverse;
+        let is_factored = schedule.copiers > 0 && saved.is_none() && !form.reverse && !is_split;
         let factored = is_factored.then(|| Factored::declare(b, stages));
         let handover = (schedule.copiers > 0).then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);

@@ -4,14 +4,14 @@
 //! product is that of both high parts and of each low part with the other's high part; what is left out is below 2⁻¹⁶ of it. What a chunk
 //! makes of the state is added to it outside of the tensor cores, which would cut off what they add.
 
-use super::decay::{Decays, f32};
-use super::read::Started;
+use super::decay::Decays;
+use super::read::{Started, from_start};
 use super::state::State;
 use super::walk::{Chunk, Running};
 use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::block::copy::{Origin, ReadPiece, Source};
 use crate::block::layout::{Tile, TileShape};
-use crate::block::matmul::{Blocks, Factor, block_of, block_values, finish, load_four, pack};
+use crate::block::matmul::{Blocks, Factor, block_of, block_values, block_vars, finish, load_four, pack};
 use crate::block::parts::Parts;
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
@@ -115,14 +115,10 @@ impl ChunkwiseKernel<'_> {
     ) {
         let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
-        let [before, after] = self.row_factors(b, &decays);
-        let y = started.map(|started| self.read_parts(b, low, (&decays, before), chunk.values, started));
+        let y = started.map(|started| self.read_parts(b, low, &decays, chunk.values, started));
         let left = self.scaled_parts(b, low, &decays, chunk);
         if let Some(y) = &y {
             finish(b, y, 0);
-            if decays.numbers.is_some() {
-                self.scale_rows_of(b, y, after);
-            }
         }
         let keys = [chunk.keys_in_time, beside(chunk.keys_in_time, &low.keys)];
         let added = start_in_time(b, None, &left, keys, self.schedule.depth);
@@ -144,17 +140,17 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         low: &LowParts,
-        (decays, before): (&Decays, [Operand; 2]),
+        decays: &Decays,
         values: Factor,
         started: Started,
     ) -> Vec<[Reg; 4]> {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
-        let factor = |b: &mut Builder, block: u32| self.remaining(b, decays, block);
-        let weights = self.weighed_by_factors(b, decays, factor, &block_values(&scores));
+        let weights = self.weighed(b, decays, &block_values(&scores));
         let left: Vec<Parts> = weights.chunks(2).map(|two| Parts::of_blocks(b, Elem::F32, two)).collect();
         finish(b, &y, 0);
-        self.scale_read(b, decays, &y, before);
+        let y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, &block.map(Operand::Reg))).collect();
+        let y = block_vars(b, &y);
         start_in_time(b, Some(y), &left, [values, beside(values, &low.values)], self.schedule.width())
     }
 
@@ -162,17 +158,13 @@ impl ChunkwiseKernel<'_> {
     fn scaled_parts(&self, b: &mut Builder, low: &LowParts, decays: &Decays, chunk: &Chunk) -> Vec<Parts> {
         let (high, lanes) = (chunk.values, chunk.values_left);
         let low = beside(high, &low.values);
-        let whole = decays.numbers.map(|numbers| b.select(numbers.is_near, decays.whole, f32(1.0)));
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, sixteen * ROWS * high.tile.depth);
             let [high, low] = [high, low].map(|part| {
                 let index = b.add(rows, part.start);
                 load_four(b, part.tile, index, true)
             });
-            let remaining = [0, 1].map(|half| {
-                let own = self.remaining(b, decays, 2 * sixteen + half);
-                whole.map_or(own, |whole| own.map(|factor| b.mul(factor, whole)))
-            });
+            let remaining = [0, 1].map(|half| self.remaining(b, decays, 2 * sixteen + half));
             let pairs = [0, 1, 2, 3].map(|r: usize| {
                 let [high, low] = [high[r], low[r]].map(|pair| b.unpack(Elem::Bf16, pair));
                 [0, 1].map(|c: usize| {

@@ -215,7 +215,7 @@ impl ChunkwiseKernel<'_> {
         let filled = Ring::of(self.schedule.stages).at(b, iteration);
         let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, self.schedule.times());
-        if self.handover.is_some() {
+        if self.factored.is_some() {
             self.wait_filled(b, filled);
             let numbers = self.numbers(b, filled.index);
             self.renew(b, running.state, numbers);
@@ -234,7 +234,7 @@ impl ChunkwiseKernel<'_> {
             self.fetch(b, origins, next, iterations);
         }
         self.save_state(b, chunk, iterations.all);
-        if self.handover.is_none() {
+        if self.factored.is_none() {
             self.wait_filled(b, filled);
         }
         let lanes = self.lanes(b);
