@@ -61,7 +61,7 @@ fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Vec<Flash> {
     // Fewer rows and whole powers of two of columns: shorter rows fill their tiles.
     let fewer = Flash { warps: 8, columns: 128, stages: 2, turns: limited, ..usual };
     let fewer = (s.depth == 128).then_some(fewer);
-    match stage.part_axis {
+    match stage.partial_axis {
         // Where few rows are divided, the part takes registers that persistent blocks need.
         Some(_) => vec![alone],
         None if limited => [alone, schedule].into_iter().chain(fewer).collect(),
