@@ -156,7 +156,7 @@ impl<'a> Case<'a> {
     }
 
     /// The kernel gives what the program means, with a root mean square error of at most a half per cent, of a tenth of that
-    /// where warps multiply factors of `f16`, and of some units in the last place where they are of `f32`, of more where these are in two
+    /// where factors are of `f16`, and of some units in the last place where they are of `f32`, of more where these are in two
     /// parts.
     pub(crate) fn check(&self, schedule: &Chunkwise, order: Order) {
         self.check_segments(schedule, 1, order);

@@ -4,6 +4,7 @@
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
 use super::decay::Decays;
+use super::factored::ChunkNumbers;
 use super::read::Started;
 use super::state::State;
 use super::walk::{Chunk, Running};
@@ -30,29 +31,34 @@ impl ChunkwiseKernel<'_> {
         if let Some(low) = &self.low {
             return self.finish_parts(b, low, running, chunk, started);
         }
-        match (started, chunk.queries) {
-            (Some(started), Some(queries)) if self.handover.is_some() => {
-                self.finish_overlapped(b, running, chunk, started, queries);
+        let decays = self.decays(b, chunk.iteration);
+        match (started, chunk.queries, decays.numbers) {
+            (Some(started), Some(queries), Some(numbers)) => {
+                self.finish_overlapped(b, running, chunk, (started, queries), (&decays, numbers));
             }
-            (started, _) => self.finish_in_order(b, running, chunk, started),
+            (started, ..) => self.finish_in_order(b, running, chunk, started, &decays),
         }
     }
 
     /// Computes the rest of the chunk in a block with warps that only copy: pairs of times are weighed while queries read the state, and
     /// outputs are stored while the state advances.
-    fn finish_overlapped(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Started, queries: Factor) {
+    fn finish_overlapped(
+        &self,
+        b: &mut Builder,
+        running: Running,
+        chunk: &Chunk,
+        (started, queries): (Started, Factor),
+        (decays, numbers): (&Decays, ChunkNumbers),
+    ) {
         let Running { state, logs } = running;
-        let decays = self.decays(b, chunk.iteration);
-        let factors = self.factors(b, &decays);
-        let (left, whole) = self.factors_to_advance(b, state, &decays, &factors, chunk);
-        let (y, rows) = self.read_overlapped(b, (&decays, &factors), (state, chunk.values), started);
+        let factors = self.factors(b, decays);
+        let (left, whole) = self.factors_to_advance(b, state, decays, &factors, chunk);
+        let (y, rows) = self.read_overlapped(b, (decays, numbers, &factors), (state, chunk.values), started);
         self.start_advance(b, state, whole, &left, chunk.keys_in_time);
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);
         finish(b, &y, 1);
-        if let Some(rows) = rows {
-            self.scale_rows_of(b, &y, rows);
-        }
+        self.scale_rows_of(b, &y, rows);
         let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
         let values = self.values(b);
         self.store_outputs(b, values, chunk, queries, &y);
@@ -90,18 +96,24 @@ impl ChunkwiseKernel<'_> {
         (0..blocks).map(|block| self.remaining(b, decays, block)).collect()
     }
 
-    fn finish_in_order(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
+    fn finish_in_order(
+        &self,
+        b: &mut Builder,
+        running: Running,
+        chunk: &Chunk,
+        started: Option<Started>,
+        decays: &Decays,
+    ) {
         let Running { state, logs } = running;
-        let decays = self.decays(b, chunk.iteration);
-        let factors = self.factors(b, &decays);
-        let (left, whole) = self.factors_to_advance(b, state, &decays, &factors, chunk);
+        let factors = self.factors(b, decays);
+        let (left, whole) = self.factors_to_advance(b, state, decays, &factors, chunk);
         // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
         if let Some(started) = &started {
             self.finish_read(b, started);
         }
-        self.follow(b, state, &decays);
+        self.follow(b, state, decays);
         self.start_advance(b, state, whole, &left, chunk.keys_in_time);
-        let y = started.map(|started| self.read_asynchronously(b, &decays, chunk.values, started));
+        let y = started.map(|started| self.read_asynchronously(b, decays, chunk.values, started));
         finish(b, &state.blocks, u32::from(y.is_some()));
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);

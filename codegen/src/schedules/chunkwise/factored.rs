@@ -93,8 +93,8 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The numbers by which the thread's rows of what queries read are multiplied before weighed values are added, and after.
-    pub(super) fn row_factors(&self, b: &mut Builder, decays: &Decays) -> [[Operand; 2]; 2] {
-        let Some(ChunkNumbers { is_near, .. }) = decays.numbers else { return [decays.from_start, [f32(1.0); 2]] };
+    pub(super) fn row_factors(&self, b: &mut Builder, decays: &Decays, numbers: ChunkNumbers) -> [[Operand; 2]; 2] {
+        let is_near = numbers.is_near;
         let before = decays.from_start.map(|own| b.select(is_near, f32(1.0), own));
         [before, decays.from_start.map(|own| b.select(is_near, own, f32(1.0)))]
     }
@@ -111,18 +111,16 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn weighed_by_factors(
         &self,
         b: &mut Builder,
-        decays: &Decays,
-        factors: impl Fn(&mut Builder, u32) -> [Operand; 2],
+        (decays, numbers): (&Decays, ChunkNumbers),
+        factors: &[[Operand; 2]],
         scores: &Blocks,
     ) -> Blocks {
-        let Some(ChunkNumbers { is_near, .. }) = decays.numbers else { return self.weighed(b, decays, scores) };
         let regs: Vec<[Reg; 4]> = scores.iter().map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
         let assign = |b: &mut Builder, regs: &[Reg; 4], block: [Operand; 4]| {
             regs.iter().zip(block).for_each(|(reg, weight)| b.assign(*reg, weight));
         };
         let products = |b: &mut Builder| {
-            for (block, (regs, scores)) in (0..).zip(regs.iter().zip(scores)) {
-                let factors = factors(b, block);
+            for (block, ((regs, scores), factors)) in (0..).zip(regs.iter().zip(scores).zip(factors)) {
                 let weights = [0, 1, 2, 3].map(|r: usize| {
                     let product = b.mul(scores[r], factors[r % 2]);
                     self.if_earlier(b, decays, (block, r), product)
@@ -134,7 +132,7 @@ impl ChunkwiseKernel<'_> {
             let weights = self.weighed(b, decays, scores);
             regs.iter().zip(weights).for_each(|(regs, block)| assign(b, regs, block));
         };
-        b.if_else(is_near, products, pairs);
+        b.if_else(numbers.is_near, products, pairs);
         block_values(&regs)
     }
 

@@ -13,8 +13,8 @@
 //! state is wide, 16 for each warp; of a wider recurrence it has a slice, of which the last may be shorter. Queries, keys and values of coming
 //! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
 //! places of the state's width, whose sums stay in its registers in `f32`;
-//! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
-//! (`tf32`).
+//! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products of warps are in `tf32`
+//! (`tf32`); a warpgroup multiplies `f16` as it is (`scaled`), and `f32` in two parts (`parts`).
 //!
 //! Where nothing but the final state is kept, the block of the last segment starts from the ends of the others and walks its own
 //! chunks; a recurrence in reverse has the form of a gradient's cotangents.
@@ -87,7 +87,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    // Warpgroups multiply packed pairs of bf16, to which warps that only copy bring f16 and f32; and an access has at most 16 bytes.
+    // Warpgroups multiply packed pairs, of f16 and f32 only beside warps that only copy; and an access has at most 16 bytes.
     let elem = stage.program.params[form.key as usize].elem;
     let is_multiplied = unit == Unit::Warp || elem == Elem::Bf16 || copiers > 0 && vector > 1;
     if !is_multiplied || elem == Elem::F32 && vector > 4 {
@@ -130,7 +130,7 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     vec![ends, *schedule]
 }
 
-/// Whether factors have 16 bits and states and weights are `bf16` in products.
+/// Whether factors, states and weights have 16 bits in products.
 pub(crate) fn has_words(schedule: &Chunkwise, form: &MatrixRecurrence, program: &Program) -> bool {
     match form.elem(program) {
         Ok(Elem::F16) => schedule.unit == Unit::Warpgroup,

@@ -64,40 +64,36 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// [`Self::read`] by a warpgroup, from products that have started: pairs of times are weighed while the state is read. The last
-    /// product is only started. Its rows are to be multiplied by numbers, if there are any.
+    /// product is only started. Its rows are to be multiplied by numbers.
     pub(super) fn read_overlapped(
         &self,
         b: &mut Builder,
-        (decays, factors): (&Decays, &[[Operand; 2]]),
+        (decays, numbers, factors): (&Decays, ChunkNumbers, &[[Operand; 2]]),
         (state, in_time): (&State, Factor),
         started: Started,
-    ) -> (Vec<[Reg; 4]>, Option<[Operand; 2]>) {
+    ) -> (Vec<[Reg; 4]>, [Operand; 2]) {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
-        let factor = |_: &mut Builder, block: u32| factors[block as usize];
-        let weights = self.weighed_by_factors(b, decays, factor, &block_values(&scores));
+        let weights = self.weighed_by_factors(b, (decays, numbers), factors, &block_values(&scores));
         let (weights, powers) = self.weights_in_range(b, weights);
         let packed = self.packed(b, weights);
-        let [before, after] = self.row_factors(b, decays);
+        let [before, after] = self.row_factors(b, decays, numbers);
         finish(b, &y, 0);
         let before = powers.map_or(before, |powers| powers.divided(b, before));
-        self.scale_read(b, decays, &y, before);
+        self.scale_read(b, numbers, &y, before);
         self.follow(b, state, decays);
         start_in_time(b, &y, &packed, in_time);
         let after = powers.map_or(after, |powers| powers.undone(b, after));
-        (y, decays.numbers.map(|_| after))
+        (y, after)
     }
 
     /// Multiplies the thread's rows of what queries have read by what comes before weighed values: by numbers that differ from 1.
-    pub(super) fn scale_read(&self, b: &mut Builder, decays: &Decays, y: &[[Reg; 4]], before: [Operand; 2]) {
-        match decays.numbers {
-            Some(_) if self.powers.is_some() => self.scale_scaled(b, y, before),
-            Some(ChunkNumbers { is_near, .. }) => {
-                let is_far = b.unary(Unary::Not, is_near);
-                b.if_(is_far, |b| self.scale_rows_of(b, y, before));
-            }
-            None => self.scale_rows_of(b, y, before),
+    fn scale_read(&self, b: &mut Builder, numbers: ChunkNumbers, y: &[[Reg; 4]], before: [Operand; 2]) {
+        if self.powers.is_some() {
+            return self.scale_scaled(b, y, before);
         }
+        let is_far = b.unary(Unary::Not, numbers.is_near);
+        b.if_(is_far, |b| self.scale_rows_of(b, y, before));
     }
 
     /// The weights of pairs of times as left factors.
