@@ -61,8 +61,8 @@ fn states_beyond_the_range_of_f16() {
     let by_warpgroups = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 8, ..CHUNKS };
     case.check(&by_warpgroups, Order::Descending);
     let mut case = Case::new(&stage, &sizes);
-    case.change("x", |_, x| 1e-2 * x);
-    case.change("b", |_, b| 1e-2 * b);
+    case.change("x", |_, x| 2e-2 * x);
+    case.change("b", |_, b| 2e-2 * b);
     case.change("c", |_, c| 1e3 * c);
     case.change("h0", |_, h| 1e-5 * h);
     case.check(&by_warpgroups, Order::Ascending);
