@@ -14,6 +14,7 @@ pub(crate) mod pair;
 pub(crate) mod parts;
 pub mod persistent;
 pub mod point;
+pub(crate) mod powers;
 pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;
