@@ -217,7 +217,7 @@ fn pairwise(stage: &Stage) -> String {
         return format!("sums over {}", axes.into_iter().collect::<Vec<_>>().join(", "));
     };
     let grouped = form.grouped.map(|axis| format!(", added up over {}", name(axis)));
-    let split = stage.part_axis.map(|_| ", as partial sums".to_owned());
+    let split = stage.partial_axis.map(|_| ", as partial sums".to_owned());
     format!(
         "sums over pairs of {} and {}{}{}",
         name(form.row),

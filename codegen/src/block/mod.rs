@@ -3,6 +3,7 @@
 pub mod args;
 pub mod carry;
 pub(crate) mod copy;
+pub(crate) mod copy_loop;
 pub(crate) mod evaluate;
 pub(crate) mod fragment;
 pub(crate) mod lane_sum;

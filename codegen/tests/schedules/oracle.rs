@@ -192,7 +192,7 @@ impl Case<'_> {
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
         let work = self.check_cut(CutKind::SplitK, target, 0).expect("partial sums");
         let parts = |launch: &Launch| {
-            let axis = launch.stage.part_axis?;
+            let axis = launch.stage.partial_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));
             match launch.args.iter().filter(pointers).nth(axis.0 as usize)? {
                 plan::Arg::I64(size) => Some(*size),

@@ -87,7 +87,7 @@ impl Division {
 
     /// Whether a buffer has partial sums.
     fn has_partial_sums(&self, buffer: usize) -> bool {
-        self.cut.part_axis.is_some_and(|axis| self.cut.buffers[buffer].axes.contains(&axis))
+        self.cut.partial_axis.is_some_and(|axis| self.cut.buffers[buffer].axes.contains(&axis))
     }
 
     /// Adds the launch of a stage. Where it stores partial sums, later stages of the piece know their number.

@@ -130,7 +130,7 @@ impl ChunkwiseKernel<'_> {
             return tf32::multiply_in_time(b, self.rematerialiser, sums, left, right);
         }
         for (sixteen, left) in left.iter().enumerate() {
-            multiply_in_time(b, sums, (*left, right), sixteen as u32);
+            multiply_in_time(b, sums, *left, right, sixteen as u32);
         }
     }
 

@@ -95,7 +95,7 @@ impl BlockRows {
     ) -> BlockRows {
         let outer = outer_axes(form);
         let mut part = None;
-        if let Some(axis) = stage.part_axis {
+        if let Some(axis) = stage.partial_axis {
             let points = args.rows(b, outer);
             let of_part = b.mul(points, tiles);
             part = Some((axis, b.binary(Binary::Div, block, of_part)));

@@ -60,7 +60,7 @@ fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Vec<Flash> {
     let limited = !form.limits.is_empty();
     // Fewer rows and whole powers of two of columns: shorter rows fill their tiles.
     let fewer = Flash { warps: 8, columns: 128, stages: if s.depth == 64 { 3 } else { 2 }, turns: true, ..usual };
-    match stage.part_axis {
+    match stage.partial_axis {
         // Where few rows are divided, the part takes registers that persistent blocks need.
         Some(_) => vec![alone],
         None if limited => vec![alone, schedule, fewer],

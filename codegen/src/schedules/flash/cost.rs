@@ -32,7 +32,7 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let bytes =
         |(param, axis): (u32, Axis)| places(axis) * elem(stage, Tensor::Param(param)).bytes().unwrap_or(4) as f64;
     let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
-    let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
+    let parts = stage.partial_axis.map_or(1, |part| bound.size(part).max(1));
     let blocks = schedule.blocks(problem) as f64;
     let grouped = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
     // Of columns that are limited rows see half, and tiles of which they see some only.
@@ -61,7 +61,7 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
 fn of_overlapped(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
     let Problem { stage, bound, target, constants } = *problem;
     let (rows, columns) = (f64::from(schedule.rows()), f64::from(schedule.columns));
-    let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1)) as f64;
+    let parts = stage.partial_axis.map_or(1, |part| bound.size(part).max(1)) as f64;
     let size = bound.size(form.column) as f64 / parts;
     let limited = !form.limits.is_empty();
     let walked = if limited {

@@ -315,6 +315,6 @@ impl<'p> Cutter<'p> {
         for (i, stage) in self.stages.iter_mut().enumerate().filter(|_| several) {
             stage.program.name = format!("{}_{}", self.program.name, i + 1);
         }
-        Cut { stages: self.stages, buffers: self.buffers, part_axis: self.split.map(|split| split.axis) }
+        Cut { stages: self.stages, buffers: self.buffers, partial_axis: self.split.map(|split| split.axis) }
     }
 }

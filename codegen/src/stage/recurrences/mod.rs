@@ -233,7 +233,7 @@ impl<'p> Progress<'p> {
                 stage.program.name = format!("{}_{}", self.program.name, k + 1);
             }
         }
-        Cut { stages: self.stages, buffers: self.buffers, part_axis: None }
+        Cut { stages: self.stages, buffers: self.buffers, partial_axis: None }
     }
 }
 
