@@ -17,8 +17,8 @@ use crate::block::matmul::{Blocks, block_values};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Reg, Shuffle};
-use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
 
 /// The greatest magnitude of a sum whose powers are computed apart.
 const MOST: f64 = 60.0;
