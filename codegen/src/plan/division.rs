@@ -193,7 +193,8 @@ impl Division {
 
     /// A plan without launches.
     fn empty(&self, buffers: Vec<Buffer>) -> Plan {
-        Plan { cut: self.how, steps: vec![], buffers, message_words: 0, choices: vec![], other_cuts: vec![] }
+        let (steps, pieces, choices, other_cuts) = (vec![], vec![], vec![], vec![]);
+        Plan { cut: self.how, steps, buffers, pieces, message_words: 0, choices, other_cuts }
     }
 
     /// The call with so many partial sums of each sum that is stored so, if there is one.

@@ -34,6 +34,7 @@ mod cost;
 mod finals;
 mod grouped_query;
 mod inspect;
+mod lag;
 mod non_finite;
 mod overlap;
 mod parameters;

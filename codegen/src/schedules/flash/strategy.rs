@@ -99,7 +99,8 @@ impl Strategy for Flash {
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let stage = problem.stage;
         let form = stage.kind().pairwise()?;
-        for (axis, places) in form.inner.iter().zip([self.depth, self.width]) {
+        let within = [self.depth].into_iter().chain(std::iter::repeat(self.width));
+        for (axis, places) in form.inner.iter().zip(within) {
             let (size, places, vector) = (problem.size(*axis), i64::from(places), i64::from(self.vector));
             let wanted = match self.padded {
                 true if size > places => Wanted::AtMost(places),

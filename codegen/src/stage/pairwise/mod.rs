@@ -71,7 +71,7 @@ impl Outward {
             }
             let mut cutter = Cutter { is_narrow: true, ..Cutter::new(&program, &pairs, None) };
             cutter.outputs()?;
-            let is_new = program != self.0 || !left_out.is_empty();
+            let is_new = program != self.0 || !leaves.is_empty() || !left_out.is_empty();
             match (cutter.refused.is_empty(), sharing) {
                 (true, _) => return Ok(is_new.then(|| cutter.finish())),
                 (false, Sharing::Fused) => sharing = Sharing::Separate,
