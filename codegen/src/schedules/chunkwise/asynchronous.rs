@@ -4,7 +4,7 @@
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
 use super::decay::Decays;
-use super::factored::ChunkNumbers;
+use super::numbers::ChunkNumbers;
 use super::read::Started;
 use super::state::State;
 use super::walk::{Chunk, Running};

@@ -1,6 +1,6 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
-use super::factored::ChunkNumbers;
+use super::numbers::ChunkNumbers;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::lane_sum::{Side, sum_beside};
 use crate::block::pair::{Coordinates, Index, Values};

@@ -10,37 +10,18 @@
 
 use super::copiers::Handover;
 use super::decay::{Decays, Rates, f32};
+use super::numbers::{ChunkNumbers, Factored, NUMBERS};
 use super::state::State;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::matmul::{Blocks, block_values};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Shuffle};
+use crate::tile::{Expr, Memory, Operand, Reg, Shuffle};
+use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
-use oplus_dsl::{Elem, Ty};
 
 /// The greatest magnitude of a sum whose powers are computed apart.
 const MOST: f64 = 60.0;
-/// Numbers of a chunk.
-const NUMBERS: u32 = 4;
-
-/// The numbers of every stage's chunk.
-#[derive(Clone, Copy)]
-pub(crate) struct Factored(SharedId);
-
-/// The numbers of a chunk, as all threads read them.
-#[derive(Clone, Copy)]
-pub(super) struct ChunkNumbers {
-    /// What the state before the chunk is multiplied by to renew it; 1 where it stays.
-    pub renewal: Operand,
-    /// L.
-    pub base: Operand,
-    /// Whether weights are products.
-    pub is_near: Operand,
-    /// The most that a state of `f16` may be multiplied by.
-    pub most: Operand,
-}
-
 /// The sums of a lane's times.
 struct OwnSums {
     sums: Vec<Operand>,
@@ -48,33 +29,7 @@ struct OwnSums {
     end: Operand,
 }
 
-impl Factored {
-    /// Declares the numbers of so many stages.
-    pub(super) fn declare(b: &mut Builder, stages: u32) -> Factored {
-        Factored(b.shared("chunks", SharedKind::Elem(Elem::F32), NUMBERS * stages))
-    }
-}
-
 impl ChunkwiseKernel<'_> {
-    /// Whether the state is kept without its decays.
-    fn is_divided(&self) -> bool {
-        self.factored.is_some() && self.powers.is_none()
-    }
-
-    /// The register of the sum L, of a role that follows it.
-    pub(super) fn base(&self, b: &mut Builder) -> Option<Reg> {
-        self.is_divided().then(|| b.var(f32(0.0)))
-    }
-
-    /// Reads the numbers of a stage's chunk.
-    pub(super) fn numbers(&self, b: &mut Builder, stage: Operand) -> Option<ChunkNumbers> {
-        let Factored(chunks) = self.factored?;
-        let at = b.mul(stage, NUMBERS);
-        let four = b.load(Memory::Shared(chunks), at, NUMBERS, None, zero(Ty::F32));
-        let is_near = b.ne(four[2], f32(0.0));
-        Some(ChunkNumbers { renewal: four[0], base: four[1], is_near, most: four[3] })
-    }
-
     /// Renews the state, if a chunk asks for it.
     pub(super) fn renew(&self, b: &mut Builder, state: &State, numbers: Option<ChunkNumbers>) {
         let Some(ChunkNumbers { renewal, .. }) = numbers.filter(|_| state.base.is_some()) else { return };

@@ -32,10 +32,12 @@ pub(crate) mod decay;
 mod factored;
 pub(crate) mod fits;
 mod gates;
+mod numbers;
 pub(crate) mod outputs;
 mod parameters;
 mod parts;
 mod read;
+mod scale;
 mod scaled;
 mod segments;
 mod staged;
@@ -63,11 +65,11 @@ use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use copiers::Handover;
-use factored::Factored;
+use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
 use parts::LowParts;
-use scaled::Powers;
+use scale::Powers;
 use segments::Segment;
 
 /// The tile kernel of a stage under a chunkwise schedule.

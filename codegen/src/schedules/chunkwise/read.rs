@@ -1,7 +1,7 @@
 //! The readout: the reads of the state by queries, at the times of a chunk.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::factored::ChunkNumbers;
+use super::numbers::ChunkNumbers;
 use super::state::State;
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};

@@ -7,15 +7,16 @@
 //! weights is divided by a power of two, and what it is added to as well, where its largest number is far from 1.
 
 use super::decay::{Decays, f32};
-use super::factored::ChunkNumbers;
+use super::numbers::ChunkNumbers;
+use super::scale::{Powers, Scale};
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS};
 use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::{Blocks, block_values, block_vars, pack};
-use crate::block::powers::{self, at_most, inverse};
+use crate::block::powers::{at_most, inverse};
 use crate::build::{Builder, zero};
-use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
+use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};
 
@@ -29,21 +30,6 @@ const LEAST_WEIGHT: f64 = 1.0 / 8192.0;
 const MOST_WEIGHT: f64 = 32768.0;
 /// Beside this part of the greatest power, values have enough bits.
 const ENOUGH: f64 = 1.0 / 1024.0;
-
-/// The powers of two that threads share.
-#[derive(Clone, Copy)]
-pub(crate) struct Powers {
-    /// The inverse of the power by which each warp's rows of the state are multiplied.
-    of_states: SharedId,
-}
-
-/// The power of two by which the warp's rows of the state are multiplied.
-#[derive(Clone, Copy)]
-pub(super) struct Scale {
-    power: Reg,
-    /// The most that it may be beside the gains of the chunk before.
-    most: Reg,
-}
 
 /// The powers of two by which a thread's two rows of weights were divided.
 #[derive(Clone, Copy)]
@@ -61,25 +47,6 @@ impl RowPowers {
     /// Numbers of the rows times the powers.
     pub(super) fn undone(self, b: &mut Builder, rows: [Operand; 2]) -> [Operand; 2] {
         [0, 1].map(|h: usize| b.mul(rows[h], Operand::Reg(self.0[h])))
-    }
-}
-
-impl Powers {
-    /// Declares the array, for so many warps.
-    pub(super) fn declare(b: &mut Builder, warps: u32) -> Powers {
-        Powers { of_states: b.shared("state_powers", SharedKind::Elem(Elem::F32), warps) }
-    }
-}
-
-impl Scale {
-    /// The scale of a state that is as it is.
-    pub(super) fn none(b: &mut Builder) -> Scale {
-        Scale { power: b.var(f32(1.0)), most: b.var(f32(powers::MOST)) }
-    }
-
-    /// The number by which a number of the state was divided.
-    pub(super) fn undone(self, b: &mut Builder) -> Operand {
-        inverse(b, self.power.into())
     }
 }
 
