@@ -259,7 +259,7 @@ impl FlashKernel<'_> {
         packed: &[Option<PackedRegisters>],
         partial: bool,
     ) {
-        self.shrink(b, walk.sums, &weights);
+        self.shrink(b, walk.sums, weights);
         let next = self.packed(b, weights);
         let registers = packed.iter().flatten().flatten().flatten();
         for (registers, next) in registers.zip(next.iter().flatten().flatten().flatten()) {
