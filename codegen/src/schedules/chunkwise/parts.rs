@@ -13,6 +13,7 @@ use crate::block::copy::{Origin, ReadPiece, Source};
 use crate::block::layout::{Tile, TileShape};
 use crate::block::matmul::{Blocks, Factor, block_of, block_values, block_vars, finish, load_four};
 use crate::block::parts::Parts;
+use crate::block::two_parts::rests;
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::tile::{Left, Memory, Operand, Panels, Reg, SharedKind, Stmt};
@@ -57,6 +58,11 @@ impl LowParts {
         let (keys, values) = (beside(keys, stages), beside(values, stages));
         let states = states.filter(|tile| tile.elem == Elem::Bf16).map(|tile| beside(tile, 1));
         LowParts { queries, keys, values, states }
+    }
+
+    /// The low parts of the state.
+    pub(super) fn states(&self) -> Option<&Tile> {
+        self.states.as_ref()
     }
 
     /// The tiles of factors that are copied, as [`ChunkwiseKernel::tiles`].
@@ -199,16 +205,6 @@ impl ChunkwiseKernel<'_> {
             b.store(Memory::Shared(tile.array), index, &rest, None);
         }
     }
-}
-
-/// The low parts of numbers: the differences from their high parts.
-fn rests(b: &mut Builder, numbers: &[Operand]) -> Vec<Operand> {
-    let of_two = |two: &[Operand]| {
-        let packed = b.pack(Elem::Bf16, two[0], two[1]);
-        let rounded = b.unpack(Elem::Bf16, packed);
-        [0, 1].map(|c: usize| b.sub(two[c], rounded[c]))
-    };
-    numbers.chunks(2).flat_map(of_two).collect()
 }
 
 /// The low part of a factor.
