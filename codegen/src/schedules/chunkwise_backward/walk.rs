@@ -3,6 +3,7 @@
 use super::partials::Partials;
 use super::rates::Decays;
 use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
+use crate::block::args::index_of;
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, Factor, block_values, multiply};
 use crate::block::pair::Values;
@@ -371,7 +372,7 @@ impl GradientSweep<'_> {
     /// The numbers that say which chunk is the block's, to be [rematerialised](Self::chunk_anew).
     pub(super) fn numbers_of_chunk(&self, b: &mut Builder) -> Vec<Operand> {
         let chunk = self.chunk(b);
-        chunk.shared.iter().map(|(_, index)| *index).chain([chunk.number]).collect()
+        self.shared().iter().map(|axis| index_of(&chunk.shared, axis)).chain([chunk.number]).collect()
     }
 
     /// The chunk of the block, rematerialised.
@@ -380,7 +381,9 @@ impl GradientSweep<'_> {
         let shared = axes.iter().enumerate().map(|(k, axis)| (*axis, self.rematerialiser.read(b, k))).collect();
         let number = self.rematerialiser.read(b, axes.len());
         let count = b.div_ceil(self.args.size(self.form.states.time), TIMES);
-        self.chunk_at(b, shared, number, count)
+        let chunk = self.chunk_at(b, shared, number, count);
+        let slices = if self.schedule.wide { self.rematerialiser.of(b, chunk.slices) } else { chunk.slices };
+        Chunk { slices, ..chunk }
     }
 
     /// The outer indices of a head, and the slice of the width.

@@ -243,8 +243,10 @@ impl<'s> WarpgroupSweep<'s> {
 
     /// Registers of each thread of a role.
     fn registers(&self) -> Registers {
-        let of = if self.panel_ring.is_some() { Registers::of_parts } else { Registers::of };
-        of(self.schedule.depth)
+        match self.panel_ring {
+            Some(_) => Registers::of_parts(self.schedule),
+            None => Registers::of(self.schedule.depth),
+        }
     }
 
     /// Begins the role of a warpgroup, whose threads have so many registers.

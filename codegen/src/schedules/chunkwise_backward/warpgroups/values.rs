@@ -60,7 +60,13 @@ impl WarpgroupSweep<'_> {
     }
 
     /// The first term of value', from D·key.
-    pub(super) fn to_end(&self, b: &mut Builder, head: &InFlight, products: &Blocks, partials: &mut Partials) -> Blocks {
+    pub(super) fn to_end(
+        &self,
+        b: &mut Builder,
+        head: &InFlight,
+        products: &Blocks,
+        partials: &mut Partials,
+    ) -> Blocks {
         let mut found = products.clone();
         for (k, block) in (0..).zip(&mut found) {
             self.load_late(b);

@@ -23,6 +23,7 @@ use crate::block::parts::Parts;
 use crate::block::ring::Ring;
 use crate::block::two_parts::{Step, new_sums, start};
 use crate::build::Builder;
+use crate::schedules::ChunkwiseBackward;
 use crate::schedules::chunkwise::ROWS;
 use crate::schedules::chunkwise_backward::walk::Chunk;
 use crate::tile::{Left, Operand, Reg, SharedId, SharedKind};
@@ -37,8 +38,7 @@ pub(super) struct PanelRing {
 
 impl PanelRing {
     pub(super) fn declare(b: &mut Builder, stages: u32) -> PanelRing {
-        let [full, free] =
-            ["panels_full", "panels_free"].map(|name| b.shared(name, SharedKind::Mbarrier, stages));
+        let [full, free] = ["panels_full", "panels_free"].map(|name| b.shared(name, SharedKind::Mbarrier, stages));
         PanelRing { full, free, stages }
     }
 
@@ -58,10 +58,11 @@ struct Panel {
 
 impl Registers {
     /// Registers of each thread of a role.
-    pub(super) fn of_parts(depth: u32) -> Registers {
-        match depth {
+    pub(super) fn of_parts(schedule: &ChunkwiseBackward) -> Registers {
+        match schedule.depth {
             0..=64 => Registers { queries: 112, keys: 104, pairs: 192, copies: 104 },
-            _ => Registers { queries: 136, keys: 128, pairs: 168, copies: 80 },
+            _ if schedule.wide => Registers { queries: 128, keys: 128, pairs: 168, copies: 88 },
+            _ => Registers { queries: 136, keys: 128, pairs: 176, copies: 72 },
         }
     }
 }
@@ -113,7 +114,8 @@ impl WarpgroupSweep<'_> {
     ) -> Vec<[Reg; 4]> {
         let sums = new_sums(b, right.rows);
         let none = Operand::i32(0);
-        let [left_start, right_start] = [(left, of_left), (right, of_right)].map(|(tile, stage)| b.mul(stage, tile.len()));
+        let [left_start, right_start] =
+            [(left, of_left), (right, of_right)].map(|(tile, stage)| b.mul(stage, tile.len()));
         let steps: Vec<Step> = (0..left.depth / ROWS)
             .map(|sixteen| Step {
                 left: left.panels_of_parts(b, left_start, none, sixteen).map(Left::Shared),
