@@ -26,6 +26,8 @@ pub(crate) struct Tile {
     pub inner: Axis,
     /// The array of all stages.
     pub array: SharedId,
+    /// The array of low parts, where elements are a high and a low part in `bf16`: `array` then has the high ones.
+    pub low: Option<SharedId>,
     /// An mbarrier for each stage, which all threads arrive at; declared after all tiles.
     pub full: SharedId,
     /// The parameter's name.
@@ -101,13 +103,26 @@ impl Tile {
         // Every tile begins at a multiple of 1024 bytes, which the swizzle needs.
         let len = (rows * depth * stages).next_multiple_of(1024 / bytes(elem));
         let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), len);
-        Tile { param, along, inner, array, full: array, name, rows, depth, elem }
+        Tile { param, along, inner, array, low: None, full: array, name, rows, depth, elem }
+    }
+
+    /// The tile with an array for low parts, of so many stages.
+    pub(crate) fn in_parts(self, b: &mut Builder, stages: u32) -> Tile {
+        let len = (self.len() * stages).next_multiple_of(1024 / bytes(self.elem));
+        let low = b.shared(format!("{}_low", self.name), SharedKind::Elem(self.elem), len);
+        Tile { low: Some(low), ..self }
+    }
+
+    /// The tile of the low parts, if there are any.
+    pub(crate) fn low_part(&self) -> Option<Tile> {
+        self.low.map(|array| Tile { array, low: None, ..self.clone() })
     }
 
     /// A tile that no parameter is copied to, of rows and elements of a row.
     pub(crate) fn bare(b: &mut Builder, name: &str, elem: Elem, rows: u32, depth: u32) -> Tile {
         let array = b.shared(name, SharedKind::Elem(elem), rows * depth);
-        Tile { param: 0, along: Axis(0), inner: Axis(0), array, full: array, name: name.to_owned(), rows, depth, elem }
+        let (along, inner, name) = (Axis(0), Axis(0), name.to_owned());
+        Tile { param: 0, along, inner, array, low: None, full: array, name, rows, depth, elem }
     }
 
     /// Elements of a row of a panel.

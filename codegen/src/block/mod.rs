@@ -28,3 +28,4 @@ pub mod steps;
 mod tests;
 pub(crate) mod tf32;
 pub(crate) mod thread;
+pub(crate) mod two_parts;

@@ -49,6 +49,11 @@ fn pair_elem(elem: Elem) -> Elem {
 }
 
 impl Parts {
+    /// A fragment whose parts are there.
+    pub(crate) fn of(high: [Operand; 4], low: Option<[Operand; 4]>) -> Parts {
+        Parts { high, low }
+    }
+
     /// Two neighbouring blocks as a left factor.
     pub(crate) fn of_blocks(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> Parts {
         let pair = |block: usize, h: usize| [two[block][2 * h], two[block][2 * h + 1]];

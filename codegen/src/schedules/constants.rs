@@ -155,6 +155,10 @@ constants! {
     chunkwise_backward_products,
     /// Chunkwise backward: multiply-adds per microsecond of the third sweep by warpgroups.
     chunkwise_backward_warpgroups,
+    /// Chunkwise backward: multiply-adds per microsecond of walks whose factors are in two parts.
+    chunkwise_backward_parts_walk,
+    /// Chunkwise backward: multiply-adds per microsecond of the third sweep whose factors are in two parts.
+    chunkwise_backward_parts,
     /// Chunkwise backward: multiply-adds per microsecond of packed pairs beside states in tf32.
     chunkwise_backward_unpacked,
     /// Chunkwise backward: multiply-adds per microsecond in split tf32.

@@ -77,7 +77,10 @@ fn gradients_by_warpgroups_do_not_spill() {
         Schedule::ChunkwiseBackward(s) => s.warpgroups && s.sweep == Sweep::Gradients && s.depth >= 64,
         _ => false,
     };
-    for elem in [Elem::Bf16, Elem::F16] {
+    // Deepest slices of f32 spill up to 24 bytes: constants of the launch.
+    let is_kept = |s: &Schedule| !matches!(s, Schedule::ChunkwiseBackward(s) if s.wide && s.depth == 128);
+    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+        let is_meant = |s: &Schedule| is_meant(s) && (elem != Elem::F32 || is_kept(s));
         for name in ["ssd_softplus", "ssd_packed", "retention", "linear_attention"] {
             let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
             assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 2, "{name} {elem}");

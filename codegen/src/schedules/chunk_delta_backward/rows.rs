@@ -1,27 +1,11 @@
 //! The steps of walks: a chunk of 16 times at the warp's 16 places of the width.
 
-use super::walk::{Walk, WalkLanes};
+use super::walk::{Walk, WalkLanes, WalkedChunk};
 use crate::block::matmul::{Blocks, Factor, ROWS};
 use crate::block::parts::{Parts, multiply_in_time};
 use crate::build::Builder;
-use crate::schedules::chunk_delta::{
-    ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, Factors, State, TO_END, TilePlace,
-};
+use crate::schedules::chunk_delta::{ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, State, TO_END, TilePlace};
 use crate::tile::Operand;
-
-/// A chunk of a walk.
-pub(super) struct WalkedChunk<'a> {
-    /// The state, or the cotangent of a state, that the chunk's steps change.
-    pub state: &'a State,
-    pub lanes: &'a WalkLanes,
-    /// The factors of its tile.
-    pub factors: &'a Factors<'a>,
-    pub place: &'a TilePlace,
-    /// The number of its tile among those that are saved, `i64`.
-    pub saved: Operand,
-    /// Its number in its tile.
-    pub number: u32,
-}
 
 /// Numbers at the thread's two columns of both blocks of eight times of a chunk.
 type Columns = [[Operand; 2]; 2];

@@ -1,7 +1,6 @@
 //! The walks: a block goes through the times of a recurrence, either way, and saves states and rows for the third sweep.
 
 use super::DeltaSweep;
-use super::rows::WalkedChunk;
 use super::saved::Saved;
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
@@ -9,7 +8,7 @@ use crate::block::layout::{Lanes, left_rows};
 use crate::block::pair::Values;
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
-use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, State, System, TilePlace, Tiles, WARPS};
+use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, Factors, State, System, TilePlace, Tiles, WARPS};
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 use crate::tile::Operand;
@@ -30,6 +29,20 @@ pub(super) struct WalkLanes {
     pub all: AllLanes,
     /// Tiles over pairs of times as right factors over the later time.
     pub transposed: Lanes,
+}
+
+/// A chunk of a walk.
+pub(super) struct WalkedChunk<'a> {
+    /// The state, or the cotangent of a state, that the chunk's steps change.
+    pub state: &'a State,
+    pub lanes: &'a WalkLanes,
+    /// The factors of its tile.
+    pub factors: &'a Factors<'a>,
+    pub place: &'a TilePlace,
+    /// The number of its tile among those that are saved, `i64`.
+    pub saved: Operand,
+    /// Its number in its tile.
+    pub number: u32,
 }
 
 impl<'s> Walk<'s> {

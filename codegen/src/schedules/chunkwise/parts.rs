@@ -13,6 +13,7 @@ use crate::block::copy::{Origin, ReadPiece, Source};
 use crate::block::layout::{Tile, TileShape};
 use crate::block::matmul::{Blocks, Factor, block_of, block_values, block_vars, finish, load_four, pack};
 use crate::block::parts::Parts;
+use crate::block::two_parts::rests;
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::tile::{Left, Memory, Operand, Panels, Reg, SharedKind, Stmt};
@@ -57,6 +58,11 @@ impl LowParts {
         let (keys, values) = (beside(keys, stages), beside(values, stages));
         let states = states.filter(|tile| tile.elem == Elem::Bf16).map(|tile| beside(tile, 1));
         LowParts { queries, keys, values, states }
+    }
+
+    /// The low parts of the state.
+    pub(super) fn states(&self) -> Option<&Tile> {
+        self.states.as_ref()
     }
 
     /// The tiles of factors that are copied, as [`ChunkwiseKernel::tiles`].
@@ -202,21 +208,10 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// The low parts of numbers: the differences from their high parts.
-fn rests(b: &mut Builder, numbers: &[Operand]) -> Vec<Operand> {
-    numbers.chunks(2).flat_map(|two| rests_of_two(b, [two[0], two[1]])).collect()
-}
-
-fn rests_of_two(b: &mut Builder, two: [Operand; 2]) -> [Operand; 2] {
-    let packed = b.pack(Elem::Bf16, two[0], two[1]);
-    let rounded = b.unpack(Elem::Bf16, packed);
-    [0, 1].map(|c: usize| b.sub(two[c], rounded[c]))
-}
-
 /// The low parts of a block of numbers.
 fn block_rests(b: &mut Builder, block: &[Operand; 4]) -> [Operand; 4] {
-    let [first, second] = [[block[0], block[1]], [block[2], block[3]]].map(|two| rests_of_two(b, two));
-    [first[0], first[1], second[0], second[1]]
+    let rests = rests(b, block);
+    [rests[0], rests[1], rests[2], rests[3]]
 }
 
 /// The low part of a factor.

@@ -1,6 +1,7 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::{Decays, with_rounding_errors};
+use super::parts::LowParts;
 use super::scale::Scale;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
 use crate::block::layout::{Lanes, Tile, left_rows};
@@ -11,7 +12,7 @@ use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::Unit;
-use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};
+use crate::tile::{Expr, Memory, Operand, ParamId, Reg, SharedId, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -177,21 +178,27 @@ impl ChunkwiseKernel<'_> {
         start_in_time(b, &state.blocks, left, keys);
     }
 
-    /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
+    /// Copies the rounded state, or both its parts, before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
     /// engine only starts the copy.
     pub(super) fn save_state(&self, b: &mut Builder, chunk: Operand, chunks: Operand) {
         let Some((Saved { to, bulk, .. }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
-        let to_index = b.mul(number, states.len());
+        let low = self.low.as_ref().and_then(LowParts::states);
+        let arrays: Vec<SharedId> = [states].into_iter().chain(low).map(|tile| tile.array).collect();
+        let first_index = b.mul(number, arrays.len() as u32 * states.len());
         if !bulk {
-            return self.save_pieces(b, states, to, to_index);
+            return self.save_pieces(b, states, to, first_index);
         }
-        let (from, from_index) = (states.array, Operand::i32(0));
-        let count = Operand::i32(states.len() as i32);
+        let (from_index, count) = (Operand::i32(0), Operand::i32(states.len() as i32));
         let first = b.eq(self.thread.number, 0);
-        b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count, adds: false }));
+        b.if_(first, |b| {
+            for (part, from) in (0..).zip(arrays) {
+                let to_index = b.add(first_index, part * states.len());
+                b.push(Stmt::BulkStore { to, to_index, from, from_index, count, adds: false });
+            }
+        });
     }
 
     /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.

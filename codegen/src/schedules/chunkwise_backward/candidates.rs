@@ -38,11 +38,18 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         };
         // A single head leaves nothing to overlap.
         let by_warpgroups = is_iterated && warpgroups::can_take(stage, form, vector, isa);
-        let rounds = form.elem(stage) == Elem::F16;
-        let by_warpgroups = by_warpgroups.then_some(if is_deepest { 4 } else { 5 });
+        let elem = form.elem(stage);
+        let most = match elem {
+            Elem::F32 => 3,
+            _ if is_deepest => 4,
+            _ => 5,
+        };
+        let by_warpgroups = by_warpgroups.then_some(most);
         let all = by_warpgroups.into_iter().flat_map(move |stages| of(stages, true));
-        let all = all.filter(move |own| own.copiers > 0 || !rounds);
-        all.chain(sets.iter().flat_map(move |stages| of(*stages, false)))
+        let all = all.filter(move |own| own.copiers > 0 || elem == Elem::Bf16);
+        // By warps, third sweeps of `f32` read what walks by warps save.
+        let by_warps = sets.iter().flat_map(move |stages| of(*stages, false));
+        all.chain(by_warps.filter(move |own| own.copiers == 0 || elem != Elem::F32))
     };
     DEPTHS.into_iter().flat_map(|depth| TILES.into_iter().flat_map(move |tiles| of(depth, tiles))).collect()
 }

@@ -40,7 +40,12 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
         _ => constants.chunkwise_backward_products,
     };
     // Beside warps that only copy, walks are by warpgroups.
-    let walked = if schedule.copiers > 0 { constants.chunkwise_backward_products } else { rate };
+    let is_split = schedule.are_split(stage, form);
+    let walked = match schedule.copiers {
+        0 => rate,
+        _ if is_split => constants.chunkwise_backward_parts_walk,
+        _ => constants.chunkwise_backward_products,
+    };
     let walk = times * times * depth / walked + powers(constants.chunkwise_backward_powers_walk);
     let walks = 2.0 * work.iterations(segments, problem) * f64::from(work.walk.blocks) * walk;
     let all = (points / f64::from(target.multiprocessors)).ceil();
@@ -50,6 +55,7 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
     let waits = if schedule.stages == 2 && heads > 1.0 { copied / constants.chunkwise_backward_copies } else { 0.0 };
     // A single head leaves warpgroups nothing to overlap.
     let rate = match schedule.warpgroups {
+        true if is_split => constants.chunkwise_backward_parts,
         true if heads > 1.0 => constants.chunkwise_backward_warpgroups,
         true => 0.9 * rate,
         false => rate,

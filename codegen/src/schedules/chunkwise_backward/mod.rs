@@ -128,8 +128,8 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
     // Of bf16, walks do not depend on who reads what they save.
-    let rounds = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) == Elem::F16;
-    let warpgroups = stage.kind().matrices_back().is_ok_and(rounds);
+    let depends = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) != Elem::Bf16;
+    let warpgroups = stage.kind().matrices_back().is_ok_and(depends);
     let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
@@ -144,7 +144,8 @@ pub(crate) fn blocks_of_walks(
 ) -> u32 {
     let is_deep = schedule.depth > 64;
     match form.elem(stage) {
-        Elem::F32 if is_deep => 1,
+        // The warps that copy have a chunk's elements in registers.
+        Elem::F32 if is_deep || schedule.copiers > 0 => 1,
         _ if schedule.copiers > 0 => blocks_beside_copiers(schedule.depth),
         Elem::F32 | Elem::F16 => 2,
         elem if unit(&form.states, elem, isa, 0) == Unit::Warp && is_deep => 2,
@@ -155,6 +156,7 @@ pub(crate) fn blocks_of_walks(
 /// The lengths of the arrays that the walks store for the third sweep, S and D of every chunk, for axes of these sizes; `None` when 63
 /// bits cannot count them.
 pub fn scratch(
+    stage: &Stage,
     form: &MatrixRecurrenceBackward,
     schedule: &ChunkwiseBackward,
     size: impl Fn(Axis) -> i64,
@@ -162,7 +164,8 @@ pub fn scratch(
     let rows = form.states.outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let rows = rows.checked_mul(slices(&form.states, schedule.wide, TIMES, &size) as i64)?;
     let chunks = size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES);
-    let len = rows.checked_mul(chunks)?.checked_mul(i64::from(TIMES * schedule.depth))?;
+    let each = schedule.parts(stage, form) * TIMES * schedule.depth;
+    let len = rows.checked_mul(chunks)?.checked_mul(i64::from(each))?;
     Some([len as u64; 2])
 }
 
@@ -202,9 +205,9 @@ fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u
     }
 }
 
-/// The unit that multiplies in walks beside so many warps that only copy: these round f16 for warpgroups.
+/// The unit that multiplies in walks beside so many warps that only copy: these round f16 for warpgroups, and divide f32 in two parts.
 fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa, copiers: u32) -> Unit {
-    let is_multiplied = elem == Elem::Bf16 || elem == Elem::F16 && copiers > 0;
+    let is_multiplied = elem == Elem::Bf16 || matches!(elem, Elem::F16 | Elem::F32) && copiers > 0;
     if isa.has_warpgroups() && !walked.channels && is_multiplied { Unit::Warpgroup } else { Unit::Warp }
 }
 
@@ -381,7 +384,8 @@ impl<'s> GradientSweep<'s> {
         let rows = steps::rows_of_partial_sums(form, schedule);
         let partial_sums = b.shared("parts", SharedKind::Elem(Elem::F32), rows * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), schedule.sets() * schedule.sharing() / WARP);
-        let rematerialiser = Rematerialiser::declare(b, 0);
+        let numbers = if schedule.are_split(stage, form) { form.shared().iter().count() + 1 } else { 0 };
+        let rematerialiser = Rematerialiser::declare(b, numbers);
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);

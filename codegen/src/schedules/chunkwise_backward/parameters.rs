@@ -10,6 +10,8 @@ use oplus_dsl::Elem;
 pub(super) const GROUP: u32 = 4 * WARP;
 /// Warpgroups that multiply in the third sweep, where warpgroups do.
 pub(super) const ROLES: u32 = 3;
+/// The most places of the depth in a panel.
+const PANEL: u32 = 64;
 /// Threads that copy tiles beside them.
 const COPYING: u32 = 2 * WARP;
 
@@ -60,6 +62,21 @@ impl ChunkwiseBackward {
     /// The type of S and D in memory, and of weights: that of the walks' states, but what warpgroups read.
     pub(super) fn saved_elem(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> Elem {
         if self.warpgroups { Elem::Bf16 } else { form.state_elem(stage) }
+    }
+
+    /// Whether factors of the third sweep, and S and D in memory, are a high and a low part in `bf16` of `f32`.
+    pub(super) fn are_split(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> bool {
+        self.warpgroups && form.elem(stage) == Elem::F32
+    }
+
+    /// The numbers in memory for each element of S or D: 2 where it is in two parts.
+    pub(super) fn parts(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> u32 {
+        if self.are_split(stage, form) { 2 } else { 1 }
+    }
+
+    /// Places of the depth in a panel of S or D, where their factors are in parts.
+    pub(super) fn panel(&self) -> u32 {
+        self.depth.min(PANEL)
     }
 
     /// Heads whose tiles the third sweep has in shared memory at once.

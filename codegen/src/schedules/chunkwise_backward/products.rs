@@ -9,11 +9,12 @@ use crate::block::layout::{Tile, right_rows};
 use crate::block::matmul::{
     Blocks, Factor, block_of, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
 };
+use crate::block::two_parts::rests;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::with_rounding_errors;
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::stage::kind::Cotangent;
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The sixteens of a row of times or of the width.
@@ -194,6 +195,7 @@ impl GradientSweep<'_> {
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let weigh = |(block, products): (usize, &[Operand; 4])| {
+            self.load_late(b);
             let mut weights = scores(b, block);
             let columns = self.columns(b, decays, block as u32);
             let rounding_errors = self.rounding_errors(b, decays, block as u32);
@@ -224,9 +226,26 @@ impl GradientSweep<'_> {
                 partials.add_pair(b, h, c, [product, *weight]);
                 *weight = b.mul(*weight, decay);
             }
+            if self.keys.low.is_some() {
+                // Kept to the end, they would take registers that weights in two parts need.
+                let two: Vec<_> = partials.columns.drain(2 * block..).collect();
+                self.store_block_columns(b, block, &two);
+                partials.columns.resize(2 * block + 2, None);
+            }
             weights
         };
-        products.iter().enumerate().map(weigh).collect()
+        let weights = products.iter().enumerate().map(weigh).collect();
+        if self.keys.low.is_some() {
+            partials.columns.clear();
+        }
+        weights
+    }
+
+    /// Keeps loads behind this place where factors are in two parts: those of all blocks at once would take registers.
+    pub(super) fn load_late(&self, b: &mut Builder) {
+        if self.keys.low.is_some() {
+            b.push(Stmt::SyncWarp);
+        }
     }
 
     /// Whether gains' may differ from 1. Warps do not ask.
@@ -270,7 +289,12 @@ impl GradientSweep<'_> {
                 let piece = b.add(half, k);
                 let index = piece_index(b, tile, row, piece);
                 let index = b.add(index, column);
-                b.store(Memory::Shared(tile.array), index, &[block[2 * h], block[2 * h + 1]], None);
+                let two = [block[2 * h], block[2 * h + 1]];
+                b.store(Memory::Shared(tile.array), index, &two, None);
+                if let Some(low) = tile.low {
+                    let rest = rests(b, &two);
+                    b.store(Memory::Shared(low), index, &rest, None);
+                }
             }
         }
     }
@@ -281,7 +305,10 @@ impl GradientSweep<'_> {
         let start = b.mul(stage, tile.len());
         let half = b.mul(self.half, tile.depth / 2 / COLUMNS);
         let piece = b.add(half, k);
-        block_of(b, tile, start, row, piece, column)
+        let high = block_of(b, tile, start, row, piece, column);
+        let Some(low) = tile.low_part() else { return high };
+        let low = block_of(b, &low, start, row, piece, column);
+        [0, 1, 2, 3].map(|r: usize| b.add(high[r], low[r]))
     }
 
     /// The sums over the heads so far that an array has.

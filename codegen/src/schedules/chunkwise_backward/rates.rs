@@ -13,9 +13,6 @@ use oplus_dsl::{Elem, Ty};
 /// Times of a lane when a warp has all of a chunk.
 pub(super) const PER_LANE: u32 = TIMES / WARP;
 
-/// The distance from a sum of logarithms to its rounding error: behind the sums of two heads.
-const ROUNDING_ERRORS: u32 = 2 * TIMES;
-
 /// The decays of a chunk that one thread needs.
 pub(super) struct Decays {
     /// The running sums and both gains at the thread's two times among rows.
@@ -57,11 +54,15 @@ impl GradientSweep<'_> {
         let at = self.own_rates(b, iteration);
         let is_first = b.eq(self.thread.warp, 0);
         if self.has_rounding_errors() {
-            let [of_sums, of_gains @ ..] = &self.rates;
-            return b
-                .if_(is_first, |b| rates.store_split(b, self.thread.lane, *of_sums, of_gains, at, ROUNDING_ERRORS));
+            return b.if_(is_first, |b| self.store_split_rates(b, rates, at));
         }
         rates.store(b, self.thread.lane, &self.rates, at, is_first);
+    }
+
+    /// Writes rates whose sums are two numbers, at the lane's times, by one warp.
+    pub(super) fn store_split_rates(&self, b: &mut Builder, rates: &Rates, at: Operand) {
+        let [of_sums, of_gains @ ..] = &self.rates;
+        rates.store_split(b, self.thread.lane, *of_sums, of_gains, at, self.errors_apart());
     }
 
     /// The index of the rates of an iteration at the lane's times.
@@ -73,7 +74,12 @@ impl GradientSweep<'_> {
 
     /// Whether running sums are two numbers, a sum and its rounding error.
     pub(super) fn has_rounding_errors(&self) -> bool {
-        self.keys.elem == Elem::F32
+        self.keys.elem == Elem::F32 || self.keys.low.is_some()
+    }
+
+    /// The distance from a sum of logarithms to its rounding error: behind the sums of the heads in flight, or of two.
+    pub(super) fn errors_apart(&self) -> u32 {
+        self.schedule.heads().max(2) * TIMES
     }
 
     /// The index of the rates of an iteration.
@@ -100,7 +106,7 @@ impl GradientSweep<'_> {
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
         let (from_start, whole) = (rows.map(|row| power(row[0])), power(end));
         let rounding_errors = self.has_rounding_errors().then(|| {
-            let further = Operand::i32(ROUNDING_ERRORS as i32);
+            let further = Operand::i32(self.errors_apart() as i32);
             [(row, 0), (row, 8), (last, 0)].map(|(at, by)| {
                 let at = b.add(at, by);
                 let at = b.add(at, further);
@@ -137,7 +143,7 @@ impl GradientSweep<'_> {
     ) -> Option<([Operand; 3], [Operand; 2])> {
         let own = decays.rounding_errors?;
         let at = self.at_columns(b, decays, block);
-        let at = b.add(at, ROUNDING_ERRORS);
+        let at = b.add(at, self.errors_apart());
         let two = b.load(Memory::Shared(self.rates[0]), at, 2, None, f32(0.0));
         Some((own, [two[0], two[1]]))
     }

@@ -33,7 +33,32 @@ impl GradientSweep<'_> {
         };
         let before = b.mul(row, chunk.count);
         let number = b.add(before, chunk.number);
-        b.mul(number, TIMES * self.schedule.depth)
+        b.mul(number, self.schedule.parts(self.stage, self.form) * TIMES * self.schedule.depth)
+    }
+
+    /// Starts the copies of a panel of S before and D after a chunk, both parts of each, into a stage by a copy engine, and announces
+    /// them. By one thread.
+    pub(super) fn load_panel(
+        &self,
+        b: &mut Builder,
+        (own, chunk): (&HeadSlice, &Chunk),
+        panel: u32,
+        full: SharedId,
+        stage: Operand,
+    ) {
+        let first = self.saved(b, own, chunk);
+        let (len, of_part) = (self.states.len(), TIMES * self.schedule.depth);
+        let mbarrier = b.mbarrier(full, stage);
+        let bytes = 4 * len * self.states.elem.bytes().unwrap_or(2) as u32;
+        b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(bytes as i32)));
+        let (to_index, count) = (b.mul(stage, len), Operand::i32(len as i32));
+        for (number, tile) in [&self.states, &self.duals].into_iter().enumerate() {
+            for (part, to) in (0..).zip([Some(tile.array), tile.low].into_iter().flatten()) {
+                let from_index = b.add(first, part * of_part + panel * len);
+                let from = self.args.scratch[number];
+                b.push(Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier });
+            }
+        }
     }
 
     /// Starts the copies of S before and D after a chunk into a stage by a copy engine, and announces them. By one thread.

@@ -6,6 +6,7 @@ use super::walk::Chunk;
 use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES};
 use crate::abi::Tensor;
 use crate::block::lane_sum::{Side, over_lanes, sum_beside};
+use crate::block::layout::Tile;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
@@ -37,7 +38,8 @@ fn rows_of_set(form: &MatrixRecurrenceBackward) -> u32 {
 }
 
 impl GradientSweep<'_> {
-    fn has_decay(&self) -> bool {
+    /// Whether the decay's logarithm has a cotangent.
+    pub(super) fn has_decay(&self) -> bool {
         self.form.outputs.contains(&Cotangent::Decay)
     }
 
@@ -65,17 +67,36 @@ impl GradientSweep<'_> {
             }
         }
         let own = b.eq(self.fragment.group, 0);
+        let at = self.first_of_columns(b);
+        for (block, two) in columns.chunks(2).enumerate() {
+            self.store_columns(b, (own, at), block, two);
+        }
+    }
+
+    /// Writes the warp's shares at the two times of a block among columns.
+    pub(super) fn store_block_columns(&self, b: &mut Builder, block: usize, two: &[Option<Operand>]) {
+        if !self.has_decay() {
+            return;
+        }
+        let own = b.eq(self.fragment.group, 0);
+        let at = self.first_of_columns(b);
+        self.store_columns(b, (own, at), block, two);
+    }
+
+    /// The index of the warp's shares at the thread's first time among columns.
+    fn first_of_columns(&self, b: &mut Builder) -> Operand {
         let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let of_block = b.mul(self.block, TIMES);
         let at = b.add(half, column);
-        let at = b.add(at, of_block);
-        for (block, two) in columns.chunks(2).enumerate() {
-            let two: Vec<Operand> =
-                two.iter().map(|sum| over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
-            let at = b.add(at, OVER_ROWS * TIMES + block as u32 * COLUMNS);
-            let at = self.in_set(b, at);
-            b.store(Memory::Shared(self.partial_sums), at, &two, Some(own));
-        }
+        b.add(at, of_block)
+    }
+
+    fn store_columns(&self, b: &mut Builder, (own, at): (Operand, Operand), block: usize, two: &[Option<Operand>]) {
+        let two: Vec<Operand> =
+            two.iter().map(|sum| over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
+        let at = b.add(at, OVER_ROWS * TIMES + block as u32 * COLUMNS);
+        let at = self.in_set(b, at);
+        b.store(Memory::Shared(self.partial_sums), at, &two, Some(own));
     }
 
     /// Writes the warp's share of ⟨S, D⟩: both tiles have the same layout.
@@ -83,18 +104,28 @@ impl GradientSweep<'_> {
         if !self.has_decay() {
             return;
         }
+        let mut sum = None;
+        self.add_energy(b, stage, &mut sum);
+        self.store_energy(b, sum);
+    }
+
+    /// Adds the thread's share of ⟨S, D⟩ in a stage of their tiles.
+    pub(super) fn add_energy(&self, b: &mut Builder, stage: Operand, sum: &mut Option<Operand>) {
         let start = b.mul(stage, self.states.len());
         let piece = self.states.piece();
         let own = b.mul(self.thread.number, piece);
         let from = b.add(start, own);
         let per_iteration = self.schedule.sharing() * piece;
-        let mut sum = None;
         for iteration in 0..self.states.len() / per_iteration {
             let at = b.add(from, iteration * per_iteration);
-            let [states, duals] = [&self.states, &self.duals]
-                .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
-            states.into_iter().zip(duals).for_each(|(x, y)| accumulate(b, &mut sum, [x, y]));
+            self.load_late(b);
+            let [states, duals] = [&self.states, &self.duals].map(|tile| piece_of(b, tile, at));
+            states.into_iter().zip(duals).for_each(|(x, y)| accumulate(b, sum, [x, y]));
         }
+    }
+
+    /// Writes the warp's share of ⟨S, D⟩, of which the thread has this sum.
+    pub(super) fn store_energy(&self, b: &mut Builder, sum: Option<Operand>) {
         let sum = over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
         let own = b.eq(self.thread.lane, 0);
         let first = self.first_energy(b);
@@ -248,4 +279,12 @@ impl GradientSweep<'_> {
             self.store_row(b, OVER_WIDTH + 2 * number, h, share);
         }
     }
+}
+
+/// The elements of a piece of a tile.
+fn piece_of(b: &mut Builder, tile: &Tile, at: Operand) -> Vec<Operand> {
+    let mut load = |array| b.load(Memory::Shared(array), at, tile.piece(), None, zero(Ty::F32));
+    let high = load(tile.array);
+    let Some(low) = tile.low.map(&mut load) else { return high };
+    high.into_iter().zip(low).map(|(high, low)| b.add(high, low)).collect()
 }

@@ -85,7 +85,7 @@ impl Strategy for ChunkwiseBackward {
         let tiles = Matrices { depth, width: TIMES, padded, wide, vector };
         [&form.states, &form.cotangents].into_iter().try_for_each(|own| tiles.fit(own, problem))?;
         problem.is_without_empty_axes()?;
-        if scratch(form, self, |axis| problem.size(axis)).is_none() {
+        if scratch(problem.stage, form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);
         }
         Misfit::count(recurrences(&form.states, wide, TIMES, problem.bound), "recurrences")?;
@@ -115,7 +115,7 @@ impl Strategy for ChunkwiseBackward {
 
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().matrices_back().ok()?;
-        let [states, cotangents] = scratch(form, self, |axis| problem.size(axis))?;
+        let [states, cotangents] = scratch(problem.stage, form, self, |axis| problem.size(axis))?;
         let rows = recurrences(&form.states, self.wide, TIMES, problem.bound);
         let segments = work(self, form, problem).segments(problem);
         Some(vec![states, cotangents, chunkwise::scratch(rows, segments, TIMES, self.depth)?])

@@ -41,11 +41,21 @@ impl Tiles {
         let stages = if states.channels { 1 } else { heads };
         let mut values = tile(states.value, states.width, TIMES, stages);
         let mut cotangents = tile(dual.value, states.width, TIMES, stages);
+        let is_split = schedule.are_split(stage, form);
+        let depth = if is_split { schedule.panel() } else { depth };
         let mut saved = |name: &str| {
             let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * depth);
             Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, elem, ..keys.clone() }
         };
         let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
+        if is_split {
+            let [keys, queries] = [keys, queries].map(|tile| tile.in_parts(b, 1));
+            let [values, cotangents, states, duals] =
+                [values, cotangents, states, duals].map(|tile| tile.in_parts(b, stages));
+            // E, summed over heads, takes the place of cotangents when all heads are done.
+            let weights = cotangents.clone();
+            return Tiles { keys, queries, values, cotangents, states, duals, weights };
+        }
         let weights = Tile::bare(b, "weights", elem, TIMES, TIMES);
         if schedule.warpgroups {
             return Tiles { keys, queries, values, cotangents, states, duals, weights };

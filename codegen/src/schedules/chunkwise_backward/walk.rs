@@ -3,6 +3,7 @@
 use super::partials::Partials;
 use super::rates::Decays;
 use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
+use crate::block::args::index_of;
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, Factor, block_values, multiply};
 use crate::block::pair::Values;
@@ -349,6 +350,11 @@ impl GradientSweep<'_> {
         let block = b.convert(Ty::I64, block);
         let [point, number] = b.div_rem(block, chunks);
         let shared = self.args.indices(b, point, self.shared());
+        self.chunk_at(b, shared, number, chunks)
+    }
+
+    /// The chunk of a number, of so many, at a point of the shared axes.
+    fn chunk_at(&self, b: &mut Builder, shared: Vec<(Axis, Operand)>, number: Operand, count: Operand) -> Chunk {
         let first = b.mul(number, TIMES);
         let first = b.convert(Ty::I32, first);
         let heads = self.args.rows(b, self.form.heads);
@@ -360,7 +366,24 @@ impl GradientSweep<'_> {
             Operand::i32(1)
         };
         let heads = if self.schedule.wide { b.mul(heads, slices) } else { heads };
-        Chunk { shared, number, count: chunks, first, heads, slices }
+        Chunk { shared, number, count, first, heads, slices }
+    }
+
+    /// The numbers that say which chunk is the block's, to be [rematerialised](Self::chunk_anew).
+    pub(super) fn numbers_of_chunk(&self, b: &mut Builder) -> Vec<Operand> {
+        let chunk = self.chunk(b);
+        self.shared().iter().map(|axis| index_of(&chunk.shared, axis)).chain([chunk.number]).collect()
+    }
+
+    /// The chunk of the block, rematerialised.
+    pub(super) fn chunk_anew(&self, b: &mut Builder) -> Chunk {
+        let axes: Vec<Axis> = self.shared().iter().collect();
+        let shared = axes.iter().enumerate().map(|(k, axis)| (*axis, self.rematerialiser.read(b, k))).collect();
+        let number = self.rematerialiser.read(b, axes.len());
+        let count = b.div_ceil(self.args.size(self.form.states.time), TIMES);
+        let chunk = self.chunk_at(b, shared, number, count);
+        let slices = if self.schedule.wide { self.rematerialiser.of(b, chunk.slices) } else { chunk.slices };
+        Chunk { slices, ..chunk }
     }
 
     /// The outer indices of a head, and the slice of the width.

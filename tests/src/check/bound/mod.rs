@@ -82,7 +82,11 @@ fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     if schedules.iter().any(rounds) {
         return ROUNDING;
     }
-    let divides = |schedule: &Schedule| matches!(schedule, Schedule::Chunkwise(s) if s.unit == Unit::Warpgroup);
+    let divides = |schedule: &Schedule| match schedule {
+        Schedule::Chunkwise(s) => s.unit == Unit::Warpgroup,
+        Schedule::ChunkwiseBackward(s) => s.warpgroups,
+        _ => false,
+    };
     let least = if elem == Elem::F32 && schedules.iter().any(divides) { PARTS } else { SLACK };
     if walks { least.max(longest / longest.log2()) } else { least }
 }

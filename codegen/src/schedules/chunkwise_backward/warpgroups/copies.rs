@@ -103,7 +103,7 @@ impl WarpgroupSweep<'_> {
     }
 
     /// Reads what outputs over time need, at the lane's times.
-    fn read_steps(&self, b: &mut Builder, head: &HeadSlice, chunk: &Chunk) -> Values<'_> {
+    pub(super) fn read_steps(&self, b: &mut Builder, head: &HeadSlice, chunk: &Chunk) -> Values<'_> {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let sweep: &GradientSweep = self;
         let mut steps = Values::new(self.stage, &self.args, [time, width], head.outer.clone());

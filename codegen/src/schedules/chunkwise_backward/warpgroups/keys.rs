@@ -11,6 +11,9 @@ use crate::tile::{Operand, Reg};
 impl WarpgroupSweep<'_> {
     /// Computes key' of a chunk, and value' of all its heads.
     pub(super) fn keys_role(&self, b: &mut Builder) {
+        if self.panel_ring.is_some() {
+            return self.keys_role_of_parts(b);
+        }
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
         self.each_head(b, &chunk, |own, b, head| {

@@ -16,6 +16,7 @@
 mod copies;
 mod keys;
 mod pairs;
+mod parts;
 mod queries;
 mod values;
 
@@ -40,6 +41,7 @@ use crate::target::{Isa, REGISTERS, WARP};
 use crate::tile::{Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
+use parts::PanelRing;
 use std::ops::Deref;
 
 /// Registers of each thread of a role.
@@ -59,6 +61,9 @@ impl Registers {
         }
     }
 }
+
+/// Registers of each thread at a block's start.
+const AT_START: u32 = REGISTERS / ((ROLES + 1) * GROUP);
 
 /// The number of the barrier of the warpgroup of pairs.
 const PAIRS: u32 = 1;
@@ -87,6 +92,8 @@ pub(super) struct WarpgroupSweep<'s> {
     pairs_summed: SharedId,
     /// Of f16, the mbarriers that say that keys and queries, and the tiles of a stage, have been rounded to bf16.
     rounding: Option<[Rounding; 2]>,
+    /// Of f32, whose factors are in two [`parts`], the ring of panels of S and D.
+    panel_ring: Option<PanelRing>,
 }
 
 impl<'s> Deref for WarpgroupSweep<'s> {
@@ -117,9 +124,22 @@ impl<'s> WarpgroupSweep<'s> {
         {
             tiles.into_iter().for_each(|tile| tile.full = own);
         }
+        let panel_ring = schedule.are_split(of.0, of.1).then(|| PanelRing::declare(b, schedule.heads()));
         let rounds = of.1.elem(of.0) == Elem::F16;
         let rounding = rounds.then(|| [1, schedule.heads()].map(|stages| Rounding::declare(b, stages)));
-        WarpgroupSweep { sweep, scores, begun, full, free, summed, weights_full, weights_free, pairs_summed, rounding }
+        WarpgroupSweep {
+            sweep,
+            scores,
+            begun,
+            full,
+            free,
+            summed,
+            weights_full,
+            weights_free,
+            pairs_summed,
+            rounding,
+            panel_ring,
+        }
     }
 
     /// The kernel's code.
@@ -130,8 +150,11 @@ impl<'s> WarpgroupSweep<'s> {
             multiplies,
             |b| self.multiply_role(b),
             |b| {
-                limit(b, Registers::of(self.schedule.depth).copies);
-                self.copy_role(b);
+                limit(b, self.registers().copies);
+                match self.panel_ring {
+                    Some(_) => self.copy_role_of_parts(b),
+                    None => self.copy_role(b),
+                }
             },
         );
     }
@@ -142,10 +165,20 @@ impl<'s> WarpgroupSweep<'s> {
         let storing = if self.has_steps() { WARP } else { 0 };
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
-            self.rematerialiser.store(b, &[]);
-            b.init_mbarriers(self.begun, 1, self.schedule.copying());
-            // Besides those that copy, the warp that writes rates arrives, and one of its threads announces states.
-            b.init_mbarriers(self.full, self.schedule.heads(), self.schedule.copying() + WARP + 1);
+            let numbers = if self.panel_ring.is_some() { self.numbers_of_chunk(b) } else { vec![] };
+            self.rematerialiser.store(b, &numbers);
+            match self.panel_ring {
+                Some(ring) => {
+                    b.init_mbarriers(self.begun, 1, 2 * GROUP);
+                    b.init_mbarriers(self.full, self.schedule.heads(), GROUP);
+                    ring.init(b, multiplying);
+                }
+                None => {
+                    b.init_mbarriers(self.begun, 1, self.schedule.copying());
+                    // Besides those that copy, the warp that writes rates arrives, and one of its threads announces states.
+                    b.init_mbarriers(self.full, self.schedule.heads(), self.schedule.copying() + WARP + 1);
+                }
+            }
             b.init_mbarriers(self.free, self.schedule.heads(), multiplying + storing);
             b.init_mbarriers(self.summed, self.schedule.heads(), multiplying);
             for (rounding, stages) in self.rounding.iter().flatten().zip([1, self.schedule.heads()]) {
@@ -195,7 +228,7 @@ impl<'s> WarpgroupSweep<'s> {
 
     /// Multiplies, in one of the three roles.
     fn multiply_role(&self, b: &mut Builder) {
-        let Registers { queries, keys, pairs, .. } = Registers::of(self.schedule.depth);
+        let Registers { queries, keys, pairs, .. } = self.registers();
         let group = b.binary(Binary::Div, self.thread.number, GROUP);
         let is_first = b.eq(group, 0);
         b.if_else(
@@ -208,9 +241,21 @@ impl<'s> WarpgroupSweep<'s> {
         );
     }
 
+    /// Registers of each thread of a role.
+    fn registers(&self) -> Registers {
+        match self.panel_ring {
+            Some(_) => Registers::of_parts(self.schedule),
+            None => Registers::of(self.schedule.depth),
+        }
+    }
+
     /// Begins the role of a warpgroup, whose threads have so many registers.
     fn role(&self, b: &mut Builder, group: u32, registers: u32) -> Self {
         limit(b, registers);
+        if self.panel_ring.is_some() && registers == AT_START {
+            // The assembler allocates registers by itself for what such a statement begins.
+            b.push(Stmt::SetMaxRegisters { count: registers, more: false });
+        }
         self.of_group(b, group)
     }
 
@@ -257,9 +302,8 @@ impl<'s> WarpgroupSweep<'s> {
 
 /// Gives registers up, or takes those that others have given up.
 fn limit(b: &mut Builder, count: u32) {
-    let at_start = REGISTERS / ((ROLES + 1) * GROUP);
-    if count != at_start {
-        b.push(Stmt::SetMaxRegisters { count, more: count > at_start });
+    if count != AT_START {
+        b.push(Stmt::SetMaxRegisters { count, more: count > AT_START });
     }
 }
 

@@ -12,6 +12,9 @@ use crate::tile::{Operand, Reg, Stmt};
 impl WarpgroupSweep<'_> {
     /// Computes the weights of all heads of a chunk, and E summed over them.
     pub(super) fn pairs_role(&self, b: &mut Builder) {
+        if self.panel_ring.is_some() {
+            return self.pairs_role_of_parts(b);
+        }
         let chunk = self.chunk(b);
         self.score(b);
         let sums = Self::sums(b, TIMES);
@@ -23,12 +26,17 @@ impl WarpgroupSweep<'_> {
     }
 
     /// Computes G, and keeps it.
-    fn score(&self, b: &mut Builder) {
+    pub(super) fn score(&self, b: &mut Builder) {
         b.wait(self.begun(), RingStage::FIRST);
         b.push(Stmt::FenceAsync);
         let none = Operand::i32(0);
-        let (keys, queries) = (self.shared_factor(b, &self.keys, none), self.shared_factor(b, &self.queries, none));
-        let scores = start(b, keys, queries);
+        let scores = match self.panel_ring {
+            Some(_) => self.scores_of_parts(b),
+            None => {
+                let [keys, queries] = [&self.keys, &self.queries].map(|tile| self.shared_factor(b, tile, none));
+                start(b, keys, queries)
+            }
+        };
         finish(b, &scores, 0);
         for (block, scores) in (0..).zip(&block_values(&scores)) {
             self.store_own(b, self.scores, block, scores);

@@ -13,6 +13,9 @@ use crate::tile::{Operand, Reg};
 impl WarpgroupSweep<'_> {
     /// Computes query' of a chunk, and each head's ⟨query, first term of query'⟩ and ⟨S, D⟩.
     pub(super) fn queries_role(&self, b: &mut Builder) {
+        if self.panel_ring.is_some() {
+            return self.queries_role_of_parts(b);
+        }
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
         self.each_head(b, &chunk, |own, b, head| {

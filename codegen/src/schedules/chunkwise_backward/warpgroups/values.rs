@@ -51,7 +51,7 @@ impl WarpgroupSweep<'_> {
     }
 
     /// Reads what outputs need beside the sums, at the thread's times.
-    fn read_rows(&self, b: &mut Builder, outer: &[(Axis, Operand)], chunk: &Chunk) -> Values<'_> {
+    pub(super) fn read_rows(&self, b: &mut Builder, outer: &[(Axis, Operand)], chunk: &Chunk) -> Values<'_> {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], outer.to_vec());
         self.set_rows(b, &mut rows, chunk.first);
@@ -60,9 +60,16 @@ impl WarpgroupSweep<'_> {
     }
 
     /// The first term of value', from D·key.
-    fn to_end(&self, b: &mut Builder, head: &InFlight, products: &Blocks, partials: &mut Partials) -> Blocks {
+    pub(super) fn to_end(
+        &self,
+        b: &mut Builder,
+        head: &InFlight,
+        products: &Blocks,
+        partials: &mut Partials,
+    ) -> Blocks {
         let mut found = products.clone();
         for (k, block) in (0..).zip(&mut found) {
+            self.load_late(b);
             let values = self.own_block(b, &self.values, head.stage, k);
             for (r, found) in block.iter_mut().enumerate() {
                 *found = b.mul(*found, head.decays.to_end[r / 2]);
