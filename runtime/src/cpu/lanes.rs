@@ -199,10 +199,7 @@ impl Block<'_> {
         if parts > 1 && done == self.steps() && !combination.exclusive {
             self.close(&mut results);
         }
-        if done == self.steps() {
-            return Ok(());
-        }
-        // What is left has elements of its own.
+        // The rest of the block has elements of its own.
         let kept = workspace.kept.take();
         self.sweep_as_it_lies(combination, elements.scan, results, done..self.steps(), First::AsOthers, workspace)?;
         workspace.kept = kept;

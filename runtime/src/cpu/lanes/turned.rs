@@ -59,7 +59,7 @@ impl Turned<'_> {
                 self.totals(of, elements.total, workspace)?
             }
         };
-        // What comes before the results has elements of its own.
+        // The elements before the results are of their own.
         let kept = workspace.kept.take();
         let before = Values::copies(results.states)?;
         self.enter(of, elements.scan, results.states, workspace)?;
