@@ -291,7 +291,7 @@ mod tests {
         let nothing = |_: &Launch| Ok((vec![], String::new()));
         let mut explained = explained(&programs[0].instantiate(Elem::F32), &args, &Target::H200, &nothing).unwrap();
         for launch in &mut explained.explanation.launches {
-            // What depends on numbers of schedules and of the cost model is not a matter of this text.
+            // Numbers of schedules and of the cost model are tested elsewhere: fixed text stands for them here.
             launch.candidates =
                 vec![Candidate { schedule: "schedule(number=1)".into(), micros: 12.3, why: "its reason".into() }];
             launch.refused = vec![("other(number=1)".into(), "what it lacks".into())];

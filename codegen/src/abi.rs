@@ -64,40 +64,26 @@ pub struct Extras {
     pub has_messages: bool,
 }
 
-/// The parameters of a stage's kernel, in order: the pointers of the stage's parameters and outputs, the sizes of the stage's
-/// axes, the strides of every tensor along each of its axes (but its unit axis, where it is 1), and then the extras.
+/// The parameters of a stage's kernel, in order: those that [`roles`] lists.
 pub fn abi(stage: &Stage, extras: &Extras) -> Vec<Slot> {
-    let program = &stage.program;
-    let unit = extras.unit_axes;
-    let mut slots: Vec<Slot> = tensors(stage).map(|t| pointer(stage, t)).collect();
-    slots.extend(
-        (0..program.axes.len() as u32)
-            .map(|a| scalar(format!("size_{}", program.axes[a as usize]), Role::Size(Axis(a)))),
-    );
+    roles(stage, extras).into_iter().map(|role| Slot { param: param(stage, extras, role), role }).collect()
+}
+
+/// The roles of the parameters of a stage's kernel, in order: the pointers of the stage's parameters and outputs, the sizes of the
+/// stage's axes, the strides of every tensor along each of its axes (but its unit axis, where it is 1), and then the extras.
+pub fn roles(stage: &Stage, extras: &Extras) -> Vec<Role> {
+    let mut roles: Vec<Role> = tensors(stage).map(Role::Pointer).collect();
+    roles.extend((0..stage.program.axes.len() as u32).map(|axis| Role::Size(Axis(axis))));
     for tensor in tensors(stage) {
-        let own = unit_axis(stage, unit, tensor);
-        let strided = axes(stage, tensor).iter().filter(|a| Some(**a) != own);
-        let stride = |a: &Axis| {
-            scalar(format!("stride_{}_{}", name(stage, tensor), program.axis_name(*a)), Role::Stride(tensor, *a))
-        };
-        slots.extend(strided.map(stride));
+        let own = unit_axis(stage, extras.unit_axes, tensor);
+        let strided = axes(stage, tensor).iter().filter(|axis| Some(**axis) != own);
+        roles.extend(strided.map(|axis| Role::Stride(tensor, *axis)));
     }
-    let scratch = |(i, (name, elem)): (u32, &(&str, Elem))| Slot {
-        param: param(name, ParamKind::Write(*elem)),
-        role: Role::Scratch(i),
-    };
-    slots.extend((0..).zip(&extras.scratch).map(scratch));
-    if extras.has_segments {
-        slots.push(scalar("segment_tiles".to_owned(), Role::SegmentTiles));
-    }
-    if extras.has_pieces {
-        slots.push(scalar("piece".to_owned(), Role::Piece));
-    }
-    if extras.has_messages {
-        slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });
-        slots.push(Slot { param: param("control", ParamKind::Control), role: Role::Control });
-    }
-    slots
+    roles.extend((0..extras.scratch.len() as u32).map(Role::Scratch));
+    roles.extend(extras.has_segments.then_some(Role::SegmentTiles));
+    roles.extend(extras.has_pieces.then_some(Role::Piece));
+    roles.extend(extras.has_messages.then_some([Role::Messages, Role::Control]).into_iter().flatten());
+    roles
 }
 
 /// The unit axis of a tensor: the last that it has of some unit axes.
@@ -105,19 +91,31 @@ pub fn unit_axis(stage: &Stage, unit: AxisSet, tensor: Tensor) -> Option<Axis> {
     axes(stage, tensor).iter().rev().copied().find(|axis| unit.contains(*axis))
 }
 
-fn pointer(stage: &Stage, tensor: Tensor) -> Slot {
+/// The kernel's parameter of a role.
+fn param(stage: &Stage, extras: &Extras, role: Role) -> Param {
+    let (name, kind) = match role {
+        Role::Pointer(tensor) => (name(stage, tensor).to_owned(), kind_of(stage, tensor)),
+        Role::Size(axis) => (format!("size_{}", stage.program.axis_name(axis)), ParamKind::Scalar(Ty::I64)),
+        Role::Stride(tensor, axis) => {
+            let name = format!("stride_{}_{}", name(stage, tensor), stage.program.axis_name(axis));
+            (name, ParamKind::Scalar(Ty::I64))
+        }
+        Role::Scratch(k) => {
+            let (name, elem) = extras.scratch[k as usize];
+            (name.to_owned(), ParamKind::Write(elem))
+        }
+        Role::SegmentTiles => ("segment_tiles".to_owned(), ParamKind::Scalar(Ty::I64)),
+        Role::Piece => ("piece".to_owned(), ParamKind::Scalar(Ty::I64)),
+        Role::Messages => ("messages".to_owned(), ParamKind::Messages),
+        Role::Control => ("control".to_owned(), ParamKind::Control),
+    };
+    Param { name, kind }
+}
+
+fn kind_of(stage: &Stage, tensor: Tensor) -> ParamKind {
     let elem = elem(stage, tensor);
-    let kind = match tensor {
+    match tensor {
         Tensor::Param(_) => ParamKind::Read(elem),
         Tensor::Output(_) => ParamKind::Write(elem),
-    };
-    Slot { param: param(name(stage, tensor), kind), role: Role::Pointer(tensor) }
-}
-
-fn scalar(name: String, role: Role) -> Slot {
-    Slot { param: Param { name, kind: ParamKind::Scalar(Ty::I64) }, role }
-}
-
-fn param(name: &str, kind: ParamKind) -> Param {
-    Param { name: name.to_owned(), kind }
+    }
 }

@@ -86,14 +86,13 @@ pub struct Explained {
 impl Explanation {
     /// The explanation of a program's plan.
     pub fn of(program: &Program, plan: &Plan) -> Explanation {
-        let temporary = |b: &crate::plan::Buffer| b.len * b.elem.bytes().unwrap_or(8) as u64;
         Explanation {
             name: program.name.clone(),
             equations: equations(program),
             launches: plan.distinct().into_iter().map(|(launch, choice)| Explained::of(launch, choice)).collect(),
             count: plan.steps.len(),
             skipped: plan.choices.iter().filter(|c| c.step.is_none()).count(),
-            temporary_bytes: plan.buffers.iter().map(temporary).sum(),
+            temporary_bytes: plan.bytes(),
             message_words: plan.message_words,
             other_cuts: other_cuts(plan),
             instead_of: None,
@@ -217,7 +216,7 @@ fn pairwise(stage: &Stage) -> String {
         return format!("sums over {}", axes.into_iter().collect::<Vec<_>>().join(", "));
     };
     let grouped = form.grouped.map(|axis| format!(", added up over {}", name(axis)));
-    let split = stage.part_axis.map(|_| ", as partial sums".to_owned());
+    let split = stage.partial_axis.map(|_| ", as partial sums".to_owned());
     format!(
         "sums over pairs of {} and {}{}{}",
         name(form.row),

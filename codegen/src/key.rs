@@ -24,7 +24,7 @@ pub struct StageKey(blake3::Hasher);
 impl StageKey {
     /// The key of a stage.
     pub fn of(stage: &Stage) -> StageKey {
-        let parts = stage.part_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
+        let parts = stage.partial_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
         StageKey::of_text(&format!("{}{:?}{parts}", stage.program, stage.views))
     }
 

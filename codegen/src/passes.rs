@@ -1,11 +1,13 @@
 //! Passes over programs: what is done to a program before it is cut into stages, in order, once.
 //!
-//! Here, not earlier: the interpreter and the adjoint see the program as it was written.
+//! Here, not earlier: the interpreter sees the program as it was written, and so does the adjoint but for relative positions, whose sums
+//! have gradients that are sums of the same form.
 
 use oplus_dsl::decay::decays;
 use oplus_dsl::ir::Program;
 use oplus_dsl::packed::without_inverses;
 use oplus_dsl::rebase::rebase;
+use oplus_dsl::relative::relative;
 use oplus_dsl::simplify::simplified;
 use oplus_dsl::verify::{VerifyError, verify};
 use thiserror::Error;
@@ -19,8 +21,9 @@ pub struct Pass {
 }
 
 /// The passes over a program whose kernels may combine elements in any order.
-pub const PASSES: [Pass; 4] = [
+pub const PASSES: [Pass; 5] = [
     Pass { name: "inverses of gathers", run: without_inverses },
+    Pass { name: "relative positions", run: relative },
     Pass { name: "rebase", run: rebase },
     Pass { name: "decays as powers of two", run: decays },
     Pass { name: "simplify", run: simplified },

@@ -17,6 +17,7 @@ pub mod packed;
 pub mod parse;
 pub mod print;
 pub mod rebase;
+pub mod relative;
 pub mod rewrite;
 pub mod rng;
 pub mod scalar;

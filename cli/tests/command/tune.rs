@@ -17,6 +17,14 @@ fn the_planner_takes_plans_that_are_near_the_fastest_measured() {
     assert!(said.contains("time by estimate, of plans of one launch") && said.contains("\nrows "), "{said}");
 }
 
+/// Attention's forward pass on an H200, by kernels that are compiled: times of the plans that were estimated to be the fastest six.
+#[test]
+fn so_does_attention() {
+    let attention = Path::new(env!("CARGO_MANIFEST_DIR")).join("tune/h200-attention.jsonl");
+    let said = succeed(&["tune", text(&attention), "--most", "1.05", "--most-of-all", "1.01"]);
+    assert!(said.contains("the geometric mean of 30 cases"), "{said}");
+}
+
 #[test]
 fn bounds_that_do_not_hold_are_named() {
     let message = fail(&["tune", text(&measured()), "--committed", "--most", "1.0"]);

@@ -10,6 +10,15 @@ use oplus_dsl::ir::{Binary, Literal, Operator};
 /// The fields of an element or state, one operand each.
 pub type Fields = Vec<Operand>;
 
+/// The states around a step of a scan.
+#[derive(Clone, Copy)]
+pub struct AroundStep<'a> {
+    /// The state before the step's element.
+    pub before: &'a [Operand],
+    /// The state after it.
+    pub after: &'a [Operand],
+}
+
 /// A monoid in registers: elements have every field; a *state* has only those that outputs need.
 ///
 /// For the affine operator the state is b alone: applying an element to it is one fused multiply-add.

@@ -96,6 +96,32 @@ impl Tile {
         self.arrive(b, source, stage);
     }
 
+    /// [`Self::fill`], each piece from where the one before was: for warps that only copy and have few registers.
+    pub(crate) fn fill_in_steps(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        origin: Origin,
+        first: Operand,
+        stage: Operand,
+    ) {
+        let pieces = self.pieces();
+        let (total, rows) = (self.rows * pieces, source.threads / pieces);
+        if !source.threads.is_multiple_of(pieces)
+            || !rows.is_multiple_of(EIGHT as u32)
+            || !total.is_multiple_of(source.threads)
+        {
+            return self.fill(b, source, origin, first, stage);
+        }
+        let into = Copied { origin, first, start: b.mul(stage, self.len()) };
+        let mut piece = self.copied_piece(b, source, &into, source.thread);
+        for _ in 0..total / source.threads {
+            self.copy_elements(b, source, piece);
+            piece = self.further(b, source, piece, rows as i32);
+        }
+        self.arrive(b, source, stage);
+    }
+
     /// Starts copies of the rows from `first` (`i32`) on into a stage.
     pub(crate) fn start_copies(
         &self,

@@ -40,6 +40,21 @@ pub(crate) struct Tile {
     pub elem: Elem,
 }
 
+/// A stage of a tile.
+#[derive(Clone, Copy)]
+pub(crate) struct TileStage<'t> {
+    pub tile: &'t Tile,
+    /// The index of its first element.
+    pub start: Operand,
+}
+
+impl<'t> TileStage<'t> {
+    /// The stage of a tile that has one.
+    pub(crate) fn only(tile: &'t Tile) -> TileStage<'t> {
+        TileStage { tile, start: Operand::i32(0) }
+    }
+}
+
 /// The contents of a tile.
 #[derive(Clone, Copy)]
 pub(crate) struct TileOf {

@@ -100,7 +100,8 @@ pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, left: Factor, right: 
 pub(crate) fn multiply_in_time(
     b: &mut Builder,
     sums: &mut [[Operand; 4]],
-    (left, right): ([Operand; 4], Factor),
+    left: [Operand; 4],
+    right: Factor,
     sixteen: u32,
 ) {
     for (pair, sums) in (0..).zip(sums.chunks_exact_mut(2)) {

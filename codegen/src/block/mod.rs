@@ -3,6 +3,7 @@
 pub mod args;
 pub mod carry;
 pub(crate) mod copy;
+pub(crate) mod copy_loop;
 pub(crate) mod evaluate;
 pub(crate) mod fragment;
 pub(crate) mod lane_sum;
@@ -13,6 +14,7 @@ pub(crate) mod pair;
 pub(crate) mod parts;
 pub mod persistent;
 pub mod point;
+pub(crate) mod powers;
 pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;

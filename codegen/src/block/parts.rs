@@ -6,7 +6,7 @@
 //! high part; what is left out is below 2⁻¹⁶ of it.
 
 use super::fragment::{COLUMNS, Factor, ROWS, load_four, mma_two};
-use super::layout::{Tile, left_rows};
+use super::layout::{Tile, TileStage, left_rows};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
@@ -163,12 +163,7 @@ pub(crate) fn multiply(b: &mut Builder, sums: &mut [[Operand; 4]], left: Factor,
 }
 
 /// Adds left·right over 16 rows of the right factor.
-pub(crate) fn multiply_in_time(
-    b: &mut Builder,
-    sums: &mut [[Operand; 4]],
-    (left, right): (Parts, Factor),
-    sixteen: u32,
-) {
+pub(crate) fn multiply_in_time(b: &mut Builder, sums: &mut [[Operand; 4]], left: Parts, right: Factor, sixteen: u32) {
     for (pair, sums) in (0..).zip(sums.chunks_exact_mut(2)) {
         let columns = right.parts(b, sixteen * ROWS, pair, true);
         left.multiply(b, right.tile.elem, sums, columns);
@@ -238,12 +233,7 @@ pub(crate) fn load_two(b: &mut Builder, tile: &Tile, index: Operand) -> [Operand
 }
 
 /// The elements of a tile in a block: of the rows `row` and `row` + 8 two from `column` on, of the eight elements of a number.
-pub(crate) fn block_of(
-    b: &mut Builder,
-    tile: &Tile,
-    (row, eight): (Operand, Operand),
-    column: Operand,
-) -> [Operand; 4] {
+pub(crate) fn block_of(b: &mut Builder, tile: &Tile, row: Operand, eight: Operand, column: Operand) -> [Operand; 4] {
     let (piece, column) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, column));
     let [first, second] = [0, COLUMNS].map(|by| {
         let row = b.add(row, by);
@@ -274,7 +264,8 @@ pub(crate) fn load_one(b: &mut Builder, tile: &Tile, row: Operand, column: Opera
 pub(crate) fn add_products(
     b: &mut Builder,
     tiles: [&Tile; 2],
-    (thread, threads): (Operand, u32),
+    thread: Operand,
+    threads: u32,
     mut sum: Operand,
 ) -> Operand {
     let (len, piece) = (tiles[0].len(), tiles[0].piece());
@@ -320,12 +311,7 @@ fn elements_at(b: &mut Builder, tile: &Tile, at: Operand) -> Vec<Operand> {
 }
 
 /// The index at which lanes that name rows and halves of 16 elements read those of a number.
-pub(crate) fn index_of_sixteen(
-    b: &mut Builder,
-    tile: &Tile,
-    (row, half): (Operand, Operand),
-    sixteen: Operand,
-) -> Operand {
+pub(crate) fn index_of_sixteen(b: &mut Builder, tile: &Tile, row: Operand, half: Operand, sixteen: Operand) -> Operand {
     let of_panel = tile.panel() / ROWS;
     if tile.depth == tile.panel() && tile.elem != Elem::F32 {
         return tile.lanes_at(b, row, half, sixteen);
@@ -349,7 +335,8 @@ pub(crate) fn copied_fragment(
     b: &mut Builder,
     tile: &Tile,
     lane: Operand,
-    (start, first): (Operand, Operand),
+    start: Operand,
+    first: Operand,
     eight: Operand,
 ) -> [[Operand; 2]; 4] {
     if tile.elem != Elem::F32 {
@@ -377,20 +364,20 @@ pub(crate) fn copied_fragment(
     })
 }
 
-/// Makes factors of elements that have been copied, by a warp: of 16 rows of each tile from row `first` of the stage that begins at an
-/// index on. They are of `f32`, or of `f16` in tiles of `bf16`. Lanes see one another's factors after the warp's next barrier.
-pub(crate) fn prepare(b: &mut Builder, tiles: &[(&Tile, Operand)], lane: Operand, first: Operand) {
+/// Makes factors of elements that have been copied, by a warp: of 16 rows of each stage, from row `first` on. They are of `f32`, or of `f16`
+/// in tiles of `bf16`. Lanes see one another's factors after the warp's next barrier.
+pub(crate) fn prepare(b: &mut Builder, stages: &[TileStage], lane: Operand, first: Operand) {
     let (row, half) = left_rows(b, lane);
     let row = b.add(first, row);
-    if tiles.iter().any(|(tile, _)| tile.elem == Elem::F32) {
-        tiles.iter().for_each(|(tile, start)| prepare_split(b, tile, (*start, row, half)));
+    if stages.iter().any(|stage| stage.tile.elem == Elem::F32) {
+        stages.iter().for_each(|stage| prepare_split(b, *stage, row, half));
     } else {
-        prepare_half(b, tiles, (lane, first), (row, half));
+        prepare_half(b, stages, lane, first, row, half);
     }
 }
 
 /// Splits elements in place. A lane has eight neighbours of every 16, and reads those of several before it writes.
-fn prepare_split(b: &mut Builder, tile: &Tile, (start, row, half): (Operand, Operand, Operand)) {
+fn prepare_split(b: &mut Builder, TileStage { tile, start }: TileStage, row: Operand, half: Operand) {
     let memory = Memory::Shared(tile.array);
     let place = |b: &mut Builder, piece: Operand| {
         let index = tile.piece_index(b, row, piece);
@@ -417,25 +404,22 @@ fn prepare_split(b: &mut Builder, tile: &Tile, (start, row, half): (Operand, Ope
 }
 
 /// Rounds elements of `f16` to `bf16` in place: all are read before the first is written.
-fn prepare_half(
-    b: &mut Builder,
-    tiles: &[(&Tile, Operand)],
-    (lane, first): (Operand, Operand),
-    (row, half): (Operand, Operand),
-) {
+fn prepare_half(b: &mut Builder, stages: &[TileStage], lane: Operand, first: Operand, row: Operand, half: Operand) {
     let [group, member] = b.div_rem(lane, 4);
     let (own, column) = (b.add(first, group), b.mul(member, 2));
-    let places = tiles.iter().flat_map(|place| (0..place.0.depth / ROWS).map(move |sixteen| (*place, sixteen)));
-    let places: Vec<((&Tile, Operand), u32)> = places.collect();
-    let read = |b: &mut Builder, ((tile, start), sixteen): ((&Tile, Operand), u32)| {
-        let piece = b.add(half, 2 * sixteen);
-        let index = tile.piece_index(b, row, piece);
-        let index = b.add(index, start);
-        load_four(b, tile, index, false)
-    };
-    let all: Vec<[Operand; 4]> = places.iter().map(|place| read(b, *place)).collect();
+    let places = stages.iter().flat_map(|stage| (0..stage.tile.depth / ROWS).map(move |sixteen| (*stage, sixteen)));
+    let places: Vec<(TileStage, u32)> = places.collect();
+    let all: Vec<[Operand; 4]> = places
+        .iter()
+        .map(|(TileStage { tile, start }, sixteen)| {
+            let piece = b.add(half, 2 * sixteen);
+            let index = tile.piece_index(b, row, piece);
+            let index = b.add(index, *start);
+            load_four(b, tile, index, false)
+        })
+        .collect();
     b.push(Stmt::SyncWarp);
-    for (((tile, start), sixteen), packed) in places.into_iter().zip(all) {
+    for ((TileStage { tile, start }, sixteen), packed) in places.into_iter().zip(all) {
         let start = b.add(start, column);
         for (r, pair) in (0..).zip(packed) {
             let two = b.unpack(Elem::F16, pair);

@@ -7,7 +7,7 @@
 //! branch of its own: the registers of the kernel stay those of the combinations, and all other states keep their bits.
 
 use super::args::{Args, index_of};
-use super::carry::{Fields, Monoid, assign};
+use super::carry::{AroundStep, Fields, Monoid, assign};
 use super::point::{Anchor, Leaves, Point, Position};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, operands, zero};
@@ -77,9 +77,9 @@ impl Monoid<'_> {
         tuple: Value,
         field: u32,
         at: Position,
-        states: Option<(&[Operand], &[Operand])>,
+        states: Option<AroundStep<'_>>,
     ) -> Operand {
-        let (before, after) = states.expect("elements do not depend on states");
+        let AroundStep { before, after } = states.expect("elements do not depend on states");
         let previous = if scan.reverse { 1 } else { -1 };
         let is_after = scan.inclusive == Some(tuple) && at.offset != previous;
         let state = if is_after { after } else { before };
@@ -177,14 +177,14 @@ impl Steps<'_> {
             let stores = stores(b, index);
             if stores != Operand::bool(false) {
                 let guard = b.and(stores, self.exists);
-                b.if_(guard, |b| self.store(b, &mut point, index, (&before, &after)));
+                b.if_(guard, |b| self.store(b, &mut point, index, AroundStep { before: &before, after: &after }));
             }
             assign(b, state, &after);
         });
     }
 
     /// Stores the outputs that have the scan axis, at an index.
-    fn store(&self, b: &mut Builder, point: &mut Point, index: Operand, states: (&[Operand], &[Operand])) {
+    fn store(&self, b: &mut Builder, point: &mut Point, index: Operand, states: AroundStep<'_>) {
         for (k, output) in self.stage.program.outputs.iter().enumerate().filter(|(k, _)| !self.stage.is_final(*k)) {
             let mut leaves = StepLeaves { steps: self, index, states: Some(states) };
             let value = point.here(b, &mut leaves, output.value);
@@ -221,7 +221,7 @@ struct StepLeaves<'a, 'k> {
     steps: &'a Steps<'k>,
     index: Operand,
     /// States before and after the index's element, once they are known.
-    states: Option<(&'a [Operand], &'a [Operand])>,
+    states: Option<AroundStep<'a>>,
 }
 
 impl Leaves for StepLeaves<'_, '_> {

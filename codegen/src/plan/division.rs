@@ -102,7 +102,7 @@ impl std::ops::Deref for Given {
 
 /// The schedules of a stage for a call.
 struct Offers {
-    /// Those that may be taken, the fastest first.
+    /// The schedules that may be taken, the fastest first.
     candidates: Vec<Estimate>,
     /// The others, and why they cannot.
     refused: Vec<(Schedule, Misfit)>,
@@ -193,13 +193,14 @@ impl Division {
 
     /// A plan without launches.
     fn empty(&self, buffers: Vec<Buffer>) -> Plan {
-        Plan { cut: self.how, steps: vec![], buffers, message_words: 0, choices: vec![], other_cuts: vec![] }
+        let (steps, pieces, choices, other_cuts) = (vec![], vec![], vec![], vec![]);
+        Plan { cut: self.how, steps, buffers, pieces, message_words: 0, choices, other_cuts }
     }
 
     /// The call with so many partial sums of each sum that is stored so, if there is one.
     fn with_partial_sums(&self, call: &Call, count: u64) -> Given {
         let mut call = call.clone();
-        if let Some(axis) = self.cut.part_axis {
+        if let Some(axis) = self.cut.partial_axis {
             call.sizes.resize(axis.0 as usize + 1, 1);
             call.sizes[axis.0 as usize] = count as i64;
         }
@@ -316,7 +317,7 @@ impl Division {
 
     /// A stage's sizes and layouts under a schedule, and the number of partial sums, if it stores some.
     fn bound_under(&self, call: &Given, form: &Form, bound: Bound, schedule: &Schedule) -> (Bound, Option<u64>) {
-        let count = form.stage.part_axis.and_then(|_| schedule.parts(&self.problem(&form.stage, &bound)));
+        let count = form.stage.partial_axis.and_then(|_| schedule.partial_sums(&self.problem(&form.stage, &bound)));
         let Some(count) = count else { return (bound, None) };
         let FormId { index, is_merged } = form.id;
         (self.bindings(&self.with_partial_sums(call, count), index, is_merged).bound, Some(count))
@@ -446,8 +447,8 @@ fn produces(stage: &Stage, bound: &Bound) -> bool {
 
 /// Gives a launch the buffers that a plan has for it from `first` on, and the tensors from its piece of the rows on.
 fn place(launch: &mut Launch, first: u32, piece: Piece, bound: &Bound) {
-    for (i, slot) in launch.schedule.abi(&launch.stage).iter().enumerate() {
-        match slot.role {
+    for (i, role) in launch.schedule.roles(&launch.stage).into_iter().enumerate() {
+        match role {
             Role::Scratch(k) => launch.args[i] = Arg::Buffer(first + k),
             Role::Pointer(tensor) => match piece.offset(&launch.stage, tensor, bound) {
                 0 => {}

@@ -11,6 +11,7 @@ mod choosing;
 mod cost;
 mod division;
 mod fits;
+mod places;
 mod planner;
 mod residual;
 mod sizes;
@@ -19,11 +20,13 @@ mod variants;
 
 pub use crate::stage::{Cuts, cuts};
 pub use choosing::IsThere;
+pub use places::Places;
 pub use planner::{Planner, plan};
 pub use residual::Residual;
 pub use variants::{general_variant, ordered_variants, variants};
 
 use std::fmt::{self, Display, Formatter};
+use std::ops::Range;
 use std::sync::Arc;
 
 use oplus_dsl::Elem;
@@ -167,6 +170,8 @@ pub struct Plan {
     pub steps: Vec<Launch>,
     /// Temporary tensors between the launches. A buffer that no launch uses has length 0.
     pub buffers: Vec<Buffer>,
+    /// The steps of each piece, where the call runs in pieces.
+    pub pieces: Vec<Range<usize>>,
     /// 64-bit message words that the launches share; zeroed once, when allocated, and used by one call at a time.
     pub message_words: u64,
     /// The choices that led to the plan.
@@ -298,7 +303,7 @@ pub struct Estimate {
 }
 
 impl Plan {
-    /// Bytes of all buffers.
+    /// Bytes of all buffers, which is more than they take: see [`Plan::places`].
     pub fn buffer_bytes(&self) -> u64 {
         let bytes = |buffer: &Buffer| buffer.len.saturating_mul(buffer.elem.bytes().unwrap_or(8) as u64);
         self.buffers.iter().map(bytes).fold(0, u64::saturating_add)

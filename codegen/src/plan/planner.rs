@@ -247,7 +247,7 @@ impl Planner {
         if let Some(plan) = self.with_split_axis(call, choosing, &best) {
             return Ok(plan);
         }
-        let bytes = best.buffer_bytes();
+        let bytes = best.bytes();
         let best = self.in_pieces(call, choosing, best);
         if best.cut != taken {
             others.retain(|other| other.how != best.cut);
@@ -302,20 +302,20 @@ impl Planner {
 
     /// A plan whose buffers take more than four times the call's tensors, in pieces that take less, if it can run so.
     fn in_pieces(&self, call: &Call, choosing: Choosing<'_>, plan: Plan) -> Plan {
-        let (bytes, most) = (plan.buffer_bytes(), self.room(call).saturating_mul(2).max(self.spare));
+        let (bytes, most) = (plan.bytes(), self.room(call).saturating_mul(2).max(self.spare));
         if bytes <= most {
             return plan;
         }
         let of = |division: &Division| division.plan_in_pieces(&self.program, call, choosing, most);
         let own = self.division(plan.cut).and_then(of);
-        if own.as_ref().is_some_and(|own| own.buffer_bytes() <= most) {
+        if own.as_ref().is_some_and(|own| own.bytes() <= most) {
             return own.unwrap_or(plan);
         }
         // Another cut may be one whose stages run in pieces.
         let others = self.divisions.iter().filter(|division| division.how != plan.cut).filter_map(of);
         let others = others.filter(|other| other.micros() <= SLOWER * plan.micros());
-        let all: Vec<Plan> = own.into_iter().chain(others).filter(|divided| divided.buffer_bytes() < bytes).collect();
-        let rank = |plan: &Plan| (plan.buffer_bytes().max(most), plan.micros());
+        let all: Vec<Plan> = own.into_iter().chain(others).filter(|divided| divided.bytes() < bytes).collect();
+        let rank = |plan: &Plan| (plan.bytes().max(most), plan.micros());
         let better = |a: &Plan, b: &Plan| {
             let ((bytes, micros), (others, slower)) = (rank(a), rank(b));
             bytes.cmp(&others).then(micros.total_cmp(&slower))

@@ -49,7 +49,7 @@ pub(super) fn with_saved(launch: &Launch, isa: Isa) -> Option<Launch> {
     let key = Key::of(&launch.stage, &*schedule, isa);
     let symbol = key.symbol(&launch.stage, &*schedule);
     let mut args = launch.args.clone();
-    let at = schedule.abi(&launch.stage).iter().position(|slot| slot.role == Role::Scratch(0))?;
+    let at = schedule.roles(&launch.stage).into_iter().position(|role| role == Role::Scratch(0))?;
     args.insert(at, Arg::Residual);
     Some(Launch { schedule, key, symbol, args, ..launch.clone() })
 }
@@ -66,8 +66,7 @@ pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &R
     if Residual::of(program, walk, call).as_ref() != Some(residual) {
         return None;
     }
-    let slots = walk.schedule.abi(&walk.stage);
-    let at = slots.iter().position(|slot| slot.role == Role::Scratch(0))?;
+    let at = walk.schedule.roles(&walk.stage).into_iter().position(|role| role == Role::Scratch(0))?;
     let buffer = std::mem::replace(&mut walk.args[at], Arg::Residual);
     if let Arg::Buffer(k) = buffer {
         plan.buffers[k as usize].len = 0;

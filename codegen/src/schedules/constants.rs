@@ -109,6 +109,10 @@ constants! {
     flash_iteration,
     /// Flash: multiply-adds per microsecond where warps overlap products with weights.
     flash_overlapped,
+    /// Flash: bytes per microsecond that such blocks copy to shared memory.
+    flash_overlapped_copies,
+    /// Flash: between a tile of such a block and the next one.
+    flash_overlapped_iteration,
     /// Flash: from such a block's start to its first tiles and from its last one to its end, while no other block computes.
     flash_overlapped_start,
     /// Flash: the same of a tile of rows of a persistent block, which begins the next one beside its end.

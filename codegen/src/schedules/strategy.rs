@@ -13,7 +13,7 @@ use super::picture::Picture;
 use super::pieces::Piece;
 use super::problem::Problem;
 use super::segments::Segments;
-use crate::abi::{Extras, Slot, abi};
+use crate::abi::{Extras, Role, Slot, abi, roles};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
 use crate::tile::Kernel;
@@ -158,6 +158,11 @@ pub trait Strategy: Debug + Display + Send + Sync {
         abi(stage, &self.extras(stage))
     }
 
+    /// The roles of these parameters.
+    fn roles(&self, stage: &Stage) -> Vec<Role> {
+        roles(stage, &self.extras(stage))
+    }
+
     /// The tile kernel of a stage, for an instruction set.
     ///
     /// # Errors
@@ -233,7 +238,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
     }
 
     /// The number of partial sums of each sum that the stage stores so, if it does.
-    fn parts(&self, _problem: &Problem<'_>) -> Option<u64> {
+    fn partial_sums(&self, _problem: &Problem<'_>) -> Option<u64> {
         None
     }
 

@@ -22,11 +22,11 @@ pub(super) struct Clocks {
     known: Vec<Rc<Knowledge>>,
     /// For each thread, the times at which it ordered its accesses before later asynchronous copies.
     fences: Vec<Vec<u32>>,
-    /// What threads of other blocks have done before what a thread does next: of each the last time.
+    /// For each thread, the last time of threads of other blocks that lies before its next access.
     abroad: HashMap<usize, Abroad>,
-    /// What a thread has read of messages since its last fence of the device.
+    /// For each thread, the times that messages told it since its last fence of the device.
     polled: HashMap<usize, Abroad>,
-    /// What each thread has done before its last fence of the device.
+    /// For each thread, its time at its last fence of the device.
     fenced: HashMap<usize, u32>,
 }
 
@@ -63,7 +63,7 @@ impl Clocks {
         self.advance(warp);
     }
 
-    /// What a message that a thread of a block publishes now tells of what was done before.
+    /// The accesses that a message of a thread of a block tells of, if it is published now.
     pub(super) fn message(&self, block: u32, thread: usize) -> Abroad {
         let mut told = Abroad::new();
         if let Some(time) = self.fenced.get(&thread) {

@@ -25,7 +25,7 @@ pub(super) struct Device<'a> {
     pub cells: Vec<Option<Vec<Cell>>>,
     /// Copies and messages under way, oldest first.
     pub in_flight: Vec<InFlight>,
-    /// What message words tell of accesses before them, by buffer and position.
+    /// The accesses that message words tell of, by buffer and position.
     pub told: HashMap<(usize, usize), Abroad>,
     /// Messages that have arrived, and changes of the control word.
     pub events: u64,

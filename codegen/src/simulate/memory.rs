@@ -36,6 +36,12 @@ impl Memory {
         BufferId(self.buffers.len() - 1)
     }
 
+    /// Makes all elements of a buffer such that must be written before they are read.
+    pub fn forget(&mut self, id: BufferId) {
+        let Buffer { elem, written, .. } = &self.buffers[id.0];
+        self.buffers[id.0] = Buffer::unwritten(*elem, written.len());
+    }
+
     /// The buffer of an id of this memory.
     pub fn buffer(&self, id: BufferId) -> &Buffer {
         &self.buffers[id.0]

@@ -115,7 +115,7 @@ impl super::device::Device<'_> {
         self.told.insert((buffer, position), told);
     }
 
-    /// What the word that is there tells.
+    /// The accesses that the word at a position tells of.
     fn told(&self, messages: ParamId, position: usize) -> Option<&Abroad> {
         self.told.get(&(self.buffer_of(messages), position))
     }

@@ -127,7 +127,7 @@ impl Accessor<'_> {
     fn after_fenced(&self, write: &Access) -> Result<(), Conflict> {
         self.after(write)?;
         match write.by {
-            // What came by a message was fenced on both sides of it.
+            // A write that a message told of was fenced on both sides of the message.
             By::Warp(_) if write.block != self.block => Ok(()),
             By::Warp(warp) => {
                 let agent = |lane| warp as usize * LANES + lane;

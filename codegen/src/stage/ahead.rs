@@ -81,7 +81,7 @@ impl Ahead {
             }
             stages.push(stage);
         }
-        Cut { stages, buffers: [held.clone(), own.buffers, rest.buffers].concat(), part_axis: rest.part_axis }
+        Cut { stages, buffers: [held.clone(), own.buffers, rest.buffers].concat(), partial_axis: rest.partial_axis }
     }
 }
 

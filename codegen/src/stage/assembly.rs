@@ -112,10 +112,10 @@ impl<'a> Assembly<'a> {
     pub(super) fn finish(self, group: &Group) -> Stage {
         let axes = if self.axes.is_empty() { vec![vec![]] } else { self.axes.iter().map(|a| vec![*a]).collect() };
         let sinks = group.roots.iter().map(|r| self.cutter.roots[*r].sink).collect();
-        let part = group.roots.iter().find_map(|r| self.cutter.own_part_axis(&self.cutter.roots[*r]));
-        let part_axis = part.and_then(|part| self.axis(part).ok());
+        let part = group.roots.iter().find_map(|r| self.cutter.own_partial_axis(&self.cutter.roots[*r]));
+        let partial_axis = part.and_then(|part| self.axis(part).ok());
         let program = self.builder.finish();
-        Stage::new(NormalForm { program, axes, sources: self.sources, views: self.views, sinks, part_axis })
+        Stage::new(NormalForm { program, axes, sources: self.sources, views: self.views, sinks, partial_axis })
     }
 }
 

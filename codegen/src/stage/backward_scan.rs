@@ -401,7 +401,7 @@ impl<'p> Outline<'p> {
             stages.extend(rest.stages.into_iter().map(|stage| self.moved(stage, buffers.len() as u32)));
             buffers.extend(rest.buffers);
         }
-        Ok(Cut { stages, buffers, part_axis: None })
+        Ok(Cut { stages, buffers, partial_axis: None })
     }
 
     /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time is contiguous.

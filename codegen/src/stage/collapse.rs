@@ -31,7 +31,7 @@ pub fn collapse(stage: &Stage) -> Option<Collapsed> {
 /// The stage with the columns of its partial sums merged, and a sum of sums made one sum; `None` where there are no partial sums, or
 /// columns that cannot be merged.
 fn joined(stage: &Stage) -> Option<Collapsed> {
-    stage.part_axis.filter(|_| !stage.is_pairwise())?;
+    stage.partial_axis.filter(|_| !stage.is_pairwise())?;
     let (stage, columns) = one_sum(stage);
     let groups = groups(&stage, &fixed_axes(&stage).minus(columns));
     let whole = |group: &Vec<Axis>| group.iter().copied().collect::<AxisSet>() == columns;
@@ -142,9 +142,9 @@ fn merge(stage: &Stage, groups: &[Vec<Axis>]) -> Stage {
     let axes = groups.iter().map(|g| g.iter().flat_map(|a| stage.axes[a.0 as usize].clone()).collect());
     let view = |v: &View| View { axis: to(v.axis), ..*v };
     let views = stage.views.iter().map(|views| views.iter().map(view).collect()).collect();
-    let part_axis = stage.part_axis.map(to);
+    let partial_axis = stage.partial_axis.map(to);
     let (sources, sinks) = (stage.sources.clone(), stage.sinks.clone());
-    let merged = Stage::new(NormalForm { program, axes: axes.collect(), sources, views, sinks, part_axis });
+    let merged = Stage::new(NormalForm { program, axes: axes.collect(), sources, views, sinks, partial_axis });
     match stage.state_axis() {
         Some(axis) if stage.has_final_states() => merged.with_final_states(to(axis)),
         _ => merged,

@@ -75,6 +75,6 @@ impl<'p> Copier<'p> {
         let program = self.builder.finish();
         let axes = (0..program.axes.len() as u32).map(|a| vec![Axis(a)]).collect();
         let views = vec![vec![]; program.params.len()];
-        Stage::new(NormalForm { program, axes, sources: self.sources, views, sinks, part_axis: None })
+        Stage::new(NormalForm { program, axes, sources: self.sources, views, sinks, partial_axis: None })
     }
 }

@@ -109,8 +109,8 @@ fn cut_with(
     sums: BTreeSet<Value>,
     partial_sums: Option<(Axis, Vec<Value>)>,
 ) -> Result<Cut, CutError> {
-    let (part_axis, stored) = partial_sums.map_or((None, vec![]), |(axis, stored)| (Some(axis), stored));
-    let mut cutter = Cutter::new(program, sums, part_axis, Storing::Whole);
+    let (partial_axis, stored) = partial_sums.map_or((None, vec![]), |(axis, stored)| (Some(axis), stored));
+    let mut cutter = Cutter::new(program, sums, partial_axis, Storing::Whole);
     stored.into_iter().for_each(|value| _ = cutter.add_buffer(value));
     cutter.resolve_all();
     assembled(cutter)
@@ -121,5 +121,5 @@ fn assembled(cutter: Cutter<'_>) -> Result<Cut, CutError> {
     let groups = group(&cutter);
     let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, i, groups.len()));
     let stages = stages.collect::<Result<_, _>>()?;
-    Ok(Cut { stages, part_axis: cutter.part_axis, buffers: cutter.buffers })
+    Ok(Cut { stages, partial_axis: cutter.partial_axis, buffers: cutter.buffers })
 }

@@ -177,6 +177,7 @@ impl CutKind {
                 kind.delta_back().err().into_iter().collect()
             }
             CutKind::BackwardScan => vec![],
+            CutKind::MatrixBackward if stage.recurrence().is_some() => vec![],
             CutKind::MatrixBackward => of_contracted(stage),
             CutKind::Pairwise
             | CutKind::PairwiseSeparate
@@ -187,7 +188,7 @@ impl CutKind {
                 let refusal = || kind.pairwise().err();
                 stage.is_pairwise().then(refusal).flatten().into_iter().collect()
             }
-            CutKind::PartialSums if stage.part_axis.is_some() => {
+            CutKind::PartialSums if stage.partial_axis.is_some() => {
                 let partial_sums = |kind: &Kind| kind.partial_sums().err();
                 let refusal =
                     collapse(stage).map_or_else(|| partial_sums(kind), |merged| partial_sums(merged.stage.kind()));

@@ -75,7 +75,7 @@ pub(super) struct Cutter<'p> {
     /// The tuples of contractions.
     sums: BTreeSet<Value>,
     /// The axis of partial sums.
-    pub part_axis: Option<Axis>,
+    pub partial_axis: Option<Axis>,
     /// How values that depend on several states are stored.
     pub storing: Storing,
     /// The outputs, then the other stored values.
@@ -92,7 +92,7 @@ impl<'p> Cutter<'p> {
     pub(super) fn new(
         program: &'p Program,
         sums: BTreeSet<Value>,
-        part_axis: Option<Axis>,
+        partial_axis: Option<Axis>,
         storing: Storing,
     ) -> Cutter<'p> {
         let outputs = program.outputs.iter().enumerate();
@@ -100,7 +100,7 @@ impl<'p> Cutter<'p> {
         let mut cutter = Cutter {
             program,
             sums,
-            part_axis,
+            partial_axis,
             storing,
             roots: roots.collect(),
             stored: HashMap::new(),
@@ -250,7 +250,7 @@ impl<'p> Cutter<'p> {
 
     /// [`memory_order`]; the axis of partial sums is the last but one: neighbouring lanes hold neighbouring steps of one of them.
     fn memory_order(&self, axes: AxisSet) -> Vec<Axis> {
-        if let Some(part) = self.part_axis.filter(|part| axes.contains(*part)) {
+        if let Some(part) = self.partial_axis.filter(|part| axes.contains(*part)) {
             let mut order = self.memory_order(axes.without(part));
             order.insert(order.len().saturating_sub(1), part);
             return order;
@@ -314,8 +314,8 @@ impl<'p> Cutter<'p> {
     }
 
     /// The axis of partial sums of a root that has some.
-    pub(super) fn own_part_axis(&self, root: &Root) -> Option<Axis> {
-        self.part_axis.filter(|part| !root.contracted.is_empty() && root.axes.contains(part))
+    pub(super) fn own_partial_axis(&self, root: &Root) -> Option<Axis> {
+        self.partial_axis.filter(|part| !root.contracted.is_empty() && root.axes.contains(part))
     }
 
     /// The values that a value is computed from, up to those in `read`.

@@ -61,7 +61,7 @@ impl Group {
     fn of(cutter: &Cutter<'_>, root: usize) -> Group {
         let Root { axes, home, position, contracted, level, .. } = &cutter.roots[root];
         let axes: AxisSet = axes.iter().copied().chain(contracted.iter()).collect();
-        let axes = cutter.own_part_axis(&cutter.roots[root]).map_or(axes, |part| axes.without(part));
+        let axes = cutter.own_partial_axis(&cutter.roots[root]).map_or(axes, |part| axes.without(part));
         let space = home.map_or(axes, |course| axes.with(course.axis));
         let contracts = !contracted.is_empty();
         Group { roots: vec![root], home: *home, position: *position, space, contracts, level: *level }

@@ -109,7 +109,7 @@ pub struct Stage {
     /// Where each output goes.
     pub sinks: Vec<Sink>,
     /// The axis of partial sums over columns; no parameter has it.
-    pub part_axis: Option<Axis>,
+    pub partial_axis: Option<Axis>,
     /// The axis of the states that a lane holds, of a stage that keeps final states alone and sums none of them away.
     final_states: Option<Axis>,
     /// The second scan of a backward-scan stage, and its decay before the shift.
@@ -168,7 +168,7 @@ pub struct Cut {
     pub buffers: Vec<Temporary>,
     /// The axis of partial sums, one more than the program has. Its size is 1 for an interpreter of the stages, and the plan's choice
     /// for kernels.
-    pub part_axis: Option<Axis>,
+    pub partial_axis: Option<Axis>,
 }
 
 /// The scan of a stage.
@@ -224,16 +224,16 @@ pub struct NormalForm {
     pub views: Vec<Vec<View>>,
     /// [`Stage::sinks`].
     pub sinks: Vec<Sink>,
-    /// [`Stage::part_axis`].
-    pub part_axis: Option<Axis>,
+    /// [`Stage::partial_axis`].
+    pub partial_axis: Option<Axis>,
 }
 
 impl Stage {
     /// A stage of a program in normal form; finds its kind.
     pub fn new(placed: NormalForm) -> Stage {
-        let NormalForm { program, axes, sources, views, sinks, part_axis } = placed;
+        let NormalForm { program, axes, sources, views, sinks, partial_axis } = placed;
         let (kind, back) = (Arc::new(Kind::Map), opposite::second_scan(&program));
-        let mut stage = Stage { program, axes, sources, views, sinks, part_axis, final_states: None, back, kind };
+        let mut stage = Stage { program, axes, sources, views, sinks, partial_axis, final_states: None, back, kind };
         stage.kind = Arc::new(Kind::of(&stage));
         stage
     }
@@ -323,7 +323,7 @@ impl Stage {
 
     /// The axis of contractions, the one that the matrices of a recurrence act on, or that of final states that a lane holds.
     pub fn state_axis(&self) -> Option<Axis> {
-        if self.part_axis.is_some() || self.final_states.is_some() {
+        if self.partial_axis.is_some() || self.final_states.is_some() {
             return self.final_states;
         }
         if let Some(recurrence) = self.recurrence() {
@@ -334,7 +334,7 @@ impl Stage {
 
     /// Whether an output has partial sums over columns.
     pub fn has_partial_sums(&self, output: usize) -> bool {
-        self.part_axis.is_some_and(|part| self.program.outputs[output].axes.contains(&part))
+        self.partial_axis.is_some_and(|part| self.program.outputs[output].axes.contains(&part))
     }
 
     /// The tuples of the sums that have partial sums, output by output.
@@ -351,7 +351,7 @@ impl Stage {
     /// The axes over which the kernel is parallel: those of the outputs, without the scan axis, the state axis and the axis of partial sums.
     pub fn outer_axes(&self) -> AxisSet {
         let all: AxisSet = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied()).collect();
-        self.axis().into_iter().chain(self.state_axis()).chain(self.part_axis).fold(all, AxisSet::without)
+        self.axis().into_iter().chain(self.state_axis()).chain(self.partial_axis).fold(all, AxisSet::without)
     }
 
     /// Whether the stage keeps final states alone, of an axis that a lane holds several of.

@@ -213,7 +213,7 @@ pub enum Refusal {
     #[error("what is weighted is no parameter of the columns")]
     WeightedValue,
     /// Rows and columns have more axes of their own than tiles.
-    #[error("more than two axes within rows and columns")]
+    #[error("more than three axes within rows and columns")]
     InnerAxes,
     /// A reduction beneath the sums over pairs is not a sum.
     #[error("what is reduced over {axis} is not a sum")]

@@ -244,14 +244,16 @@ impl Checker<'_> {
 
     /// Checks both ends of a copy of elements of one type; gives the type.
     fn copy(&mut self, global: ParamId, global_index: Operand, shared: SharedId, index: Operand) -> Option<Elem> {
-        self.copied((global, global_index), (shared, index), |one, other| one == other).map(|(one, _)| one)
+        self.copied(global, global_index, shared, index, |one, other| one == other).map(|(one, _)| one)
     }
 
     /// Checks both ends of a copy, whose element types it gives.
     fn copied(
         &mut self,
-        (global, global_index): (ParamId, Operand),
-        (shared, index): (SharedId, Operand),
+        global: ParamId,
+        global_index: Operand,
+        shared: SharedId,
+        index: Operand,
         fit: impl Fn(Elem, Elem) -> bool,
     ) -> Option<(Elem, Elem)> {
         let (memory, array) = (Memory::Global(global), Memory::Shared(shared));
@@ -269,7 +271,7 @@ impl Checker<'_> {
         let Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } = stmt else { return };
         self.guard(*guard);
         let Some((elem, _)) =
-            self.copied((*from, *from_index), (*to, *to_index), |one, other| one.bytes() == other.bytes())
+            self.copied(*from, *from_index, *to, *to_index, |one, other| one.bytes() == other.bytes())
         else {
             return;
         };

@@ -156,7 +156,7 @@ impl<'a> Case<'a> {
     }
 
     /// The kernel gives what the program means, with a root mean square error of at most a half per cent, of a tenth of that
-    /// where warps multiply factors of `f16`, and of some units in the last place where they are of `f32`, of more where these are in two
+    /// where factors are of `f16`, and of some units in the last place where they are of `f32`, of more where these are in two
     /// parts.
     pub(crate) fn check(&self, schedule: &Chunkwise, order: Order) {
         self.check_segments(schedule, 1, order);
@@ -171,7 +171,7 @@ impl<'a> Case<'a> {
             let most = match self.stage.program.params[form.key as usize].elem {
                 Elem::F32 if schedule.unit == Unit::Warpgroup => 2e-5,
                 Elem::F32 => 2e-6,
-                Elem::F16 if schedule.unit == Unit::Warp => 5e-4,
+                Elem::F16 => 5e-4,
                 _ => 5e-3,
             };
             let what = format!("`{}`: {:?} {schedule}, {segments} segments", output.name, self.sizes);

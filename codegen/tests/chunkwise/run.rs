@@ -58,8 +58,14 @@ fn states_beyond_the_range_of_f16() {
     case.change("c", |_, c| 1e-4 * c);
     case.change("h0", |_, h| 1e7 * h);
     case.change("dt_bias", |_, bias| bias.abs());
-    let rounded = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 8, ..CHUNKS };
-    case.check(&rounded, Order::Descending);
+    let by_warpgroups = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 8, ..CHUNKS };
+    case.check(&by_warpgroups, Order::Descending);
+    let mut case = Case::new(&stage, &sizes);
+    case.change("x", |_, x| 2e-2 * x);
+    case.change("b", |_, b| 2e-2 * b);
+    case.change("c", |_, c| 1e3 * c);
+    case.change("h0", |_, h| 1e-5 * h);
+    case.check(&by_warpgroups, Order::Ascending);
 }
 
 #[test]
@@ -259,8 +265,25 @@ fn check_copied(elem: Elem, vector: u32) {
 }
 
 #[test]
-fn warps_that_round_f16() {
+fn warpgroups_that_keep_f16() {
     check_copied(Elem::F16, 8);
+}
+
+/// Sums of logarithms that never leave the range in which weights are products, that leave it after some chunks, and within each.
+#[test]
+fn weights_that_are_products_and_others() {
+    for elem in [Elem::Bf16, Elem::F16] {
+        let stage = stage(&model("ssd", elem, &[]));
+        for (by, t) in [(0.01, 331), (1.0, 448), (3.0, 200), (40.0, 129)] {
+            let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 64), ("N", 16)];
+            let mut case = Case::new(&stage, &sizes);
+            case.change("a", |_, a| by * a);
+            case.change("dt_bias", |_, bias| 0.1 * bias.abs());
+            let of = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, padded: false, vector: 8, ..CHUNKS };
+            case.check(&of, Order::Random(t as u64));
+            case.check_segments(&of, 3, Order::Descending);
+        }
+    }
 }
 
 #[test]

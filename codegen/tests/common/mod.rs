@@ -11,7 +11,7 @@ pub(crate) fn stage(text: &str) -> Stage {
     let sources = (0..program.params.len() as u32).map(Source::Param).collect();
     let sinks = (0..program.outputs.len() as u32).map(Sink::Output).collect();
     let views = vec![vec![]; program.params.len()];
-    Stage::new(NormalForm { program, axes, sources, views, sinks, part_axis: None })
+    Stage::new(NormalForm { program, axes, sources, views, sinks, partial_axis: None })
 }
 
 /// h[t] = a[t]·h[t−1] + b[t] with an initial and a final state.

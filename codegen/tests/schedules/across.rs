@@ -51,7 +51,7 @@ impl Gradient {
         let call = call(&self.program, &self.sizes, Placement::Contiguous);
         let plan = planner.plan_of(how, &call, 0).unwrap_or_else(|e| panic!("{}{e}", self.program));
         let plan = plan.expect("is cut so");
-        Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words }
+        Work::of(plan)
     }
 
     /// The outputs of two launches in the same region of messages, which must agree in every bit.

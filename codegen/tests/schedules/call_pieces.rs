@@ -62,12 +62,7 @@ fn pieces_give_what_the_program_gives_in_less_memory() {
                 if again == 0 {
                     continue;
                 }
-                assert!(
-                    plan.buffer_bytes() <= 5 * bytes(&program, &sizes),
-                    "{}: {}",
-                    program.name,
-                    plan.buffer_bytes()
-                );
+                assert!(plan.bytes() <= 5 * bytes(&program, &sizes), "{}: {}", program.name, plan.bytes());
                 Case { program: &program, sizes: &sizes, placement, order: Order::Random(7) }
                     .check_in_pieces(&Target::H200);
                 divided.push(program.name.clone());
@@ -100,7 +95,7 @@ fn small_calls_are_whole() {
     let sizes = sizes(&program, &[("B", 8), ("H", 4), ("M", 128), ("N", 128), ("E", 4), ("F", 4)]);
     let planner = Planner::new(&program, &Target::H200).expect("cuts");
     let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
-    assert!(plan.buffer_bytes() > 4 * bytes(&program, &sizes));
+    assert!(plan.bytes() > 4 * bytes(&program, &sizes));
     assert_eq!(plan.steps.len(), plan.distinct().len());
 }
 
@@ -113,7 +108,7 @@ fn plans_with_room_are_whole() {
                 [("B", 4), ("H", 4), ("G", 2), ("T", 256), ("M", 256), ("N", 64), ("K", 64), ("V", 64), ("P", 64)];
             let sizes = sizes(&program, &own);
             let (plan, _) = plan(&program, &sizes, Placement::Contiguous);
-            assert!(plan.buffer_bytes() <= 4 * bytes(&program, &sizes), "{}", program.name);
+            assert!(plan.bytes() <= 4 * bytes(&program, &sizes), "{}", program.name);
         }
     }
 }

@@ -143,9 +143,7 @@ fn compare_given(
 ) {
     let (name, rule) = (&program.name, rule(program.params[0].elem));
     let sizes = sizes(program, lengths);
-    let Plan { steps: launches, buffers, message_words, .. } =
-        chunked(program, &sizes, placement, &Target::H200, is_chunked);
-    let work = Work { launches, buffers, message_words };
+    let work = Work::of(chunked(program, &sizes, placement, &Target::H200, is_chunked));
     let found = run(program, &work, given, &sizes, (placement, order, Isa::Sm90a));
     let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes).collect();

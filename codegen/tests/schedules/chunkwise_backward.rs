@@ -138,7 +138,7 @@ fn check_on(
     let given: Vec<Option<Array>> = inputs.iter().cloned().map(Some).collect();
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes.iter().copied()).collect();
     let wanted = interpret_sized(program, &given, &named, Mode::default()).expect("runs");
-    let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+    let work = Work::of(plan);
     let found = run(program, &work, &inputs, &sizes, (placement, order, target.isa));
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         let error = relative_error(wanted, found);

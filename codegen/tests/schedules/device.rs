@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use oplus_codegen::plan::{self, Arg, Call, Launch, Layout};
+use oplus_codegen::plan::{self, Arg, Call, Launch, Layout, Plan};
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
@@ -84,6 +84,22 @@ pub(crate) struct Work {
     pub(crate) launches: Vec<Launch>,
     pub(crate) buffers: Vec<plan::Buffer>,
     pub(crate) message_words: u64,
+    /// The buffers that share memory with each.
+    pub(crate) beside: HashMap<u32, Vec<u32>>,
+}
+
+impl Work {
+    /// The work of a plan, whose buffers lie where the plan places them.
+    pub(crate) fn of(plan: Plan) -> Work {
+        let starts = plan.places().starts;
+        let bytes = |k: usize| plan.buffers[k].len as u128 * plan.buffers[k].elem.bytes().unwrap_or(8) as u128;
+        let (start, end) = (|k: usize| starts[k], |k: usize| starts[k] + bytes(k));
+        let share = |a: usize, b: usize| a != b && start(a) < end(b) && start(b) < end(a);
+        let all = 0..starts.len();
+        let of = |a: usize| (a as u32, all.clone().filter(|b| share(a, *b)).map(|b| b as u32).collect());
+        let beside = all.clone().map(of).collect();
+        Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words, beside }
+    }
 }
 
 /// Runs launches on inputs and gives the outputs.
@@ -170,6 +186,10 @@ pub(crate) fn run_on_region(
     tensors.insert(Arg::Control, (control, 0));
     for launch in &work.launches {
         step(launch, &kernel(launch), &tensors, &mut memory, order);
+        // Whatever lay in the same memory is gone.
+        let used = launch.args.iter().filter_map(|arg| if let Arg::Buffer(k) = arg { Some(k) } else { None });
+        let lost = used.filter_map(|k| work.beside.get(k)).flatten();
+        lost.for_each(|k| memory.forget(tensors[&Arg::Buffer(*k)].0));
     }
     let read = |(i, (output, place)): (usize, (&oplus_dsl::ir::Output, &Place))| {
         let (id, _) = tensors[&Arg::Output(i as u32)];

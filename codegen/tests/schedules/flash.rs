@@ -140,7 +140,7 @@ fn few_queries_of_many_keys_take_parts() {
         let planner = Planner::new(&program, &Target::H200).expect("cuts");
         let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
         let blocks = plan.steps[0].grid[0];
-        (plan.steps.iter().any(|step| step.stage.part_axis.is_some()), blocks)
+        (plan.steps.iter().any(|step| step.stage.partial_axis.is_some()), blocks)
     };
     for (m, n, heads) in [(1, 8192, 8), (1, 131_072, 1), (4, 65_536, 32), (64, 16_384, 2)] {
         let (split, blocks) = parts(m, n, heads);

@@ -27,6 +27,10 @@ fn kernels_of_pairs_take_them_and_give_what_they_mean() {
         ("t5", Elem::Bf16, true),
         ("rotary", Elem::Bf16, false),
         ("rotary", Elem::F32, true),
+        ("rotary_relative", Elem::Bf16, false),
+        ("rotary_relative", Elem::F32, true),
+        ("mla", Elem::Bf16, false),
+        ("mla", Elem::F32, true),
         ("dropout", Elem::F16, true),
         ("dropout", Elem::F32, true),
     ] {
@@ -36,7 +40,7 @@ fn kernels_of_pairs_take_them_and_give_what_they_mean() {
                 let size = |axis: &String| match axis.as_str() {
                     "M" => m,
                     "N" => n,
-                    "E" | "F" => 32,
+                    "E" | "F" | "P" => 32,
                     "R" => 3,
                     _ => 2,
                 };

@@ -64,7 +64,7 @@ impl Law {
     fn run(&self, program: &Program, given: &Named, times: usize, saved: Option<&(Residual, Buffer)>) -> Done {
         let sizes: Vec<usize> = program.axes.iter().map(|axis| size(axis, times)).collect();
         let (plan, form) = self.plan(program, &sizes, saved.map(|(form, _)| form)).expect("a plan");
-        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of(plan);
         let inputs: Vec<Array> = program.params.iter().map(|param| given[&param.name].clone()).collect();
         let how = (Placement::Contiguous, Order::Random(1), Isa::Sm90a);
         let room = form.as_ref().map_or(0, |form| form.len as usize);

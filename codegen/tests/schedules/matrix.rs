@@ -226,9 +226,7 @@ fn cut(array: &Array, along: Option<usize>, range: std::ops::Range<usize>) -> Ar
 }
 
 fn simulated(program: &Program, plan: Plan, inputs: &[Array], sizes: &[usize]) -> Vec<Array> {
-    let Plan { steps: launches, buffers, message_words, .. } = plan;
-    let work = Work { launches, buffers, message_words };
-    run(program, &work, inputs, sizes, (Placement::Contiguous, Order::Random(2), Isa::Sm90a))
+    run(program, &Work::of(plan), inputs, sizes, (Placement::Contiguous, Order::Random(2), Isa::Sm90a))
 }
 
 /// The fastest plan in chunks.

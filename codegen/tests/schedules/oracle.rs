@@ -1,7 +1,9 @@
 //! The outputs that a program must have.
 
+use std::collections::HashMap;
+
 use oplus_codegen::abi::Role;
-use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
+use oplus_codegen::plan::{self, Arg, Launch, Planner};
 use oplus_codegen::schedules::state_space::ends_len;
 use oplus_codegen::schedules::{Schedule, StateSpace};
 use oplus_codegen::schedules::{lower, lower_fast_tier};
@@ -46,7 +48,7 @@ impl Case<'_> {
         let launch = |i| planner.launch(&call, i, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
         let cut = planner.cut(CutKind::Plain).expect("a cut");
         let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
-        Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 }
+        Work { launches, buffers: self.buffers(cut), message_words: 1 << 12, beside: HashMap::new() }
     }
 
     /// The kernels of this schedule in the fast-compile tier compute the same bits as its own kernels.
@@ -97,7 +99,7 @@ impl Case<'_> {
         let plan = planner.plan_states(&call, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
         let segments = plan.steps.iter().map(|launch| launch.grid[1]).max().unwrap_or(1);
         let pieces = plan.steps.iter().filter(|launch| launch.schedule == schedule).count();
-        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of(plan);
         self.compare(&work, target.isa);
         (segments, pieces)
     }
@@ -129,7 +131,7 @@ impl Case<'_> {
                 }
             }
         }
-        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of(plan);
         self.compare(&work, Target::H200.isa);
     }
 
@@ -145,7 +147,7 @@ impl Case<'_> {
         let backward = planner(&gradient);
         let Some(saved) = backward.plan_saved(&gradient_call, &residual).expect("plans") else { return false };
         let how = (self.placement, self.order, Isa::Sm90a);
-        let work = |plan: Plan| Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of;
         let place = Buffer::unwritten(Elem::F32, residual.len as usize);
         let inputs = given(self.program, self.sizes);
         let (_, states) = run_handing(self.program, &work(plan), &inputs, self.sizes, how, place);
@@ -182,7 +184,7 @@ impl Case<'_> {
         let launch = planner.launch(&call(self.program, self.sizes, self.placement), 0, schedule);
         let fits = launch.is_ok();
         launch.into_iter().for_each(|launch| {
-            let work = Work { launches: vec![launch], buffers: vec![], message_words: 1 << 14 };
+            let work = Work { launches: vec![launch], buffers: vec![], message_words: 1 << 14, beside: HashMap::new() };
             self.compare(&work, target.isa);
         });
         fits
@@ -192,7 +194,7 @@ impl Case<'_> {
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
         let work = self.check_cut(CutKind::SplitK, target, 0).expect("partial sums");
         let parts = |launch: &Launch| {
-            let axis = launch.stage.part_axis?;
+            let axis = launch.stage.partial_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));
             match launch.args.iter().filter(pointers).nth(axis.0 as usize)? {
                 plan::Arg::I64(size) => Some(*size),
@@ -206,7 +208,7 @@ impl Case<'_> {
     pub(crate) fn check_cut(&self, how: CutKind, target: &Target, rank: usize) -> Option<Work> {
         let planner = Planner::new(self.program, target).expect("cuts");
         let plan = planner.plan_of(how, &call(self.program, self.sizes, self.placement), rank).expect("plans")?;
-        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of(plan);
         self.compare(&work, target.isa);
         Some(work)
     }
@@ -221,7 +223,7 @@ impl Case<'_> {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let plan = planner.plan_ranked(&call, rank).unwrap_or_else(|e| panic!("{}{e}", self.program));
-        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of(plan);
         self.compare(&work, target.isa);
     }
 
@@ -231,7 +233,7 @@ impl Case<'_> {
         planner.set_spare(0);
         let call = call(self.program, self.sizes, self.placement);
         let plan = planner.plan(&call).unwrap_or_else(|e| panic!("{}{e}", self.program));
-        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of(plan);
         self.compare(&work, target.isa);
     }
 
@@ -242,7 +244,7 @@ impl Case<'_> {
         let call = call(self.program, self.sizes, self.placement);
         let plan = planner.plan_split(how, &call, axis, outer).expect("plans").expect("a split axis");
         let schedules = plan.steps.iter().map(|launch| launch.schedule).collect();
-        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let work = Work::of(plan);
         for (wanted, found, output) in self.results(&work, target.isa) {
             let error = relative_error(&wanted, &found);
             assert!(error < 1e-4, "`{}` is off by {error}: {:?}\n{}", output.name, self.sizes, self.program);

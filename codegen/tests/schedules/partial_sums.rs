@@ -42,7 +42,7 @@ fn check(text: &str, sizes: &[usize], placement: Placement, seed: u64) -> bool {
     for (target, rank) in [(Target::H200, 0), (Target::A100, 0), (Target::H200, 1)] {
         let planner = Planner::new(&program, &target).expect("cuts");
         let plan = planner.plan_ranked(&call(&program, sizes, placement), rank).expect("plans");
-        parted |= plan.steps.iter().any(|launch| launch.stage.part_axis.is_some());
+        parted |= plan.steps.iter().any(|launch| launch.stage.partial_axis.is_some());
         Case { program: &program, sizes, placement, order: Order::Random(seed) }.check_ranked(&target, rank);
     }
     parted

@@ -115,10 +115,10 @@ fn a_sum_over_columns_is_stored_in_parts_where_that_is_asked_for() {
     assert!(matches!(kinds(&cut)[..], [Kind::PartialSums(_), Kind::Reduce]), "{:?}", kinds(&cut));
     let [scan, sum] = &cut.stages[..] else { panic!("{} stages", cut.stages.len()) };
     let name = |axis| scan.program.axis_name(axis);
-    assert_eq!(scan.part_axis.map(name), Some("part"));
+    assert_eq!(scan.partial_axis.map(name), Some("part"));
     assert_eq!(scan.outer_axes().iter().map(name).collect::<Vec<_>>(), ["B", "K", "V"]);
     assert_eq!(scan.program.outputs.iter().map(|o| o.axes.len()).collect::<Vec<_>>(), [4, 3]);
-    assert_eq!((sum.part_axis, sum.axis().map(|a| sum.program.axis_name(a))), (None, Some("part")));
+    assert_eq!((sum.partial_axis, sum.axis().map(|a| sum.program.axis_name(a))), (None, Some("part")));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn check_other_forms(program: &Program) -> usize {
 fn check_parted(program: &Program) -> bool {
     let cut = cut_partial_sums(program).expect("cuts");
     cut.iter().for_each(|cut| check(program, cut));
-    cut.is_some_and(|cut| cut.stages.iter().any(|s| s.part_axis.is_some()))
+    cut.is_some_and(|cut| cut.stages.iter().any(|s| s.partial_axis.is_some()))
 }
 
 /// Checks the stages with contractions; gives whether there are any.

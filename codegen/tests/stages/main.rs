@@ -6,6 +6,7 @@ mod backward_scan;
 mod cut;
 mod depth;
 mod explain;
+mod gated;
 mod large;
 mod memory;
 mod pairwise;

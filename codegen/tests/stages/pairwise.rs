@@ -140,7 +140,7 @@ fn columns_in_parts_are_joined_by_the_same_operator() {
         let (paired, joins): (Vec<&Stage>, Vec<&Stage>) =
             cut.stages.iter().filter(|s| reduced(s) != ["S"]).partition(|stage| stage.is_pairwise());
         let [paired] = paired[..] else { panic!("{name}: one stage of pairs") };
-        assert!(paired.part_axis.is_some() && (0..3).all(|k| paired.has_partial_sums(k)), "{name}");
+        assert!(paired.partial_axis.is_some() && (0..3).all(|k| paired.has_partial_sums(k)), "{name}");
         assert!(!joins.is_empty() && joins.iter().all(|s| reduced(s) == ["part"]), "{name}");
     }
     // Two sums along different axes cannot have parts of one number.

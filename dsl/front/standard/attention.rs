@@ -2,7 +2,7 @@
 //
 // M queries and N keys of E channels, values of F channels; G heads of keys, R heads of queries for each of them.
 
-// What a softmax merges for a key: its score and value, or nothing where it is not seen.
+// The element of a softmax for a key: its score and value, or nothing where it is not seen.
 fn weighted(seen, score, v) -> (m, d, o) {
     if seen { (score, 1, v) } else { (-inf, 0, 0) }
 }

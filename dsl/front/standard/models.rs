@@ -48,7 +48,7 @@ pub fn multi_state_ssm(
     h_last = last(T, h);
 }
 
-// What Mamba's selective scans scan: zero-order hold for the decay, Euler for the input. Both are maps of the elements.
+// The elements of Mamba's selective scans: zero-order hold for the decay, Euler for the input.
 fn discretized(u, delta, a, b) -> (decay, input) {
     (exp(delta * a), delta * u * b)
 }

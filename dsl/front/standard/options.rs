@@ -58,7 +58,7 @@ pub fn selective_scan_constant(
     h_last = last(T, h);
 }
 
-// What a selective scan over the complex numbers scans.
+// The elements of a selective scan over the complex numbers.
 fn complex_discretized(u, delta, a_re, a_im, b_re, b_im) -> (decay_re, decay_im, input_re, input_im) {
     let (decay_re, decay_im) = complex_exp(delta * a_re, delta * a_im);
     (decay_re, decay_im, delta * u * b_re, delta * u * b_im)

@@ -18,7 +18,7 @@ pub(crate) fn components(nodes: &[usize], edge: impl Fn(usize, usize) -> bool) -
         let leads_here = |j: &&usize| reach[**j] >> component[0] & 1 == 1 && !component.contains(*j);
         nodes.iter().filter(leads_here).count()
     };
-    // What leads to a component also leads to all after it, and so does the component itself: the count grows.
+    // A node that leads to a component also leads to all later ones, and so does the component itself: the count grows.
     found.sort_by_key(before);
     found
 }

@@ -144,7 +144,7 @@ fn init(b: &mut Builder, scan: &MatrixScan, known: Known, lambda: Value) -> Buil
     if vary.into_iter().all(|varies| varies) {
         return Ok(after);
     }
-    // What does not vary along the axis is there even where no step is.
+    // A value that does not vary along the axis exists even where there is no step.
     let (size, none) = (b.size(scan.axis)?, b.number(Ty::I64, 0)?);
     let is_empty = b.binary(Binary::Eq, size, none)?;
     b.select(is_empty, last, after)

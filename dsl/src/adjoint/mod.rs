@@ -46,6 +46,7 @@ use crate::build::Builder;
 use crate::copy::Copy;
 use crate::elem::{Elem, Ty};
 use crate::ir::{AxisSet, Literal, Node, Op, Output, Param, Program, Value};
+use crate::relative::relative;
 use crate::simplify::{retain_params, simplify};
 use crate::typing::TypeError;
 use crate::uses::behind_combinations;
@@ -173,7 +174,7 @@ impl Reverse {
     /// The nodes of the forward pass, the parameters of the adjoint, and the cotangents of the outputs.
     fn of(program: &Program, parameters: Parameters) -> Result<Reverse, AdjointError> {
         verify(program).map_err(|errors| AdjointError::Invalid { program: program.name.clone(), errors })?;
-        let forward = simplify(program);
+        let forward = simplify(&relative(program));
         let name = format!("{}.bar", program.name);
         let start = Program { name, outputs: vec![], ..forward.clone() };
         let sweep = Sweep::of(Builder::from_program(start));

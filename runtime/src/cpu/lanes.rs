@@ -199,6 +199,9 @@ impl Block<'_> {
         if parts > 1 && done == self.steps() && !combination.exclusive {
             self.close(&mut results);
         }
+        if done == self.steps() {
+            return Ok(());
+        }
         // What is left has elements of its own.
         let kept = workspace.kept.take();
         self.sweep_as_it_lies(combination, elements.scan, results, done..self.steps(), First::AsOthers, workspace)?;

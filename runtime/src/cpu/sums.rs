@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// What a register holds in the end.
+    /// The numbers that a register holds in the end.
     fn run(code: &Code, given: &[Values], n: usize, result: Reg) -> Vec<u32> {
         let mut all: Vec<Values> = given.iter().map(|values| values.from(0).to_values().unwrap()).collect();
         all.resize_with(code.registers.len(), || Values::F32(vec![]));
@@ -229,7 +229,7 @@ mod tests {
             // The product is read twice.
             (&[(Mul, 0, 1), (Add, 4, 2), (Add, 5, 4)], 2),
             (&[(Add, 0, 1), (Sub, 4, 2)], 1),
-            // What is subtracted is a sum of its own.
+            // The subtrahend is a sum of its own.
             (&[(Sub, 0, 1), (Sub, 4, 2), (Sub, 3, 5), (Mul, 6, 6)], 3),
         ];
         for (operations, left) in cases {

@@ -88,7 +88,7 @@ impl Stream {
         let Some(pool) = self.context.pool.raw() else { return self.allocate_without_pool(bytes, capture) };
         let mut address = self.try_allocate(bytes, pool);
         if matches!(address, Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY))) && kind == Kind::Ordered {
-            // What has been freed may wait for queued work, or lie in the pool in pieces of other sizes.
+            // Freed memory may wait for queued work, or lie in the pool in pieces of other sizes.
             let _ = self.raw.synchronize();
             self.context.pool.trim();
             address = self.try_allocate(bytes, pool);

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use oplus_codegen::plan::{Arg, Buffer, Launch, Plan, Residual};
+use oplus_codegen::plan::{Arg, Launch, Places, Plan, Residual};
 
 use super::allocation::Allocation;
 use super::context::Context;
@@ -50,8 +50,6 @@ pub(crate) struct Pointers<'a> {
     pub(crate) residual: u64,
 }
 
-/// Temporary tensors start at multiples of this many bytes.
-const BUFFER_ALIGN: u128 = 256;
 /// More bytes than any memory has; `isize` counts them.
 const MOST_BYTES: u128 = 1 << 62;
 
@@ -62,7 +60,7 @@ impl Prepared {
         plan: Plan,
         find: impl Fn(&Launch) -> Result<Found, Error>,
     ) -> Result<Prepared, Error> {
-        let (buffers, buffer_bytes) = place(&plan.buffers).map_err(|bytes| {
+        let (buffers, buffer_bytes) = addressed(plan.places()).map_err(|bytes| {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             Error::OutOfMemory { bytes, device: context.label.clone() }
         })?;
@@ -87,19 +85,11 @@ impl Prepared {
 
 /// Where every temporary tensor lies in the memory of all, and the bytes of that; `Err` has the bytes when there are more than
 /// a device can address.
-fn place(buffers: &[Buffer]) -> Result<(Vec<u64>, usize), u128> {
-    let bytes = |buffer: &Buffer| u128::from(buffer.len) * buffer.elem.bytes().unwrap_or(8) as u128;
-    let mut end = 0;
-    let mut start = |buffer: &Buffer| {
-        let start = end;
-        end += bytes(buffer).next_multiple_of(BUFFER_ALIGN);
-        start
-    };
-    let starts: Vec<u128> = buffers.iter().map(&mut start).collect();
-    if end > MOST_BYTES {
-        return Err(end);
+fn addressed(places: Places) -> Result<(Vec<u64>, usize), u128> {
+    if places.bytes > MOST_BYTES {
+        return Err(places.bytes);
     }
-    Ok((starts.into_iter().map(|start| start as u64).collect(), end as usize))
+    Ok((places.starts.into_iter().map(|start| start as u64).collect(), places.bytes as usize))
 }
 
 /// The memory that the arguments of a call's launches refer to.
@@ -168,29 +158,15 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
-    use oplus_dsl::Elem;
-
     use super::*;
 
-    fn buffer(elem: Elem, len: u64) -> Buffer {
-        Buffer { elem, len }
-    }
-
+    /// Such bytes wrap in 64 bits: to a few, which kernels would write beyond.
     #[test]
-    fn buffers_lie_one_after_the_other() {
-        let buffers = [buffer(Elem::F32, 65), buffer(Elem::F64, 0), buffer(Elem::Bool, 1), buffer(Elem::F64, 1 << 32)];
-        assert_eq!(place(&buffers), Ok((vec![0, 512, 512, 768], 768 + (1 << 35))));
-    }
-
-    /// The bytes of such buffers wrap in 64 bits: to a few, which kernels would write beyond.
-    #[test]
-    fn buffers_of_more_bytes_than_are_addressed_are_refused_with_what_they_take() {
-        for len in [1 << 60, 1 << 61, 1 << 62, (1 << 62) + (1 << 9), i64::MAX as u64, u64::MAX] {
-            let bytes = (u128::from(len) * 8).next_multiple_of(256);
-            assert_eq!(place(&[buffer(Elem::F64, len)]), Err(bytes));
+    fn more_bytes_than_are_addressed_are_refused_with_what_they_take() {
+        let places = |bytes| Places { starts: vec![0, 256], bytes };
+        assert_eq!(addressed(places(1 << 62)), Ok((vec![0, 256], 1 << 62)));
+        for bytes in [(1 << 62) + 256, 1 << 63, (1 << 64) + 256, u128::from(u64::MAX) * 8] {
+            assert_eq!(addressed(places(bytes)), Err(bytes));
         }
-        let halves = [buffer(Elem::F64, 1 << 58), buffer(Elem::F64, 1 << 58), buffer(Elem::Bool, 1)];
-        assert_eq!(place(&halves[..2]).map(|(_, bytes)| bytes), Ok(1 << 62));
-        assert_eq!(place(&halves), Err((1 << 62) + 256));
     }
 }

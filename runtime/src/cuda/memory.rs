@@ -86,7 +86,7 @@ impl DeviceMemory {
         device.in_order(|| device.refuse_in_capture(reason))?;
         let bytes = slice.num_bytes();
         let address = slice.device_ptr_mut(device.stream()).0;
-        // What `cudarc` could not wait for it says at the next call.
+        // `cudarc` keeps an error of waiting until the next call, which reports it.
         device.0.context.bind()?;
         Ok(DeviceMemory::owned_by(device, address, bytes, Box::new(slice)))
     }

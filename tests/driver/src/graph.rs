@@ -113,7 +113,7 @@ impl State {
     /// Destroys what has been made of a graph.
     pub(crate) fn destroy_exec(&mut self, handle: u64) -> Result<(), Code> {
         let Some(exec) = self.execs.remove(&handle) else { return Err(error::INVALID_HANDLE) };
-        // What it keeps is released when it has run to its end.
+        // Its objects are released when it has run to its end.
         self.host.join(&exec.clock);
         exec.objects.into_iter().for_each(|object| self.release(object, 1));
         Ok(())

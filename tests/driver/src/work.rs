@@ -87,7 +87,7 @@ impl State {
         match &work.effect {
             Effect::Begin(address) => return self.begin(*address, stamp),
             Effect::End(address) => return self.free(*address, clock),
-            // What must not be used is left as it is.
+            // Memory that must not be used is left as it is.
             _ if self.findings.len() > known => {}
             Effect::Nothing => {}
             Effect::Fill { address, pattern, count } => {

@@ -16,6 +16,18 @@ fn usual() -> impl Iterator<Item = [usize; 4]> {
 /// Lengths that are no multiple of a tile.
 const ODD: [[usize; 4]; 3] = [[1, 16, 1920, 64], [3, 16, 1111, 64], [3, 16, 1111, 128]];
 
+/// New queries against many keys: batches, heads, queries, keys and places.
+const DECODING: [[usize; 5]; 8] = [
+    [1, 8, 1, 65_536, 128],
+    [1, 8, 16, 65_536, 128],
+    [4, 8, 1, 8192, 128],
+    [4, 8, 4, 8192, 128],
+    [4, 8, 16, 8192, 128],
+    [16, 32, 1, 2048, 128],
+    [1, 16, 1, 32_768, 64],
+    [8, 16, 16, 8192, 64],
+];
+
 /// One head in f32, for the CPU.
 const ONE_HEAD: [usize; 4] = [1, 1, 1024, 128];
 
@@ -34,6 +46,7 @@ pub fn cases() -> Vec<Case> {
     };
     let shapes = usual().chain(ODD).map(|shape| (shape, Elem::Bf16));
     let mut cases: Vec<Case> = shapes.chain([(ONE_HEAD, Elem::F32)]).flat_map(each).collect();
+    cases.extend(DECODING.map(decoding));
     cases.extend(
         DUALS.into_iter().chain(ODD_DUALS).flat_map(|shape| [false, true].map(|back| dual(shape, Elem::Bf16, back))),
     );
@@ -52,6 +65,23 @@ fn attention([batch, heads, steps, size]: [usize; 4], elem: Elem, causal: bool, 
     let tensors = if back { 8 } else { 4 };
     let bytes = (tensors * elem.bytes().unwrap_or(2) * batch * heads * steps * size) as u64;
     Case { name, group: Group::Attention, work: work(back), kernel, elem, inputs, bytes }
+}
+
+/// q, k, v → o of a few new queries, whose time is that of reading k and v.
+fn decoding([batch, heads, queries, keys, size]: [usize; 5]) -> Case {
+    let (elem, of_keys) = (Elem::Bf16, || (vec![batch, heads, keys, size], Fill::Normal));
+    let inputs = vec![(vec![batch, heads, 1, queries, size], Fill::Normal), of_keys(), of_keys()];
+    let name = format!("decode-{elem}-b{batch}h{heads}m{queries}n{keys}d{size}-fwd");
+    let bytes = (2 * 2 * batch * heads * (queries + keys) * size) as u64;
+    Case {
+        name,
+        group: Group::Attention,
+        work: Work::Forward,
+        kernel: models::attention::kernel(),
+        elem,
+        inputs,
+        bytes,
+    }
 }
 
 /// x, δ, A, B, C → y; backward all five gradients from ȳ.

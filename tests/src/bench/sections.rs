@@ -47,8 +47,10 @@ pub fn sections() -> Vec<Section> {
         section("states", "Log-decays and states, f32", states()),
         section("selective", "Mamba's selective scan", selective()),
         section("attention", "Softmax attention, bf16", attention()),
+        section("decoding", "Softmax attention of few queries, bf16", decoding()),
         section("ssd", "Mamba-2's dual (SSD), bf16", dual()),
         section("linear", "Other recurrences of matrices", linear()),
+        section("delta", "Delta rules", delta()),
     ]
 }
 
@@ -102,16 +104,53 @@ fn selective() -> Vec<Row> {
 }
 
 fn attention() -> Vec<Row> {
+    let long = [64, 128]
+        .into_iter()
+        .flat_map(|size| [512, 1024, 2048, 4096, 8192, 16384].map(|keys| (16384 / keys, 2048 / size, keys, size)));
+    let short = [(1, 16, 1920, 64), (3, 16, 1111, 64), (3, 16, 1111, 128)];
+    let rows = |(batch, heads, keys, size): (usize, usize, usize, usize)| {
+        [("", ""), (", causal", "-causal")].map(|(words, mask)| {
+            let label = format!("attention {batch} × {heads} × {keys} × {size}{words}");
+            Row::both(&label, &format!("attn-bf16-b{batch}h{heads}s{keys}d{size}{mask}"))
+        })
+    };
+    long.chain(short).flat_map(rows).collect()
+}
+
+fn decoding() -> Vec<Row> {
     let shapes = [
-        ("2 × 16 × 8192 × 128", "b2h16s8192d128"),
-        ("8 × 32 × 2048 × 64", "b8h32s2048d64"),
-        ("32 × 16 × 512 × 128", "b32h16s512d128"),
+        (1, 8, 1, 65536, 128),
+        (4, 8, 1, 8192, 128),
+        (4, 8, 4, 8192, 128),
+        (4, 8, 16, 8192, 128),
+        (16, 32, 1, 2048, 128),
+        (1, 16, 1, 32768, 64),
+        (8, 16, 16, 8192, 64),
+    ];
+    let row = |(batch, heads, queries, keys, size): (usize, usize, usize, usize, usize)| {
+        let label = format!("{queries} queries of {batch} × {heads} × {keys} × {size}");
+        Row::forward(&label, &format!("decode-bf16-b{batch}h{heads}m{queries}n{keys}d{size}-fwd"))
+    };
+    shapes.map(row).to_vec()
+}
+
+fn delta() -> Vec<Row> {
+    let rules = [("delta rule", "delta"), ("gated delta rule", "gated-delta"), ("KDA", "kda")];
+    let shapes = [
+        ("bf16, 8 × 16 heads, 4096 steps, 64 × 64", "bf16-b8h16t4096k64v64"),
+        ("bf16, 8 × 16 heads, 4096 steps, 128 × 128", "bf16-b8h16t4096k128v128"),
+        ("bf16, 16 heads, 65536 steps, 128 × 128", "bf16-b1h16t65536k128v128"),
+        ("f16, 8 × 16 heads, 4096 steps, 64 × 64", "f16-b8h16t4096k64v64"),
+        ("f32, 8 × 16 heads, 4096 steps, 64 × 64", "f32-b8h16t4096k64v64"),
     ];
     let rows = |(shape, case): (&str, &str)| {
-        [("", ""), (", causal", "-causal")]
-            .map(|(words, mask)| Row::both(&format!("attention {shape}{words}"), &format!("attn-bf16-{case}{mask}")))
+        rules.map(|(rule, name)| Row::both(&format!("{rule} {shape}"), &format!("{name}-{case}")))
     };
-    shapes.into_iter().flat_map(rows).collect()
+    let two_keys = [
+        Row::both("RWKV-7 bf16, 8 × 16 heads, 4096 steps, 64 × 64", "rwkv7-bf16-b8h16t4096k64v64"),
+        Row::both("RWKV-7 bf16, 16 heads, 65536 steps, 64 × 64", "rwkv7-bf16-b1h16t65536k64v64"),
+    ];
+    shapes.into_iter().flat_map(rows).chain(two_keys).collect()
 }
 
 fn dual() -> Vec<Row> {

@@ -224,7 +224,7 @@ fn of_group(
     let reached = |place: &usize| Ok((*place, cases[*place].cost(), keys(&cases[*place], &programs)?));
     let mut reached: Vec<(usize, u64, BTreeSet<String>)> =
         group.iter().map(reached).collect::<Result<_, CheckError>>()?;
-    // Those that cost more ask more of a kernel: they come first, unless they cost too much.
+    // Larger cases ask more of a kernel: they come first, unless they cost too much.
     reached.sort_by_key(|(_, cost, _)| (*cost > DEAR, if *cost > DEAR { *cost } else { DEAR - cost }));
     let (mut counts, mut chosen) = (BTreeMap::new(), vec![]);
     for (place, cost, keys) in reached {

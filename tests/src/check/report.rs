@@ -142,7 +142,7 @@ impl Report {
         }
         if state.kept.get_or_insert(self.begun).elapsed() >= OFTEN {
             state.kept = Some(Instant::now());
-            // What cannot be written now is written, or is an error, at the end.
+            // A failure to write is no error here: everything is written again at the end.
             let _ = self.keep(state);
         }
     }

@@ -42,7 +42,7 @@ impl Memory for Cube {
 
     fn read(tensor: &Self::Tensor, name: &str, axes: usize) -> Result<Tensor, Error> {
         let elem = elem(tensor.dtype(), name)?;
-        // What burn has put off is queued now.
+        // Burn queues the operations here that it has put off.
         let tensor = untile(resolved(tensor));
         let is_scalar = axes == 0 && tensor.meta.num_elements() == 1;
         let shape = if is_scalar { vec![] } else { tensor.meta.shape().to_vec() };

@@ -81,7 +81,7 @@ pub(crate) fn forward<B: Memory>(
     let device = inputs.iter().flatten().next().map_or_else(B::Device::default, TensorMetadata::device);
     let (mut outputs, mut written) = (vec![], vec![]);
     for (elem, shape) in kernel.output_shapes(&refs(&seen))? {
-        // What has no axes has one of size 1.
+        // A tensor of burn has at least one axis: a scalar has one of size 1.
         let own = if shape.is_empty() { vec![1] } else { shape.clone() };
         let (output, seen) = B::new(elem, own, &shape, &device)?;
         outputs.push(output);

@@ -103,7 +103,7 @@ fn products_over_rows_are_those_of_plain_loops() {
                 let right = Factor::of(b, right, &of_right, Operand::i32(0));
                 for sixteen in 0..depth / ROWS {
                     let fragment = left.four(b, 0, sixteen, false);
-                    multiply_in_time(b, sums, (fragment, right), sixteen);
+                    multiply_in_time(b, sums, fragment, right, sixteen);
                 }
             });
             let x = numbers(((ROWS + WIDTH) * depth) as usize);

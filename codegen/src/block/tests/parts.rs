@@ -2,7 +2,7 @@
 
 use super::matmul::{WIDTH, expected, kernel, lanes};
 use super::{Y, numbers, run, thread};
-use crate::block::layout::{Tile, left_rows, right_rows};
+use crate::block::layout::{Tile, TileStage, left_rows, right_rows};
 use crate::block::matmul::{COLUMNS, Factor, ROWS, zeros};
 use crate::block::parts::{Parts, block_of, load_one, multiply, multiply_in_time, prepare};
 use crate::build::Builder;
@@ -20,7 +20,7 @@ fn long_numbers(count: usize) -> Vec<f64> {
 /// Makes factors of all rows of a tile.
 fn prepare_all(b: &mut Builder, tile: &Tile, lane: Operand) {
     for first in (0..tile.rows).step_by(ROWS as usize) {
-        prepare(b, &[(tile, NONE)], lane, Operand::i32(first as i32));
+        prepare(b, &[TileStage::only(tile)], lane, Operand::i32(first as i32));
     }
     b.push(Stmt::SyncWarp);
 }
@@ -62,7 +62,7 @@ fn products_of_two_parts_over_rows_are_nearly_exact() {
             let right = Factor::of(b, right, &of_right, NONE);
             for sixteen in 0..depth / ROWS {
                 let fragment = left.parts(b, 0, sixteen, false);
-                multiply_in_time(b, sums, (fragment, right), sixteen);
+                multiply_in_time(b, sums, fragment, right, sixteen);
             }
         });
         let x = long_numbers(((ROWS + WIDTH) * depth) as usize);
@@ -87,7 +87,7 @@ fn elements_of_two_parts_are_read_back() {
                         load_one(b, left, row, column)
                     })
                 } else {
-                    block_of(b, left, (group, Operand::i32(eight)), column)
+                    block_of(b, left, group, Operand::i32(eight), column)
                 };
             }
         });

@@ -52,7 +52,7 @@ impl KnownStages {
     /// The facts of a stage: those of an equal one that is known.
     pub(super) fn facts(&mut self, stage: &Arc<Stage>) -> Arc<Facts> {
         let equal = |(known, _): &&(Arc<Stage>, Arc<Facts>)| {
-            let of = |stage: &Stage| (stage.part_axis, stage.has_final_states().then(|| stage.state_axis()));
+            let of = |stage: &Stage| (stage.partial_axis, stage.has_final_states().then(|| stage.state_axis()));
             of(known) == of(stage) && known.views == stage.views && known.program == stage.program
         };
         if let Some((_, facts)) = self.0.iter().find(equal) {

@@ -99,5 +99,5 @@ pub(super) fn args(schedule: &Schedule, problem: &Problem<'_>, segments: Segment
         Role::Messages => Arg::Messages,
         Role::Control => Arg::Control,
     };
-    schedule.abi(stage).into_iter().map(|slot| arg(slot.role)).collect()
+    schedule.roles(stage).into_iter().map(arg).collect()
 }

@@ -4,6 +4,7 @@
 //! that runs the whole: sizes and addresses are arguments.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, ENDS, Program};
@@ -11,6 +12,7 @@ use oplus_dsl::ir::{Axis, ENDS, Program};
 use super::layouts::contiguous;
 use super::{Division, Given};
 use crate::plan::choosing::Choosing;
+use crate::plan::places::{Need, Places};
 use crate::plan::sizes::{count, merged};
 use crate::plan::{Arg, Buffer, Call, Choice, Launch, Layout, Plan};
 use crate::stage::{Sink, Source, Stage};
@@ -87,7 +89,7 @@ impl Division {
 
     /// Whether a buffer has partial sums.
     fn has_partial_sums(&self, buffer: usize) -> bool {
-        self.cut.part_axis.is_some_and(|axis| self.cut.buffers[buffer].axes.contains(&axis))
+        self.cut.partial_axis.is_some_and(|axis| self.cut.buffers[buffer].axes.contains(&axis))
     }
 
     /// Adds the launch of a stage. Where it stores partial sums, later stages of the piece know their number.
@@ -131,6 +133,7 @@ impl Division {
                 }
                 known.insert(sizes, plan.steps[step..].to_vec());
             }
+            plan.pieces.push(step..plan.steps.len());
             for launch in &mut plan.steps[step..] {
                 for place in 0..launch.args.len() {
                     let by = self.bytes_before(work, firsts, launch.args[place]);
@@ -231,14 +234,32 @@ impl Division {
         Some((pieces, bytes))
     }
 
-    /// Bytes of the buffers between stages, some of which run in these pieces.
+    /// Bytes that the buffers between stages take, some of which run in these pieces.
     fn bytes(&self, call: &Call, pieces: &Along, group: &Group) -> u64 {
         let lens = self.lens(call, pieces).into_iter().zip(self.lens(call, &[])).zip(&group.local);
         let lens = lens.map(|((piece, whole), local)| if *local { piece } else { whole });
-        let bytes = lens
-            .zip(&self.cut.buffers)
-            .map(|(len, buffer)| len.unwrap_or(u64::MAX).saturating_mul(buffer.elem.bytes().unwrap_or(8) as u64));
-        bytes.fold(0, u64::saturating_add)
+        let needs = lens.zip(&self.cut.buffers).zip(self.spans(group)).map(|((len, buffer), span)| {
+            let bytes = u128::from(len.unwrap_or(u64::MAX)) * buffer.elem.bytes().unwrap_or(8) as u128;
+            Need { bytes, spans: span.into_iter().collect() }
+        });
+        u64::try_from(Places::of(&needs.collect::<Vec<_>>()).bytes).unwrap_or(u64::MAX)
+    }
+
+    /// From which stage to which one each buffer is needed, in the order in which they run. All pieces need one that is there for all.
+    fn spans(&self, group: &Group) -> Vec<Option<Range<usize>>> {
+        let (stages, count) = (&self.cut.stages, self.cut.stages.len());
+        let turn = |i: &usize| (group.after[*i], group.inside[*i], *i);
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(turn);
+        let is_inside = |place: &usize| group.inside[order[*place]];
+        let all = (0..count).find(is_inside).zip((0..count).rfind(is_inside)).map(|(first, last)| first..last + 1);
+        let span = |k: usize| {
+            let uses = |place: &usize| uses(&stages[order[*place]], k);
+            let own = (0..count).find(uses)?..(0..count).rfind(uses)? + 1;
+            let across = all.clone().filter(|all| !group.local[k] && own.start < all.end && all.start < own.end);
+            Some(across.map_or(own.clone(), |all| own.start.min(all.start)..own.end.max(all.end)))
+        };
+        (0..self.cut.buffers.len()).map(span).collect()
     }
 
     /// The lengths of all buffers if they are those of a piece.
@@ -272,6 +293,12 @@ impl Division {
         }
         group
     }
+}
+
+/// Whether a stage reads or writes a buffer.
+fn uses(stage: &Stage, buffer: usize) -> bool {
+    stage.sources.iter().any(|source| matches!(source, Source::Buffer(k) if *k as usize == buffer))
+        || stage.sinks.iter().any(|sink| matches!(sink, Sink::Buffer(k) if *k as usize == buffer))
 }
 
 /// Makes the estimates of a stage for one piece those for so many.

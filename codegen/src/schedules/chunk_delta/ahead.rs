@@ -3,7 +3,7 @@
 
 use super::{DeltaKernel, PAIRS, ROWS, TIMES, WARPS, copies_late, deep_stages};
 use crate::abi::{Tensor, elem};
-use crate::block::layout::Tile;
+use crate::block::layout::{Tile, TileStage};
 use crate::block::pair::Values;
 use crate::block::parts::prepare;
 use crate::block::ring::{Ring, RingStage};
@@ -180,9 +180,9 @@ impl DeltaKernel<'_> {
         }
         let first = b.mul(self.warp, ROWS);
         let deep: Vec<&Tile> = self.tiles().filter(|tile| self.is_deep(tile)).collect();
-        let tiles: Vec<(&Tile, Operand)> =
-            deep.into_iter().map(|tile| (tile, b.mul(place.deep.index, tile.len()))).collect();
-        prepare(b, &tiles, self.lane, first);
+        let stage = |tile| TileStage { tile, start: b.mul(place.deep.index, tile.len()) };
+        let stages: Vec<TileStage> = deep.into_iter().map(stage).collect();
+        prepare(b, &stages, self.lane, first);
         b.push(Stmt::SyncWarp);
     }
 

@@ -104,7 +104,7 @@ impl LogReader<'_> {
             logs.end[eight][c] = b.shuffle(Shuffle::Index, sums[1], last);
             for h in 0..2 {
                 logs.after[2 * eight + h][c] = sums[h];
-                logs.read[2 * eight + h][c] = self.read_log(b, &mut values, h as u32, (sums[h], own[h]));
+                logs.read[2 * eight + h][c] = self.read_log(b, &mut values, h as u32, sums[h], own[h]);
             }
         }
         logs
@@ -131,7 +131,7 @@ impl LogReader<'_> {
     }
 
     /// The sum of logarithms that the state is read with at a row, from that after the step and the step's own.
-    fn read_log(&self, b: &mut Builder, values: &mut Values, row: u32, (sum, own): (Operand, Operand)) -> Operand {
+    fn read_log(&self, b: &mut Builder, values: &mut Values, row: u32, sum: Operand, own: Operand) -> Operand {
         if self.channels == Some(Channels::ReadAfter) {
             return sum;
         }

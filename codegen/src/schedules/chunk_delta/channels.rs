@@ -68,7 +68,9 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         values: &Values,
         tiles: Tiles,
-        (channels, place, system): (&ChannelTiles, &TilePlace, System),
+        channels: &ChannelTiles,
+        place: &TilePlace,
+        system: System,
     ) {
         let mut values = values.clone();
         let first = tiles.first_time(b, place.number);
@@ -92,7 +94,7 @@ impl DeltaKernel<'_> {
             // Read one turn of the loop before they are needed.
             let later = reader.own_logs(b, &values, after);
             let logs = reader.channel_logs(b, &values, &own);
-            self.sixteen_channels(b, (channels, place), (&logs, sixteen), &sums);
+            self.sixteen_channels(b, channels, place, &logs, sixteen, &sums);
             let all = next.iter().flatten().zip(later.iter().flatten());
             all.for_each(|(register, log)| b.assign(*register, *log));
         });
@@ -118,14 +120,16 @@ impl DeltaKernel<'_> {
     fn sixteen_channels(
         &self,
         b: &mut Builder,
-        (channels, place): (&ChannelTiles, &TilePlace),
-        (logs, sixteen): (&Logs, Operand),
+        channels: &ChannelTiles,
+        place: &TilePlace,
+        logs: &Logs,
+        sixteen: Operand,
         sums: &[&[Products; 2]],
     ) {
-        let keys = self.loaded(b, &self.keys, (place, sixteen));
-        let columns = self.columns.as_ref().map_or(keys, |tile| self.loaded(b, tile, (place, sixteen)));
-        let queries = self.queries.as_ref().map(|tile| self.loaded(b, tile, (place, sixteen)));
-        let rows = self.rows.as_ref().map(|tile| self.loaded(b, tile, (place, sixteen)));
+        let keys = self.loaded(b, &self.keys, place, sixteen);
+        let columns = self.columns.as_ref().map_or(keys, |tile| self.loaded(b, tile, place, sixteen));
+        let queries = self.queries.as_ref().map(|tile| self.loaded(b, tile, place, sixteen));
+        let rows = self.rows.as_ref().map(|tile| self.loaded(b, tile, place, sixteen));
         // In the order of the sums.
         let added: Vec<(Fragment, &Tile)> = match (rows, &channels.rows) {
             (Some(rows), Some(tile)) => vec![(rows, tile), (keys, &channels.keys)],
@@ -134,14 +138,14 @@ impl DeltaKernel<'_> {
         let start = b.mul(place.pairs.index, channels.keys.len());
         let read = self.powers_of(b, &logs.read);
         let columns = times(b, &columns, &read);
-        self.store_factor(b, (&channels.columns, start), sixteen, &columns);
+        self.store_factor(b, &channels.columns, start, sixteen, &columns);
         let after = if self.form.channels == Some(Channels::ReadAfter) { read } else { self.powers_of(b, &logs.after) };
         let queries = queries.map(|queries| times(b, &queries, &after));
         if let (Some(queries), Some(tile)) = (&queries, &channels.queries) {
-            self.store_factor(b, (tile, start), sixteen, queries);
+            self.store_factor(b, tile, start, sixteen, queries);
         }
         let ends = logs.end.map(|two| two.map(|end| b.let_(Ty::F32, Expr::Exp2Fast(end))));
-        self.store_ends(b, channels, place, (sixteen, &ends));
+        self.store_ends(b, channels, place, sixteen, &ends);
         let is_mild = logs.is_mild(b);
         let inverse = logs.after.map(|two| two.map(|log| b.unary(Unary::Neg, log)));
         let inverse = self.powers_of(b, &inverse);
@@ -154,7 +158,7 @@ impl DeltaKernel<'_> {
                 self.add_products(b, weights, queries, right);
             }
             let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.mul(apart[r][c], ends[r / 2][c])));
-            self.store_factor(b, (tile, start), sixteen, &to_end);
+            self.store_factor(b, tile, start, sixteen, &to_end);
         }
         let is_strong = b.unary(Unary::Not, is_mild);
         b.if_(is_strong, |b| {
@@ -162,18 +166,18 @@ impl DeltaKernel<'_> {
             let decays = self.powers_of(b, &apart);
             for (vectors, tile) in &added {
                 let to_end = times(b, vectors, &decays);
-                self.store_factor(b, (tile, start), sixteen, &to_end);
+                self.store_factor(b, tile, start, sixteen, &to_end);
             }
-            self.add_by_channel(b, (channels, place), (logs, sixteen), sums);
+            self.add_by_channel(b, channels, place, logs, sixteen, sums);
         });
     }
 
     /// The elements of 16 channels of a tile that was copied, at the warp's chunk.
-    fn loaded(&self, b: &mut Builder, tile: &Tile, (place, sixteen): (&TilePlace, Operand)) -> Fragment {
+    fn loaded(&self, b: &mut Builder, tile: &Tile, place: &TilePlace, sixteen: Operand) -> Fragment {
         let first = b.mul(self.warp, ROWS);
         let eight = b.mul(sixteen, 2);
         let start = b.mul(place.deep.index, tile.len());
-        copied_fragment(b, tile, self.lane, (start, first), eight)
+        copied_fragment(b, tile, self.lane, start, first, eight)
     }
 
     fn powers_of(&self, b: &mut Builder, logs: &Fragment) -> Fragment {
@@ -189,7 +193,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Writes the elements of 16 channels of a tile.
-    fn store_factor(&self, b: &mut Builder, (tile, start): (&Tile, Operand), sixteen: Operand, elements: &Fragment) {
+    fn store_factor(&self, b: &mut Builder, tile: &Tile, start: Operand, sixteen: Operand, elements: &Fragment) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let column = place_of_two(b, tile, column);
         let start = b.add(start, column);
@@ -210,7 +214,8 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         channels: &ChannelTiles,
         place: &TilePlace,
-        (sixteen, ends): (Operand, &[[Operand; 2]; 2]),
+        sixteen: Operand,
+        ends: &[[Operand; 2]; 2],
     ) {
         let is_first = b.eq(self.group, 0);
         let first = self.end_index(b, place, self.warp);

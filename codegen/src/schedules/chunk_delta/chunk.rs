@@ -1,6 +1,7 @@
 //! One tile of times: four chunks.
 
 use super::ahead::TilePlace;
+use super::solve::AddedRows;
 use super::state::State;
 use super::walk::AllLanes;
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
@@ -71,12 +72,7 @@ impl DeltaKernel<'_> {
     }
 
     /// All chunks at the warp's places of the width: outputs, and the state after the tile.
-    pub(super) fn chunks(
-        &self,
-        b: &mut Builder,
-        (points, state, lanes): (&Values, &State, &AllLanes),
-        place: &TilePlace,
-    ) {
+    pub(super) fn chunks(&self, b: &mut Builder, points: &Values, state: &State, lanes: &AllLanes, place: &TilePlace) {
         let factors = self.walked_factors(b, lanes, place);
         let first = b.mul(place.number, Operand::i32(TIMES as i32));
         let start = b.mul(place.stage.index, Operand::i32(self.values.len() as i32));
@@ -91,20 +87,21 @@ impl DeltaKernel<'_> {
             let read = self.read(b, &left, factors.columns, chunk);
             let queried = factors.queries.map(|queries| self.read(b, &left, queries, chunk));
             let values = self.values_of(b, start, chunk);
-            let (mut all, added) = (
-                vec![],
-                match of_values {
-                    None => self.solve(b, &read, &values, inverses, (from, chunk)),
-                    Some([of_values, _]) => self.solve_for(b, &read, (&values, of_values), inverses, (from, chunk)),
-                },
-            );
-            all.push((added, rows, weights));
+            let solution = match of_values {
+                None => self.solve(b, &read, &values, inverses, from, chunk),
+                Some([of_values, _]) => {
+                    let sums = self.read_with_values(b, &read, &values, of_values, from, chunk);
+                    self.solved(b, sums, inverses, chunk)
+                }
+            };
+            let mut all = vec![AddedRows { rows: solution, vectors: rows, weights }];
             if let Some([_, queried]) = of_values {
-                all.push((self.scaled_values(b, &values, (from, chunk)), keys, queried));
+                let rows = self.scaled_values(b, &values, from, chunk);
+                all.push(AddedRows { rows, vectors: keys, weights: queried });
             }
-            self.advance(b, state, &all, (place, chunk));
+            self.advance(b, state, &all, place, chunk);
             if let Some(queried) = queried {
-                let reads = self.reads(b, queried, &all, (from, chunk));
+                let reads = self.reads(b, queried, &all, from, chunk);
                 let first = b.add(first, Operand::i32((chunk * ROWS) as i32));
                 self.store_outputs(b, points, &reads, first);
             }

@@ -25,8 +25,10 @@ pub(in crate::schedules) fn products(stage: &Stage, param: u32) -> f64 {
 pub(in crate::schedules) fn walk(
     schedule: &ChunkDelta,
     problem: &Problem<'_>,
-    (blocks, of_one): (u32, f64),
-    (channels, times): (bool, f64),
+    blocks: u32,
+    of_one: f64,
+    channels: bool,
+    times: f64,
 ) -> f64 {
     let Constants { chunk_delta_tile, chunk_delta_wait, chunk_delta_channels, .. } = *problem.constants;
     let tiles = problem.length().div_ceil(u64::from(TIMES)) as f64;
@@ -49,7 +51,7 @@ pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Me
     let of_one = memory.share_of_one(blocks as f64);
     // The tiles of channels leave no room for a second block.
     let resident = if channels { 1 } else { schedule.blocks };
-    let micros = walk(schedule, problem, (resident, of_one), (channels, products));
+    let micros = walk(schedule, problem, resident, of_one, channels, products);
     let why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
     Cost { micros: micros.max(memory.micros()), why }
 }

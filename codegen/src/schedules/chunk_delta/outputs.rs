@@ -33,7 +33,7 @@ impl DeltaKernel<'_> {
                 match self.staged {
                     Some(staged) => {
                         let value = values.value(b, self.stage.program.outputs[staged.output].value, here);
-                        staged.put(b, self, (block, element), value);
+                        staged.put(b, self, block, element, value);
                     }
                     None => self.store_element(b, &mut values, here),
                 }

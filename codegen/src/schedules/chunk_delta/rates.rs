@@ -89,7 +89,7 @@ impl DeltaKernel<'_> {
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(earlier, sum)).collect();
         let mut all = vec![sums.clone(), before.clone(), rates.read.clone(), rates.added.clone()];
         if self.form.decays() {
-            all.extend(self.powers(b, &sums, (&before, &rates.read)));
+            all.extend(self.powers(b, &sums, &before, &rates.read));
         }
         for (array, own) in self.rates.iter().zip(&all) {
             b.store(Memory::Shared(*array), at, own, Some(is_first));
@@ -97,7 +97,7 @@ impl DeltaKernel<'_> {
     }
 
     /// The factors of z times the decays before each step, the decays from the chunk's start, and to its end.
-    fn powers(&self, b: &mut Builder, sums: &[Operand], (before, read): (&[Operand], &[Operand])) -> [Vec<Operand>; 3] {
+    fn powers(&self, b: &mut Builder, sums: &[Operand], before: &[Operand], read: &[Operand]) -> [Vec<Operand>; 3] {
         let last = b.binary(Binary::Or, self.lane, Operand::i32((ROWS / EACH) as i32 - 1));
         let end = b.shuffle(Shuffle::Index, sums[sums.len() - 1], last);
         let mut power = |log: Operand| b.let_(Ty::F32, Expr::Exp2Fast(log));

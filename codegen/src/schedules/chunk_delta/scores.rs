@@ -39,9 +39,9 @@ impl DeltaKernel<'_> {
         let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
         let (row, column) = (self.first_row(b), self.first_column(b));
         for (block, products) in (0..).zip(products) {
-            let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
+            let decayed = self.decayed(b, products, before, block, from, Binary::Lt);
             let scaled = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], read[h]));
-            self.store_system_block(b, block, scaled, (row, column));
+            self.store_system_block(b, block, scaled, row, column);
         }
     }
 
@@ -54,23 +54,17 @@ impl DeltaKernel<'_> {
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
         let own = b.add(from, of_warp);
         for (block, products) in (0..).zip(products) {
-            let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
+            let decayed = self.decayed(b, products, before, block, from, Binary::Lt);
             let added = self.two_rates(b, ADDED, own, block).map(|added| b.unary(Unary::Neg, added));
             let scaled = ELEMENTS.map(|(h, c)| {
                 let scale = b.mul(read[h], added[c]);
                 b.mul(decayed[2 * h + c], scale)
             });
-            self.store_system_block(b, block, scaled, (row, column));
+            self.store_system_block(b, block, scaled, row, column);
         }
     }
 
-    fn store_system_block(
-        &self,
-        b: &mut Builder,
-        block: u32,
-        elements: [Operand; 4],
-        (row, column): (Operand, Operand),
-    ) {
+    fn store_system_block(&self, b: &mut Builder, block: u32, elements: [Operand; 4], row: Operand, column: Operand) {
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             let index = b.mul(row, Operand::i32(PITCH as i32));
@@ -86,8 +80,8 @@ impl DeltaKernel<'_> {
         let start = b.mul(place.pairs.index, Operand::i32(tile.len() as i32));
         let sums = self.of_rows(b, SUMS, from);
         for (block, products) in (0..).zip(products) {
-            let decayed = self.decayed(b, products, sums, (block, from), Binary::Le);
-            self.store_block(b, (tile, start), block, decayed);
+            let decayed = self.decayed(b, products, sums, block, from, Binary::Le);
+            self.store_block(b, tile, start, block, decayed);
         }
     }
 
@@ -97,9 +91,9 @@ impl DeltaKernel<'_> {
         let start = b.mul(place.pairs.index, Operand::i32(tile.len() as i32));
         let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));
         for (block, products) in (0..).zip(products) {
-            let decayed = self.decayed(b, products, before, (block, from), Binary::Lt);
+            let decayed = self.decayed(b, products, before, block, from, Binary::Lt);
             let scaled = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], read[h]));
-            self.store_block(b, (tile, start), block, scaled);
+            self.store_block(b, tile, start, block, scaled);
         }
     }
 
@@ -118,7 +112,8 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         products: &[Operand; 4],
         logs: [Operand; 2],
-        (block, from): (u32, Operand),
+        block: u32,
+        from: Operand,
         earlier: Binary,
     ) -> [Operand; 4] {
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
@@ -140,7 +135,7 @@ impl DeltaKernel<'_> {
         })
     }
 
-    fn store_block(&self, b: &mut Builder, (tile, start): (&Tile, Operand), block: u32, elements: [Operand; 4]) {
+    fn store_block(&self, b: &mut Builder, tile: &Tile, start: Operand, block: u32, elements: [Operand; 4]) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let column = place_of_two(b, tile, column);
         let within = b.add(start, column);

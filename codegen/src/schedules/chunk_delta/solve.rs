@@ -11,8 +11,15 @@ use oplus_dsl::Elem;
 /// The most sums that do not wait for one another.
 const CHAINS: usize = 4;
 
-/// Rows that the steps of a chunk add, as a left factor, the vectors that they are added times, and their weights for queries.
-pub(super) type AddedRows<'a> = (Parts, Factor<'a>, Factor<'a>);
+/// Rows that the steps of a chunk add.
+pub(super) struct AddedRows<'a> {
+    /// The rows, as a left factor.
+    pub rows: Parts,
+    /// The vectors that they are added times.
+    pub vectors: Factor<'a>,
+    /// Their weights for queries.
+    pub weights: Factor<'a>,
+}
 
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
@@ -69,7 +76,8 @@ impl DeltaKernel<'_> {
         read: &Blocks,
         values: &Blocks,
         inverses: Factor,
-        (from, chunk): (Operand, u32),
+        from: Operand,
+        chunk: u32,
     ) -> Parts {
         let mut sums: Blocks = vec![];
         for ((eight, read), own) in (0..).zip(read).zip(values) {
@@ -84,29 +92,30 @@ impl DeltaKernel<'_> {
         self.solved(b, sums, inverses, chunk)
     }
 
-    /// The rows that a chunk's steps add times a vector that is not the key, as a left factor: what values have added counts by
-    /// weights of its own.
-    pub(super) fn solve_for(
+    /// The right side of a chunk's system whose rows are added times a vector that is not the key: the products of z with the state, and
+    /// values by weights of their own.
+    pub(super) fn read_with_values(
         &self,
         b: &mut Builder,
         read: &Blocks,
-        (values, weights): (&Blocks, Factor),
-        inverses: Factor,
-        (from, chunk): (Operand, u32),
-    ) -> Parts {
+        values: &Blocks,
+        weights: Factor,
+        from: Operand,
+        chunk: u32,
+    ) -> Blocks {
         let mut sums: Blocks = vec![];
         for (eight, read) in (0..).zip(read) {
             let scale = self.two_scales(b, from, 2 * chunk + eight);
             sums.push(ELEMENTS.map(|(h, c)| b.mul(read[2 * h + c], scale[c])));
         }
-        let values = self.scaled_values(b, values, (from, chunk));
+        let values = self.scaled_values(b, values, from, chunk);
         let columns = weights.parts(b, chunk * ROWS, 0, false);
         values.multiply(b, self.elem(), &mut sums, columns);
-        self.solved(b, sums, inverses, chunk)
+        sums
     }
 
-    /// The solution of a chunk's system.
-    fn solved(&self, b: &mut Builder, mut sums: Blocks, inverses: Factor, chunk: u32) -> Parts {
+    /// The solution of a chunk's system for a right side, as a left factor.
+    pub(super) fn solved(&self, b: &mut Builder, mut sums: Blocks, inverses: Factor, chunk: u32) -> Parts {
         // The inverse is stored without its identity.
         let left = Parts::of_blocks(b, self.elem(), &sums);
         let columns = inverses.parts(b, chunk * ROWS, 0, false);
@@ -115,7 +124,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Values times their numbers, as a left factor.
-    pub(super) fn scaled_values(&self, b: &mut Builder, values: &Blocks, (from, chunk): (Operand, u32)) -> Parts {
+    pub(super) fn scaled_values(&self, b: &mut Builder, values: &Blocks, from: Operand, chunk: u32) -> Parts {
         let mut scaled: Blocks = vec![];
         for (eight, own) in (0..).zip(values) {
             let added = self.two_rates(b, ADDED, from, 2 * chunk + eight);
@@ -130,16 +139,17 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         mut sums: Blocks,
         added: &[AddedRows<'_>],
-        (from, chunk): (Operand, u32),
+        from: Operand,
+        chunk: u32,
     ) -> Blocks {
         for (eight, sums) in (0..).zip(&mut sums) {
             if let Some(decays) = self.two_decays(b, FROM_START, from, 2 * chunk + eight) {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], decays[c]));
             }
         }
-        for (added, _, weights) in added {
-            let columns = weights.parts(b, chunk * ROWS, 0, false);
-            added.multiply(b, self.elem(), &mut sums, columns);
+        for added in added {
+            let columns = added.weights.parts(b, chunk * ROWS, 0, false);
+            added.rows.multiply(b, self.elem(), &mut sums, columns);
         }
         sums
     }

@@ -42,7 +42,7 @@ impl Staged {
     }
 
     /// Writes the thread's element of a block of eight times.
-    pub(super) fn put(self, b: &mut Builder, kernel: &DeltaKernel<'_>, (block, element): (u32, usize), value: Operand) {
+    pub(super) fn put(self, b: &mut Builder, kernel: &DeltaKernel<'_>, block: u32, element: usize, value: Operand) {
         let (h, c) = ELEMENTS[element];
         let (row, column) = (kernel.first_row(b), kernel.first_column(b));
         let time = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));

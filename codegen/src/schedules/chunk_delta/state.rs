@@ -72,7 +72,8 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         state: &State,
         added: &[AddedRows<'_>],
-        (place, chunk): (&TilePlace, u32),
+        place: &TilePlace,
+        chunk: u32,
     ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
         let whole = self.decay_of_chunk(b, place.rates, chunk);
@@ -84,9 +85,9 @@ impl DeltaKernel<'_> {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]));
             }
         }
-        for (added, keys, _) in added {
-            let left = whole.map_or(*added, |_| self.to_end(b, *added, chunk, place.rates));
-            multiply_in_time(b, &mut sums, (left, *keys), chunk);
+        for added in added {
+            let left = whole.map_or(added.rows, |_| self.to_end(b, added.rows, chunk, place.rates));
+            multiply_in_time(b, &mut sums, left, added.vectors, chunk);
         }
         for (block, sums) in state.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));

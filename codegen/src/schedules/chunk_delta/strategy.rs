@@ -62,7 +62,7 @@ impl Strategy for ChunkDelta {
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let form = problem.stage.kind().delta()?;
-        fit(problem, form, [self.depth, self.places], (self.padded, self.wide), self.vector)?;
+        fit(problem, form, [self.depth, self.places], self.padded, self.wide, self.vector)?;
         counted(problem.size(form.time), TIMES * self.stages)
     }
 
@@ -98,7 +98,8 @@ pub(in crate::schedules) fn fit(
     problem: &Problem<'_>,
     form: &DeltaRule,
     [depth, places]: [u32; 2],
-    (padded, wide): (bool, bool),
+    padded: bool,
+    wide: bool,
     vector: u32,
 ) -> Result<(), Misfit> {
     for (axis, places) in [(form.depth, depth), (form.width, places)] {

@@ -14,8 +14,10 @@ impl DeltaKernel<'_> {
     pub(super) fn add_by_channel(
         &self,
         b: &mut Builder,
-        (channels, place): (&ChannelTiles, &TilePlace),
-        (logs, sixteen): (&Logs, Operand),
+        channels: &ChannelTiles,
+        place: &TilePlace,
+        logs: &Logs,
+        sixteen: Operand,
         sums: &[&[Products; 2]],
     ) {
         let (row, column) = (self.first_row(b), self.first_column(b));
@@ -38,15 +40,15 @@ impl DeltaKernel<'_> {
             let of_rows = [after, read].map(|numbers| rows.map(|row| numbers.at(b, row)));
             let of_columns = earlier.map(|row| after.at(b, row));
             let element =
-                |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, (row, channel, sixteen));
+                |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, row, channel, sixteen);
             let columns = rows.map(|row| element(b, self.columns.as_ref().unwrap_or(&self.keys), row));
             let queries = self.queries.as_ref().map(|queries| rows.map(|row| element(b, queries, row)));
             let added = self.rows.iter().chain([&self.keys]);
             for (tile, [system, weights]) in added.zip(sums) {
                 let vectors = earlier.map(|row| element(b, tile, row));
-                add_channel(b, system, (of_rows[1], of_columns), (columns, vectors));
+                add_channel(b, system, of_rows[1], of_columns, columns, vectors);
                 if let Some(queries) = queries {
-                    add_channel(b, weights, (of_rows[0], of_columns), (queries, vectors));
+                    add_channel(b, weights, of_rows[0], of_columns, queries, vectors);
                 }
             }
         });
@@ -59,7 +61,9 @@ impl DeltaKernel<'_> {
         b: &mut Builder,
         tile: &Tile,
         place: &TilePlace,
-        (row, channel, sixteen): (Operand, Operand, Operand),
+        row: Operand,
+        channel: Operand,
+        sixteen: Operand,
     ) -> Operand {
         let [piece, within] = b.div_rem(channel, tile.piece());
         let first = b.mul(sixteen, ROWS / tile.piece());
@@ -91,8 +95,10 @@ impl Numbers {
 fn add_channel(
     b: &mut Builder,
     sums: &[[Reg; 4]],
-    (of_rows, of_columns): ([Operand; 2], [Operand; 4]),
-    (left, right): ([Operand; 2], [Operand; 4]),
+    of_rows: [Operand; 2],
+    of_columns: [Operand; 4],
+    left: [Operand; 2],
+    right: [Operand; 4],
 ) {
     for (block, sums) in sums.iter().enumerate() {
         for (r, sum) in sums.iter().enumerate() {

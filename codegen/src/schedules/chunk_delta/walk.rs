@@ -30,12 +30,12 @@ impl DeltaKernel<'_> {
         let lanes = self.lanes(b);
         let walk = |b: &mut Builder| {
             let state = self.first_state(b, &values);
-            self.walk(b, tiles, |b, place| self.chunks(b, (&values, &state, &lanes), place));
+            self.walk(b, tiles, |b, place| self.chunks(b, &values, &state, &lanes, place));
             self.finals(b, &values, &state);
         };
         self.in_roles(b, walk, |b, own| {
             own.compute_ahead(b, &values, tiles, |b, place| match &own.channels {
-                Some(channels) => own.channel_pairs(b, &values, tiles, (channels, place, System::OfRows)),
+                Some(channels) => own.channel_pairs(b, &values, tiles, channels, place, System::OfRows),
                 None => own.pairs(b, &lanes, place),
             });
         });

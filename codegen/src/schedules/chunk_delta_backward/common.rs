@@ -41,7 +41,7 @@ impl<'a> Third<'a> {
     }
 
     /// Starts the copies of so many saved numbers from a first one on, whose layout in memory is that of shared memory.
-    pub(super) fn fill_saved(self, b: &mut Builder, (tile, len): (&Tile, u32), (saved, first): (ParamId, Operand)) {
+    pub(super) fn fill_saved(self, b: &mut Builder, tile: &Tile, len: u32, saved: ParamId, first: Operand) {
         let (piece, threads) = (tile.piece(), self.schedule.threads());
         let own = b.mul(self.thread, piece);
         let wide = b.convert(Ty::I64, own);
@@ -62,13 +62,7 @@ impl<'a> Third<'a> {
     }
 
     /// Sets the value of the nodes that are a sum.
-    pub(super) fn set_sum(
-        self,
-        b: &mut Builder,
-        values: &mut Values,
-        (sum, raw): (DeltaSum, Operand),
-        here: Coordinates,
-    ) {
+    pub(super) fn set_sum(self, b: &mut Builder, values: &mut Values, sum: DeltaSum, raw: Operand, here: Coordinates) {
         for (node, _, factors) in self.form.sums.iter().filter(|(_, own, _)| *own == sum) {
             let value = scaled(b, values, raw, factors, here);
             values.set(*node, here, value);

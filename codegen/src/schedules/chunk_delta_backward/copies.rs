@@ -2,7 +2,7 @@
 
 use super::TIMES;
 use super::gradients::{Gradients, Place};
-use crate::block::layout::Tile;
+use crate::block::layout::{Tile, TileStage};
 use crate::block::matmul::ROWS;
 use crate::block::parts::prepare;
 use crate::block::ring::RingStage;
@@ -51,7 +51,7 @@ impl Gradients<'_> {
         let Self { tiles, .. } = self;
         for (scratch, tile) in [&tiles.states, &tiles.duals, &tiles.errors, &tiles.products].into_iter().enumerate() {
             let first = b.mul(number, Operand::i64(i64::from(tile.len())));
-            self.third().fill_saved(b, (tile, tile.len()), (self.args.scratch[scratch], first));
+            self.third().fill_saved(b, tile, tile.len(), self.args.scratch[scratch], first);
         }
     }
 
@@ -68,8 +68,7 @@ impl Gradients<'_> {
         }
         let first = b.mul(self.block, ROWS);
         for half in 0..2 {
-            let own: Vec<(&Tile, Operand)> =
-                tiles.iter().skip(half).step_by(2).map(|tile| (*tile, Operand::i32(0))).collect();
+            let own: Vec<TileStage> = tiles.iter().skip(half).step_by(2).map(|tile| TileStage::only(tile)).collect();
             if own.is_empty() {
                 continue;
             }

@@ -29,7 +29,7 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let form = problem.stage.kind().delta_back();
     let products = form.map_or(1.0, |form| products(problem.stage, form.states.row.param));
     let channels = schedule.sweep == DeltaSweep::Channels;
-    let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, (resident, of_one), (channels, WALK * products));
+    let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, resident, of_one, channels, WALK * products);
     let parts = ChunkDeltaBackward { places: TIMES, ..walk }.blocks(problem).saturating_mul(tiles);
     let each = if channels { CHANNELS } else { GRADIENTS };
     let gradients = memory.share_of_one(parts as f64) * each * chunk_delta_tile * depth * slower * products;

@@ -159,7 +159,7 @@ impl<'s> Gradients<'s> {
             self.fetch_part(b, &place, none);
             self.wait_part(b, none);
             self.prepare_part(b);
-            self.part(b, &values, &place, (none, sums))
+            self.part(b, &values, &place, none, sums)
         };
         self.wait_deep(b);
         self.prepare(b, &self.tiles.deep().collect::<Vec<_>>());
@@ -183,7 +183,7 @@ impl<'s> Gradients<'s> {
             self.prepare_part(b);
             let mut own = self.no_sums();
             own.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-            let own = self.part(b, values, place, (part, own));
+            let own = self.part(b, values, place, part, own);
             own.all().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
             // From here on no thread reads the tiles of this part.
             b.barrier();

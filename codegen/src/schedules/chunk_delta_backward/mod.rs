@@ -162,6 +162,6 @@ fn with_kernel(
         return then(b, Either::Channels(&kernel));
     }
     let walked = schedule.walked();
-    let kernel = Walk::declare(b, stage, form, (schedule.sweep, &walked), args);
+    let kernel = Walk::declare(b, stage, form, schedule.sweep, &walked, args);
     then(b, Either::Walk(&kernel));
 }

@@ -15,6 +15,14 @@ use crate::schedules::chunkwise::outputs::store_two;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::tile::Operand;
 
+/// A thread's shares of sums over the depth, at its two times.
+struct DeepShares {
+    /// Of each total.
+    totals: Vec<[Operand; 2]>,
+    /// Of the sums of products with the state before the 64 times and with the cotangent after them.
+    first: [[Operand; 2]; 3],
+}
+
 impl Gradients<'_> {
     /// Sets the thread's two times as rows.
     fn set_rows(&self, b: &mut Builder, values: &mut Values, place: &Place) {
@@ -31,7 +39,7 @@ impl Gradients<'_> {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, tile.depth / COLUMNS);
         let eight = b.add(half, Operand::i32(block as i32));
-        block_of(b, tile, (row, eight), column)
+        block_of(b, tile, row, eight, column)
     }
 
     /// Stores the maps of p at a part of the width.
@@ -58,7 +66,7 @@ impl Gradients<'_> {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
                     values.set_param(self.tiles.cotangents.param, here, given[2 * h as usize + c]);
-                    self.third().set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
+                    self.third().set_sum(b, &mut values, DeltaSum::Rows, products[2 * h as usize + c], here);
                 }
                 for output in self.form.outputs_of(DeltaCotangent::OverWidth) {
                     store_two(b, &mut values, &self.third().stored(output, width, depth), two);
@@ -69,49 +77,52 @@ impl Gradients<'_> {
 
     /// Stores the maps of sums over the width, and writes the thread's shares of sums over the depth.
     pub(super) fn deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
-        let mut totals = vec![[f32(0.0); 2]; self.form.totals.len()];
-        let mut first = [[f32(0.0); 2]; 3];
+        let totals = vec![[f32(0.0); 2]; self.form.totals.len()];
+        let mut shares = DeepShares { totals, first: [[f32(0.0); 2]; 3] };
         for pair in 0..self.pairs() {
             // The assembler reads no factors before it needs them.
             b.barrier();
-            self.again(b).deep_pair(b, (values, place), sums, pair, (&mut totals, &mut first));
+            self.again(b).deep_pair(b, values, place, sums, pair, &mut shares);
         }
         let again = self.again(b);
-        again.store_first(b, &first);
-        again.store_totals(b, &totals);
+        again.store_first(b, &shares.first);
+        again.store_totals(b, &shares.totals);
     }
 
     /// Computes and stores 16 places of the depth of the warp's half.
     fn deep_pair(
         &self,
         b: &mut Builder,
-        (values, place): (&Values, &Place),
+        values: &Values,
+        place: &Place,
         sums: &Sums,
         pair: u32,
-        (totals, first): (&mut [[Operand; 2]], &mut [[Operand; 2]; 3]),
+        shares: &mut DeepShares,
     ) {
         let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
         let mut own = match self.keeps_sums {
             true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
-            false => self.through_states(b, (&wide, &deep), pair),
+            false => self.through_states(b, &wide, &deep, pair),
         };
         if let Some(decays) = self.decays(b) {
             for (own, decays) in own.iter_mut().zip(decays) {
                 *own = own.map(|block| [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays[r / 2])));
             }
         }
-        self.add_first(b, first, pair, &own);
-        self.add_pairs(b, (&wide, &deep), pair, &mut own);
-        self.store_deep(b, (values, place), totals, (pair, &own));
+        self.add_first(b, &mut shares.first, pair, &own);
+        self.add_pairs(b, &wide, &deep, pair, &mut own);
+        self.store_deep(b, values, place, &mut shares.totals, pair, &own);
     }
 
     /// Stores the maps of sums over the width at 16 places of the depth of the warp's half, and adds to totals.
     fn store_deep(
         &self,
         b: &mut Builder,
-        (values, place): (&Values, &Place),
+        values: &Values,
+        place: &Place,
         totals: &mut [[Operand; 2]],
-        (pair, sums): (u32, &[Sixteen; 3]),
+        pair: u32,
+        sums: &[Sixteen; 3],
     ) {
         let mut values = values.clone();
         self.set_rows(b, &mut values, place);
@@ -130,9 +141,9 @@ impl Gradients<'_> {
                 let here = Coordinates { row: Some(h as u32), column: None, inner: Some(c as u32) };
                 given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));
                 for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(sums) {
-                    self.third().set_sum(b, &mut values, (sum, own[k as usize][2 * h + c]), here);
+                    self.third().set_sum(b, &mut values, sum, own[k as usize][2 * h + c], here);
                 }
-                self.add_totals(b, &mut values, totals, (here, h));
+                self.add_totals(b, &mut values, totals, here, h);
             }
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
@@ -154,7 +165,7 @@ impl Gradients<'_> {
         for (share, value) in shares {
             match share {
                 Share::Total(node) => values.set(*node, here, *value),
-                Share::Energy => self.third().set_sum(b, values, (DeltaSum::Energy, *value), here),
+                Share::Energy => self.third().set_sum(b, values, DeltaSum::Energy, *value, here),
             }
         }
         for output in self.form.outputs_of(DeltaCotangent::OverTime) {

@@ -17,18 +17,12 @@ pub(super) type Sixteen = [[Operand; 4]; 2];
 
 impl Gradients<'_> {
     /// Adds the products of a part of the width, and stores the part's outputs over the width.
-    pub(super) fn part(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        place: &Place,
-        (part, mut sums): (Operand, Sums),
-    ) -> Sums {
+    pub(super) fn part(&self, b: &mut Builder, values: &Values, place: &Place, part: Operand, mut sums: Sums) -> Sums {
         let tiles = &self.tiles;
         if self.keeps_sums {
             let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
             for pair in 0..self.pairs() {
-                let found = self.through_states(b, (&wide, &deep), pair);
+                let found = self.through_states(b, &wide, &deep, pair);
                 for (sums, found) in sums.deep.iter_mut().zip(found) {
                     let own = &mut sums[2 * pair as usize..][..2];
                     own.iter_mut().flatten().zip(found.iter().flatten()).for_each(|(x, y)| *x = b.add(*x, *y));
@@ -49,7 +43,7 @@ impl Gradients<'_> {
     }
 
     /// c·S, p·S and e·D at 16 places of the depth of the warp's half.
-    pub(super) fn through_states(&self, b: &mut Builder, (wide, deep): (&Views, &Views), pair: u32) -> [Sixteen; 3] {
+    pub(super) fn through_states(&self, b: &mut Builder, wide: &Views, deep: &Views, pair: u32) -> [Sixteen; 3] {
         let tiles = &self.tiles;
         let [given, moved, errors] = [&tiles.cotangents, &tiles.products, &tiles.errors].map(|tile| wide.left(tile));
         let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(tile));
@@ -73,7 +67,7 @@ impl Gradients<'_> {
         if !self.needs_energy() {
             return sum;
         }
-        add_products(b, [&self.tiles.states, &self.tiles.duals], (self.thread, self.schedule.threads()), sum)
+        add_products(b, [&self.tiles.states, &self.tiles.duals], self.thread, self.schedule.threads(), sum)
     }
 
     /// The decays from the state before the 64 times, and to the cotangent after them, at the thread's two times.
@@ -90,7 +84,8 @@ impl Gradients<'_> {
     pub(super) fn add_pairs(
         &self,
         b: &mut Builder,
-        (of_pairs, deep): (&Views, &Views),
+        of_pairs: &Views,
+        deep: &Views,
         pair: u32,
         sums: &mut [Sixteen; 3],
     ) {
@@ -99,7 +94,7 @@ impl Gradients<'_> {
         let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(tile));
         let [keys, queries, columns] = [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(tile));
         let (row, half) = right_rows(b, self.lane);
-        let later = index_of_sixteen(b, given_queries, (row, half), self.block);
+        let later = index_of_sixteen(b, given_queries, row, half, self.block);
         for sixteen in 0..BLOCKS {
             if self.keeps_sums {
                 // The assembler reads no factors before it needs them.

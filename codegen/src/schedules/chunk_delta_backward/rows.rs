@@ -9,6 +9,20 @@ use crate::schedules::chunk_delta::{
 };
 use crate::tile::Operand;
 
+/// A chunk of a walk.
+pub(super) struct WalkedChunk<'a> {
+    /// The state, or the cotangent of a state, that the chunk's steps change.
+    pub state: &'a State,
+    pub lanes: &'a WalkLanes,
+    /// The factors of its tile.
+    pub factors: &'a Factors<'a>,
+    pub place: &'a TilePlace,
+    /// The number of its tile among those that are saved, `i64`.
+    pub saved: Operand,
+    /// Its number in its tile.
+    pub number: u32,
+}
+
 /// Numbers at the thread's two columns of both blocks of eight times of a chunk.
 type Columns = [[Operand; 2]; 2];
 
@@ -25,22 +39,17 @@ impl DeltaKernel<'_> {
 
 impl Walk<'_> {
     /// Computes e of a chunk, and the state after it.
-    pub(super) fn error_chunk(
-        &self,
-        b: &mut Builder,
-        (state, lanes, factors): (&State, &WalkLanes, &Factors<'_>),
-        (place, saved): (&TilePlace, Operand),
-        chunk: u32,
-    ) {
+    pub(super) fn error_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>) {
         let kernel = &self.kernel;
+        let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
         if let Some([of_values, _]) = &kernel.of_values {
             let of_values = Factor::of(b, of_values, &lanes.all.pairs, place.pairs.index);
-            return self.read_chunk(b, (state, lanes, factors), (place, saved, of_values), chunk);
+            return self.read_chunk(b, chunk, of_values);
         }
         let left = kernel.left_of(b, state);
-        let read = kernel.read(b, &left, factors.columns, chunk);
-        let values = self.own_values(b, lanes, place, chunk);
-        let (scale, added) = (self.scales(b, place, chunk), self.columns(b, ADDED, place, chunk));
+        let read = kernel.read(b, &left, factors.columns, number);
+        let values = self.own_values(b, lanes, place, number);
+        let (scale, added) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
         let mut rows: Blocks = vec![];
         for (eight, (read, own)) in read.iter().zip(&values).enumerate() {
             rows.push(ELEMENTS.map(|(h, c)| {
@@ -49,104 +58,87 @@ impl Walk<'_> {
             }));
         }
         let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
-        self.solve(b, &mut rows, (inverses, false), chunk);
-        self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
-        let to_end = self.decayed(b, added, (TO_END, place, chunk));
+        self.solve(b, &mut rows, inverses, false, number);
+        self.save_rows(b, &rows, self.saved.rows, saved, number);
+        let to_end = self.decayed(b, added, TO_END, place, number);
         let left = self.scaled(b, &rows, to_end);
-        let mut next = self.decayed_state(b, state, place, chunk);
-        multiply_in_time(b, &mut next, (left, Factor { lanes: &lanes.all.in_time, ..factors.keys }), chunk);
+        let mut next = self.decayed_state(b, state, place, number);
+        multiply_in_time(b, &mut next, left, Factor { lanes: &lanes.all.in_time, ..factors.keys }, number);
         assign(b, state, next);
     }
 
     /// Computes what the steps of a chunk read of a state that has two keys, and the state after it.
-    fn read_chunk(
-        &self,
-        b: &mut Builder,
-        (state, lanes, factors): (&State, &WalkLanes, &Factors<'_>),
-        (place, saved, of_values): (&TilePlace, Operand, Factor),
-        chunk: u32,
-    ) {
+    fn read_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>, of_values: Factor) {
         let kernel = &self.kernel;
+        let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
         let left = kernel.left_of(b, state);
-        let mut rows = kernel.read(b, &left, factors.columns, chunk);
-        let scale = self.scales(b, place, chunk);
+        let mut rows = kernel.read(b, &left, factors.columns, number);
+        let scale = self.scales(b, place, number);
         for (rows, scale) in rows.iter_mut().zip(scale) {
             *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], scale[c]));
         }
-        let values = self.own_values(b, lanes, place, chunk);
-        let added = self.columns(b, ADDED, place, chunk);
+        let values = self.own_values(b, lanes, place, number);
+        let added = self.columns(b, ADDED, place, number);
         let values = self.scaled(b, &values, added);
-        let columns = of_values.parts(b, chunk * ROWS, 0, false);
+        let columns = of_values.parts(b, number * ROWS, 0, false);
         values.multiply(b, kernel.elem(), &mut rows, columns);
         let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
-        self.solve(b, &mut rows, (inverses, false), chunk);
-        self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
+        self.solve(b, &mut rows, inverses, false, number);
+        self.save_rows(b, &rows, self.saved.rows, saved, number);
         let rows = Parts::of_blocks(b, kernel.elem(), &rows);
-        let mut next = self.decayed_state(b, state, place, chunk);
+        let mut next = self.decayed_state(b, state, place, number);
         for (left, right) in [(rows, factors.rows), (values, factors.keys)] {
-            multiply_in_time(b, &mut next, (left, Factor { lanes: &lanes.all.in_time, ..right }), chunk);
+            multiply_in_time(b, &mut next, left, Factor { lanes: &lanes.all.in_time, ..right }, number);
         }
         assign(b, state, next);
     }
 
-    /// Computes and saves the products of cotangents of states with the keys that values are added times, from what of the state
+    /// Computes and saves the products of cotangents of states with the keys that values are added times, from those of the state
     /// after the chunk, and from p and the cotangents of queries' readings, as left factors.
-    fn save_value_rows(
-        &self,
-        b: &mut Builder,
-        mut sums: Blocks,
-        (moved, given): (Parts, Parts),
-        (lanes, place, saved): (&WalkLanes, &TilePlace, Operand),
-        chunk: u32,
-    ) {
+    fn save_value_rows(&self, b: &mut Builder, mut sums: Blocks, moved: Parts, given: Parts, chunk: &WalkedChunk<'_>) {
         let (Some(weights), Some(rows)) = (&self.kernel.of_values, self.saved.value_rows) else { return };
         for (tile, left) in weights.iter().zip([moved, given]) {
-            let weights = Factor::of(b, tile, &lanes.transposed, place.pairs.index);
-            let columns = weights.parts(b, chunk * ROWS, 0, true);
+            let weights = Factor::of(b, tile, &chunk.lanes.transposed, chunk.place.pairs.index);
+            let columns = weights.parts(b, chunk.number * ROWS, 0, true);
             left.multiply(b, self.kernel.elem(), &mut sums, columns);
         }
-        self.save_rows(b, &sums, (rows, saved), chunk);
+        self.save_rows(b, &sums, rows, chunk.saved, chunk.number);
     }
 
     /// Computes p of a chunk, and the cotangent of the state before it.
-    pub(super) fn cotangent_chunk(
-        &self,
-        b: &mut Builder,
-        (state, lanes, factors): (&State, &WalkLanes, &Factors<'_>),
-        (place, saved): (&TilePlace, Operand),
-        chunk: u32,
-    ) {
+    pub(super) fn cotangent_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>) {
         let kernel = &self.kernel;
+        let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
         let left = kernel.left_of(b, state);
-        let mut rows = kernel.read(b, &left, factors.rows, chunk);
-        let of_values = kernel.of_values.is_some().then(|| kernel.read(b, &left, factors.keys, chunk));
-        let given = self.own_values(b, lanes, place, chunk);
-        let (scale, gains) = (self.scales(b, place, chunk), self.columns(b, ADDED, place, chunk));
+        let mut rows = kernel.read(b, &left, factors.rows, number);
+        let of_values = kernel.of_values.is_some().then(|| kernel.read(b, &left, factors.keys, number));
+        let given = self.own_values(b, lanes, place, number);
+        let (scale, gains) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
         for (eight, rows) in (0..).zip(&mut rows) {
-            if let Some(decays) = kernel.two_decays(b, TO_END, place.rates, 2 * chunk + eight) {
+            if let Some(decays) = kernel.two_decays(b, TO_END, place.rates, 2 * number + eight) {
                 *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], decays[c]));
             }
         }
         let weights = Factor::of(b, &kernel.weights, &lanes.transposed, place.pairs.index);
         let weighed = self.scaled(b, &given, gains);
-        let columns = weights.parts(b, chunk * ROWS, 0, true);
+        let columns = weights.parts(b, number * ROWS, 0, true);
         weighed.multiply(b, kernel.elem(), &mut rows, columns);
-        self.solve(b, &mut rows, (Factor { tile: &kernel.inverses, ..weights }, true), chunk);
-        self.save_rows(b, &rows, (self.saved.rows, saved), chunk);
+        self.solve(b, &mut rows, Factor { tile: &kernel.inverses, ..weights }, true, number);
+        self.save_rows(b, &rows, self.saved.rows, saved, number);
         if let Some(sums) = of_values {
             let moved = Parts::of_blocks(b, kernel.elem(), &rows);
-            self.save_value_rows(b, sums, (moved, weighed), (lanes, place, saved), chunk);
+            self.save_value_rows(b, sums, moved, weighed, chunk);
         }
-        let from_start = self.decayed(b, gains, (FROM_START, place, chunk));
+        let from_start = self.decayed(b, gains, FROM_START, place, number);
         let given = self.scaled(b, &given, from_start);
         let moved = self.scaled(b, &rows, scale);
-        let mut next = self.decayed_state(b, state, place, chunk);
+        let mut next = self.decayed_state(b, state, place, number);
         if let Some(queries) = factors.queries {
             let queries = Factor { lanes: &lanes.all.in_time, ..queries };
-            multiply_in_time(b, &mut next, (given, queries), chunk);
+            multiply_in_time(b, &mut next, given, queries, number);
         }
         let columns = Factor { lanes: &lanes.all.in_time, ..factors.columns };
-        multiply_in_time(b, &mut next, (moved, columns), chunk);
+        multiply_in_time(b, &mut next, moved, columns, number);
         assign(b, state, next);
     }
 
@@ -169,7 +161,7 @@ impl Walk<'_> {
     }
 
     /// Numbers times decays of a kind, where there are any.
-    fn decayed(&self, b: &mut Builder, numbers: Columns, (kind, place, chunk): (usize, &TilePlace, u32)) -> Columns {
+    fn decayed(&self, b: &mut Builder, numbers: Columns, kind: usize, place: &TilePlace, chunk: u32) -> Columns {
         [0, 1].map(|eight: usize| {
             let decays = self.kernel.two_decays(b, kind, place.rates, 2 * chunk + eight as u32);
             [0, 1].map(|c| decays.map_or(numbers[eight][c], |decays| b.mul(numbers[eight][c], decays[c])))
@@ -177,7 +169,7 @@ impl Walk<'_> {
     }
 
     /// Adds to rows their product with the inverse of the chunk's system less its identity.
-    fn solve(&self, b: &mut Builder, rows: &mut Blocks, (inverses, transposed): (Factor, bool), chunk: u32) {
+    fn solve(&self, b: &mut Builder, rows: &mut Blocks, inverses: Factor, transposed: bool, chunk: u32) {
         let elem = self.kernel.elem();
         let left = Parts::of_blocks(b, elem, rows);
         let columns = inverses.parts(b, chunk * ROWS, 0, transposed);

@@ -49,7 +49,7 @@ impl Walk<'_> {
     }
 
     /// Saves the rows of a chunk's times.
-    pub(super) fn save_rows(&self, b: &mut Builder, rows: &Blocks, (to, number): (ParamId, Operand), chunk: u32) {
+    pub(super) fn save_rows(&self, b: &mut Builder, rows: &Blocks, to: ParamId, number: Operand, chunk: u32) {
         let (kernel, array) = (&self.kernel, Memory::Shared(self.saved.array));
         let (row, column) = (kernel.first_row(b), kernel.first_column(b));
         for (block, rows) in (0..).zip(rows) {

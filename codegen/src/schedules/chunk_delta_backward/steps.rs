@@ -59,7 +59,8 @@ impl Gradients<'_> {
         b: &mut Builder,
         values: &mut Values,
         shares: &mut [[Operand; 2]],
-        (here, h): (Coordinates, usize),
+        here: Coordinates,
+        h: usize,
     ) {
         for ((_, element), share) in self.form.totals.iter().zip(shares) {
             let (_, exists) = values.indices(b, here);
@@ -107,8 +108,10 @@ impl Gradients<'_> {
         &self,
         b: &mut Builder,
         shares: &mut PairShares,
-        (kind, block): (usize, usize),
-        (weights, products): ([Operand; 4], &[Operand; 4]),
+        kind: usize,
+        block: usize,
+        weights: [Operand; 4],
+        products: &[Operand; 4],
     ) {
         for (h, c) in ELEMENTS {
             let pair = b.mul(weights[2 * h + c], products[2 * h + c]);

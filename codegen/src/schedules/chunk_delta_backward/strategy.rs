@@ -74,7 +74,7 @@ impl Strategy for ChunkDeltaBackward {
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let form = problem.stage.kind().delta_back()?;
         let ChunkDeltaBackward { depth, padded, wide, vector, .. } = *self;
-        fit(problem, &form.states, [depth, TIMES], (padded, wide), vector)?;
+        fit(problem, &form.states, [depth, TIMES], padded, wide, vector)?;
         problem.is_without_empty_axes()?;
         if scratch(form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);

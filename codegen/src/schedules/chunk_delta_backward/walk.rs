@@ -1,6 +1,7 @@
 //! The walks: a block goes through the times of a recurrence, either way, and saves states and rows for the third sweep.
 
 use super::DeltaSweep;
+use super::rows::WalkedChunk;
 use super::saved::Saved;
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
@@ -36,7 +37,8 @@ impl<'s> Walk<'s> {
         b: &mut Builder,
         stage: &'s Stage,
         form: &'s DeltaRuleBackward,
-        (sweep, walked): (DeltaSweep, &'s ChunkDelta),
+        sweep: DeltaSweep,
+        walked: &'s ChunkDelta,
         args: Args,
     ) -> Walk<'s> {
         let is_back = sweep == DeltaSweep::Cotangents;
@@ -56,7 +58,7 @@ impl<'s> Walk<'s> {
         let lanes = self.lanes(b);
         let walk = |b: &mut Builder| {
             let state = kernel.first_state(b, &values);
-            kernel.walk(b, tiles, |b, place| self.tile(b, (&state, &lanes), tiles, place));
+            kernel.walk(b, tiles, |b, place| self.tile(b, &state, &lanes, tiles, place));
             self.finals(b, &values, &state);
         };
         kernel.in_roles(b, walk, |b, own| {
@@ -64,7 +66,7 @@ impl<'s> Walk<'s> {
                 (Some(channels), is_back) => {
                     let has_two_keys = own.form.has_two_keys();
                     let system = if is_back || has_two_keys { System::OfRows } else { System::OfErrors };
-                    own.channel_pairs(b, &values, tiles, (channels, place, system));
+                    own.channel_pairs(b, &values, tiles, channels, place, system);
                 }
                 (None, true) => own.pairs(b, &lanes.all, place),
                 (None, false) => own.error_pairs(b, &lanes.all, place),
@@ -79,7 +81,7 @@ impl<'s> Walk<'s> {
     }
 
     /// Computes a tile.
-    fn tile(&self, b: &mut Builder, (state, lanes): (&State, &WalkLanes), tiles: Tiles, place: &TilePlace) {
+    fn tile(&self, b: &mut Builder, state: &State, lanes: &WalkLanes, tiles: Tiles, place: &TilePlace) {
         let saved = self.saved.number(b, &self.kernel, tiles, place);
         let has_channels = self.kernel.channels.is_some();
         if !has_channels {
@@ -94,10 +96,11 @@ impl<'s> Walk<'s> {
                 let of_chunk = b.add(first, Operand::i64(i64::from(chunk)));
                 self.save_state(b, state, of_chunk);
             }
+            let chunk = WalkedChunk { state, lanes, factors: &factors, place, saved, number: chunk };
             if self.is_back {
-                self.cotangent_chunk(b, (state, lanes, &factors), (place, saved), chunk);
+                self.cotangent_chunk(b, &chunk);
             } else {
-                self.error_chunk(b, (state, lanes, &factors), (place, saved), chunk);
+                self.error_chunk(b, &chunk);
             }
         }
     }

@@ -41,7 +41,7 @@ impl Gradients<'_> {
             for pair in 0..TIMES / 2 / ROWS {
                 // The assembler reads no factors before it needs them.
                 b.barrier();
-                self.again(b).store_pair(b, sums, (number, pair), &mut shares);
+                self.again(b).store_pair(b, sums, number, pair, &mut shares);
             }
         }
         if self.needs_energy() {
@@ -72,7 +72,7 @@ impl Gradients<'_> {
     }
 
     /// Writes the weights of 16 earlier times, and adds to sums of pairs.
-    fn store_pair(&self, b: &mut Builder, sums: &Sums, (number, pair): (usize, u32), shares: &mut PairShares) {
+    fn store_pair(&self, b: &mut Builder, sums: &Sums, number: usize, pair: u32, shares: &mut PairShares) {
         let tiles = &self.tiles;
         let kind = self.kind(b, sums, number);
         let [wide, deep] = [&tiles.errors, &tiles.keys].map(|tile| self.views(b, tile));
@@ -86,7 +86,7 @@ impl Gradients<'_> {
             let block = 2 * pair as usize + k;
             let weights = self.store_block(b, &kind, block as u32, products);
             if let Some(scores) = &scores {
-                self.add_pair_shares(b, shares, (number, block), (weights, &scores[k]));
+                self.add_pair_shares(b, shares, number, block, weights, &scores[k]);
             }
         }
     }
@@ -105,7 +105,7 @@ impl Gradients<'_> {
     /// Writes a block of weights; gives the weights with the factors of both times.
     fn store_block(&self, b: &mut Builder, kind: &Kind<'_>, block: u32, products: &[Operand; 4]) -> [Operand; 4] {
         let added = self.of_columns(b, ADDED, block);
-        let decayed = self.decayed(b, products, kind.logs, (block, kind.earlier));
+        let decayed = self.decayed(b, products, kind.logs, block, kind.earlier);
         let of_keys = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], added[c]));
         let of_scored = ELEMENTS.map(|(h, c)| b.mul(decayed[2 * h + c], kind.scales[h]));
         self.store_pairs(b, kind.weights[0], block, of_keys);
@@ -119,7 +119,8 @@ impl Gradients<'_> {
         b: &mut Builder,
         products: &[Operand; 4],
         logs: [Operand; 2],
-        (block, earlier): (u32, Binary),
+        block: u32,
+        earlier: Binary,
     ) -> [Operand; 4] {
         let sums = self.of_columns(b, SUMS, block);
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));

@@ -33,8 +33,8 @@ pub(super) const WARPS: u32 = 8;
 /// Shared memory that every block takes beside its own.
 const BESIDE: u32 = 1 << 10;
 
-/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to `bf16`, which alone among the types of
-/// 16 bits has the range of states; warps that only copy round factors of `f16` to it, and divide those of `f32` in two parts.
+/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to the type of
+/// factors; `f16` needs powers of two for it, which warps that only copy evaluate, and these divide factors of `f32` in two parts.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let Ok(form) = stage.kind().matrices() else { return vec![] };
     let elem = stage.program.params[form.key as usize].elem;

@@ -1,7 +1,7 @@
 //! Warps that only copy: they fill the stages of tiles ahead of the warps that multiply, and evaluate decays and gains.
 //!
 //! The copying warps wait until a stage is free, start its copies and write its sums and gains. Elements of `f16` they round to `bf16` when
-//! they are there, and those of `f32` they divide in two [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
+//! they are there, if states are saved, and those of `f32` they divide in two [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
 
 use super::ChunkwiseKernel;
 use super::decay::{Rates, f32, with_rounding_errors};
@@ -26,7 +26,7 @@ const WALKERS: u32 = 1;
 pub(crate) struct Handover {
     /// Completes when no thread reads the stage any more.
     free: SharedId,
-    /// The gains of every stage, scaled to the chunk's end, in `f32`.
+    /// The gains of every stage, scaled to the chunk's end, or the [factors](super::factored) of its columns, in `f32`.
     pub(super) remaining: SharedId,
     /// The stages whose elements are rounded, if they are of `f16`.
     rounding: Option<Rounding>,
@@ -72,6 +72,7 @@ impl ChunkwiseKernel<'_> {
         let origins = self.origins(b);
         let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        let base = self.base(b);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
             if let Some(low) = &self.low {
@@ -81,6 +82,18 @@ impl ChunkwiseKernel<'_> {
                 self.wait_free(b, handover, to);
                 self.write_parts(b, low, read, to.index);
                 self.hand_over(b, handover, (iteration, to), &rates);
+            } else if self.factored.is_some() {
+                self.wait_free(b, handover, to);
+                let first = self.first_time(b, iteration, iterations);
+                for (tile, origin) in self.tiles().zip(&origins) {
+                    tile.fill_in_steps(b, &source, *origin, first, to.index);
+                }
+                let is_first = b.eq(self.thread.warp, 0);
+                b.if_(is_first, |b| {
+                    let rates = self.rates(b, &values, first);
+                    self.store_factors(b, handover, (iteration, to.index), &rates, base);
+                });
+                b.arrive(self.keys.full, to.index);
             } else {
                 // Rounding takes time of its own when a stage is free: numbers for decays are read before.
                 let early = handover.rounding.map(|_| {

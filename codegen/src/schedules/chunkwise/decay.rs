@@ -1,5 +1,6 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
+use super::numbers::ChunkNumbers;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::lane_sum::{Side, sum_beside};
 use crate::block::pair::{Coordinates, Index, Values};
@@ -28,6 +29,8 @@ pub(super) struct Decays {
     pub whole: Operand,
     /// The rounding errors of the sums at the thread's rows and at the end, where [sums](Rates::store_split) are two numbers.
     rounding_errors: Option<[Operand; 3]>,
+    /// The numbers of the chunk, if weights may be products.
+    pub numbers: Option<ChunkNumbers>,
     /// The index of the chunk's rates.
     from: Operand,
 }
@@ -60,12 +63,7 @@ impl Rates {
 
     /// Sums the logarithms over the lanes, and where `guard` holds writes sums and gains of each kind to these arrays.
     pub(crate) fn store(&self, b: &mut Builder, lane: Operand, arrays: &[SharedId], at: Operand, guard: Operand) {
-        let mut sums: Vec<Operand> = vec![];
-        for log in &self.logs {
-            sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
-        }
-        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
-        let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(before, sum)).collect();
+        let sums = self.summed(b, lane);
         for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
             b.store(Memory::Shared(*array), at, own, Some(guard));
         }
@@ -73,6 +71,21 @@ impl Rates {
 }
 
 impl Rates {
+    /// The running sums of the logarithms over the lanes, at the lane's times.
+    pub(super) fn summed(&self, b: &mut Builder, lane: Operand) -> Vec<Operand> {
+        let mut sums: Vec<Operand> = vec![];
+        for log in &self.logs {
+            sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
+        }
+        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
+        sums.into_iter().map(|sum| b.add(before, sum)).collect()
+    }
+
+    /// The gains of the first kind.
+    pub(super) fn first_gains(&self) -> &[Operand] {
+        &self.gains[0]
+    }
+
     /// Sums the logarithms over the lanes and writes every sum as two numbers: the sum in `f32`, and its rounding error,
     /// which lies this many elements further. The differences of large sums at neighbouring times would be too coarse in `f32` alone.
     pub(crate) fn store_split(
@@ -166,13 +179,18 @@ impl ChunkwiseKernel<'_> {
         };
         let rows = [0, 8].map(|by| at(b, self.sums, row, by));
         let end = at(b, self.sums, Operand::i32(times - 1), 0);
+        let numbers = self.factored.and_then(|_| {
+            let stage = Ring::of(self.schedule.stages).stage(b, iteration);
+            self.numbers(b, stage)
+        });
+        let since = numbers.map_or(rows, |numbers| rows.map(|row| b.add(row, numbers.base)));
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
-        let (from_start, whole) = (rows.map(&mut power), power(end));
+        let (from_start, whole) = (since.map(&mut power), power(end));
         let rounding_errors = self.has_rounding_errors().then(|| {
             let places = [(row, 0), (row, 8), (Operand::i32(times - 1), 0)];
             places.map(|(index, by)| at(b, self.sums, index, self.errors_apart() as i32 + by))
         });
-        Decays { row, column, rows, from_start, end, whole, rounding_errors, from }
+        Decays { row, column, rows, from_start, end, whole, rounding_errors, numbers, from }
     }
 
     /// The running sums and the gains at the thread's two columns of a block, read where they are needed: registers are

@@ -13,8 +13,8 @@
 //! state is wide, 16 for each warp; of a wider recurrence it has a slice, of which the last may be shorter. Queries, keys and values of coming
 //! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
 //! places of the state's width, whose sums stay in its registers in `f32`;
-//! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
-//! (`tf32`).
+//! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products of warps are in `tf32`
+//! (`tf32`); a warpgroup multiplies `f16` as it is (`scaled`), and `f32` in two parts (`parts`).
 //!
 //! Where nothing but the final state is kept, the block of the last segment starts from the ends of the others and walks its own
 //! chunks; a recurrence in reverse has the form of a gradient's cotangents.
@@ -29,12 +29,16 @@ pub(crate) mod channels;
 mod copiers;
 pub(crate) mod cost;
 pub(crate) mod decay;
+mod factored;
 pub(crate) mod fits;
 mod gates;
+mod numbers;
 pub(crate) mod outputs;
 mod parameters;
 mod parts;
 mod read;
+mod scale;
+mod scaled;
 mod segments;
 mod staged;
 mod state;
@@ -61,9 +65,11 @@ use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use copiers::Handover;
+use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
 use parts::LowParts;
+use scale::Powers;
 use segments::Segment;
 
 /// The tile kernel of a stage under a chunkwise schedule.
@@ -83,7 +89,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    // Warpgroups multiply packed pairs of bf16, to which warps that only copy bring f16 and f32; and an access has at most 16 bytes.
+    // Warpgroups multiply packed pairs, of f16 and f32 only beside warps that only copy; and an access has at most 16 bytes.
     let elem = stage.program.params[form.key as usize].elem;
     let is_multiplied = unit == Unit::Warp || elem == Elem::Bf16 || copiers > 0 && vector > 1;
     if !is_multiplied || elem == Elem::F32 && vector > 4 {
@@ -117,14 +123,16 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = match stage.kind().matrices().is_ok_and(|form| has_words(schedule, form, &stage.program)) {
         true => {
             let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
-            Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
+            // Copies take longer than a chunk's product; those of all threads are started sooner than those of warps that only copy.
+            let stages = if schedule.copiers > 0 { 4 } else { 3 };
+            Chunkwise { stages, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
         }
         false => ends,
     };
     vec![ends, *schedule]
 }
 
-/// Whether factors have 16 bits and states and weights are `bf16` in products.
+/// Whether factors, states and weights have 16 bits in products.
 pub(crate) fn has_words(schedule: &Chunkwise, form: &MatrixRecurrence, program: &Program) -> bool {
     match form.elem(program) {
         Ok(Elem::F16) => schedule.unit == Unit::Warpgroup,
@@ -181,6 +189,10 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) states: Option<Tile>,
     /// The low parts of all factors, if they are of `f32` for a warpgroup.
     pub(crate) low: Option<LowParts>,
+    /// The numbers of chunks whose weights are products, where warps only copy and no states are saved.
+    pub(crate) factored: Option<Factored>,
+    /// The powers of two by which states are scaled, if they are of `f16` for a warpgroup.
+    pub(crate) powers: Option<Powers>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
     pub(crate) is_tf32: bool,
     /// The running sums and gains of two chunks, in `f32`; of one chunk where decays differ by channel or products are in `tf32`.
@@ -215,7 +227,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let own = elem(stage, Tensor::Param(param));
-            let factor = if schedule.unit == Unit::Warpgroup { Elem::Bf16 } else { own };
+            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16 && saved.is_none() && !form.reverse;
+            let factor = if is_kept { own } else { Elem::Bf16 };
             let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
             Tile::declare_as(b, stage, of, shape, factor)
         };
@@ -245,6 +258,10 @@ impl<'s> ChunkwiseKernel<'s> {
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
+        let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
+        let powers = is_scaled.then(|| Powers::declare(b, schedule.warps));
+        let is_factored = schedule.copiers > 0 && saved.is_none() && !form.reverse && !is_split;
+        let factored = is_factored.then(|| Factored::declare(b, stages));
         let handover = (schedule.copiers > 0).then(|| Handover::declare(b, stages, times, rounds));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
@@ -272,6 +289,8 @@ impl<'s> ChunkwiseKernel<'s> {
             gate,
             states,
             low,
+            factored,
+            powers,
             is_tf32,
             sums,
             gains,

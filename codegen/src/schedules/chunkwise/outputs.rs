@@ -26,7 +26,7 @@ impl ChunkwiseKernel<'_> {
         let Chunk { iteration, first, values: Factor { start: stage, .. }, .. } = *chunk;
         let Some(readout) = &self.form.readout else { return };
         self.wait_gate(b, iteration);
-        let staged = self.staged(b, queries);
+        let mut staged = self.staged(b, queries);
         let own = [self.first_row(b), self.fragment.column(b)];
         let [row, column] = if self.gate.is_some() || self.is_scarce() {
             own.map(|first| self.rematerialiser.of(b, first))
@@ -54,7 +54,7 @@ impl ChunkwiseKernel<'_> {
                     let sum = values.product(b, Some(y[2 * h as usize + c]), &readout.factors, coordinates);
                     values.set_state((readout.tuple, 0), coordinates, sum.unwrap_or(y[2 * h as usize + c]));
                 }
-                self.store_two(b, &mut values, staged, h, block as u32, coordinates);
+                self.store_two(b, &mut values, staged.as_mut(), (h, block as u32), coordinates);
             }
         }
         self.store_staged(b, &values, first, staged);
@@ -65,14 +65,13 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        staged: Option<Staged>,
-        h: u32,
-        block: u32,
+        mut staged: Option<&mut Staged>,
+        at: (u32, u32),
         coordinates: [Coordinates; 2],
     ) {
         for output in (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output)) {
             let two = coordinates.map(|coordinates| values.value(b, self.output(output), coordinates));
-            if !self.stage(b, staged, output, h, block, &two) {
+            if !self.stage(b, staged.as_deref_mut(), output, at, &two) {
                 self.store(b, values, output, coordinates);
             }
         }
@@ -92,11 +91,11 @@ impl ChunkwiseKernel<'_> {
         let [row, column] = [self.first_row(b), self.fragment.column(b)].map(|first| self.rematerialiser.of(b, first));
         let mut values = self.values(b);
         self.set_width(b, &mut values, row);
-        for (block, sums) in state.blocks.iter().enumerate() {
+        for (block, sums) in state.whole_blocks(b).into_iter().enumerate() {
             let mut values = values.clone();
             let coordinates = self.coordinates(b, &mut values, column, block as u32);
             for (coordinates, sum) in coordinates.into_iter().zip(sums) {
-                lasts.iter().for_each(|last| values.set(*last, coordinates, (*sum).into()));
+                lasts.iter().for_each(|last| values.set(*last, coordinates, sum));
             }
             for two in coordinates.chunks(2) {
                 finals.iter().for_each(|output| self.store(b, &mut values, *output, [two[0], two[1]]));

@@ -11,7 +11,7 @@ use super::walk::{Chunk, Running};
 use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::block::copy::{Origin, ReadPiece, Source};
 use crate::block::layout::{Tile, TileShape};
-use crate::block::matmul::{Blocks, Factor, block_of, block_values, block_vars, finish, load_four};
+use crate::block::matmul::{Blocks, Factor, block_of, block_values, block_vars, finish, load_four, pack};
 use crate::block::parts::Parts;
 use crate::block::two_parts::rests;
 use crate::build::Builder;
@@ -155,7 +155,7 @@ impl ChunkwiseKernel<'_> {
         let weights = self.weighed(b, decays, &block_values(&scores));
         let left: Vec<Parts> = weights.chunks(2).map(|two| Parts::of_blocks(b, Elem::F32, two)).collect();
         finish(b, &y, 0);
-        let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
+        let y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
         start_in_time(b, Some(y), &left, [values, beside(values, &low.values)], self.schedule.width())
     }
@@ -198,13 +198,27 @@ impl ChunkwiseKernel<'_> {
         [0, 1, 2, 3].map(|r: usize| b.add(high[r], low[r]))
     }
 
-    /// Writes the low parts of two neighbouring numbers of the state beside the high ones.
-    pub(super) fn store_low_state(&self, b: &mut Builder, index: Operand, two: [Operand; 2]) {
+    /// Writes the low parts of two blocks of the state beside the high ones.
+    pub(super) fn store_low_state(&self, b: &mut Builder, index: Operand, two: &Blocks) {
         if let Some(tile) = self.low.as_ref().and_then(|low| low.states.as_ref()) {
-            let rest = rests(b, &two);
-            b.store(Memory::Shared(tile.array), index, &rest, None);
+            let rest: Blocks = two.iter().map(|block| block_rests(b, block)).collect();
+            let packed = pack(b, Elem::Bf16, &rest);
+            b.store_matrix(tile.array, index, &packed, false);
         }
     }
+}
+
+/// The low parts of two numbers.
+fn rests_of_two(b: &mut Builder, two: [Operand; 2]) -> [Operand; 2] {
+    let packed = b.pack(Elem::Bf16, two[0], two[1]);
+    let rounded = b.unpack(Elem::Bf16, packed);
+    [0, 1].map(|c: usize| b.sub(two[c], rounded[c]))
+}
+
+/// The low parts of a block of numbers.
+fn block_rests(b: &mut Builder, block: &[Operand; 4]) -> [Operand; 4] {
+    let [first, second] = [[block[0], block[1]], [block[2], block[3]]].map(|two| rests_of_two(b, two));
+    [first[0], first[1], second[0], second[1]]
 }
 
 /// The low part of a factor.

@@ -1,6 +1,8 @@
 //! The readout: the reads of the state by queries, at the times of a chunk.
 
 use super::decay::{Decays, with_rounding_errors};
+use super::numbers::ChunkNumbers;
+use super::state::State;
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
 use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, multiply, pack, start, start_in_time};
@@ -8,7 +10,7 @@ use crate::block::tf32::left_of;
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
+use oplus_dsl::ir::{Binary, Unary};
 
 /// Products of a warpgroup that have started: queries and keys, and after that queries and the state before the chunk.
 pub(super) struct Started {
@@ -23,7 +25,7 @@ impl ChunkwiseKernel<'_> {
         let width = (self.schedule.width() / COLUMNS) as usize;
         let mut y: Blocks = vec![zeros(); width];
         multiply(b, &mut y, queries, states);
-        let mut y: Blocks = y.iter().map(|block| from_start(b, decays, block)).collect();
+        let mut y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, block)).collect();
         let mut scores: Blocks = vec![zeros(); (self.schedule.times() / COLUMNS) as usize];
         multiply(b, &mut scores, queries, keys);
         let packed = self.weights(b, decays, &scores);
@@ -55,29 +57,43 @@ impl ChunkwiseKernel<'_> {
         let Started { scores, y } = started;
         let scores = block_values(&scores);
         let packed = self.weights(b, decays, &scores);
-        let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
+        let y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
         start_in_time(b, &y, &packed, in_time);
         y
     }
 
     /// [`Self::read`] by a warpgroup, from products that have started: pairs of times are weighed while the state is read. The last
-    /// product is only started.
+    /// product is only started. Its rows are to be multiplied by numbers.
     pub(super) fn read_overlapped(
         &self,
         b: &mut Builder,
-        decays: &Decays,
-        in_time: Factor,
+        (decays, numbers, factors): (&Decays, ChunkNumbers, &[[Operand; 2]]),
+        (state, in_time): (&State, Factor),
         started: Started,
-    ) -> Vec<[Reg; 4]> {
+    ) -> (Vec<[Reg; 4]>, [Operand; 2]) {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
-        let packed = self.weights(b, decays, &block_values(&scores));
+        let weights = self.weighed_by_factors(b, (decays, numbers), factors, &block_values(&scores));
+        let (weights, powers) = self.weights_in_range(b, weights);
+        let packed = self.packed(b, weights);
+        let [before, after] = self.row_factors(b, decays, numbers);
         finish(b, &y, 0);
-        let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
-        let y = block_vars(b, &y);
+        let before = powers.map_or(before, |powers| powers.divided(b, before));
+        self.scale_read(b, numbers, &y, before);
+        self.follow(b, state, decays);
         start_in_time(b, &y, &packed, in_time);
-        y
+        let after = powers.map_or(after, |powers| powers.undone(b, after));
+        (y, after)
+    }
+
+    /// Multiplies the thread's rows of what queries have read by what comes before weighed values: by numbers that differ from 1.
+    fn scale_read(&self, b: &mut Builder, numbers: ChunkNumbers, y: &[[Reg; 4]], before: [Operand; 2]) {
+        if self.powers.is_some() {
+            return self.scale_scaled(b, y, before);
+        }
+        let is_far = b.unary(Unary::Not, numbers.is_near);
+        b.if_(is_far, |b| self.scale_rows_of(b, y, before));
     }
 
     /// The weights of pairs of times as left factors.
@@ -118,7 +134,7 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// The thread's rows of a block of reads of the state before the chunk.
-pub(super) fn from_start(b: &mut Builder, decays: &Decays, block: &[Operand; 4]) -> [Operand; 4] {
-    [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays.from_start[r / 2]))
+/// The thread's rows of a block of reads of the state before the chunk, each times a number.
+pub(super) fn from_start(b: &mut Builder, rows: [Operand; 2], block: &[Operand; 4]) -> [Operand; 4] {
+    [0, 1, 2, 3].map(|r: usize| b.mul(block[r], rows[r / 2]))
 }

@@ -156,10 +156,10 @@ impl ChunkwiseKernel<'_> {
         let carries = Memory::Global(self.segment_carries);
         let from = self.carries_of(b, self.segment.number);
         let pairs = self.pairs(b, from);
-        for (block, regs) in (0..).zip(&state.blocks) {
+        for (block, numbers) in (0..).zip(state.whole_blocks(b)) {
             for (h, pair) in pairs.into_iter().enumerate() {
                 let at = b.add(pair, block * COLUMNS);
-                b.store(carries, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
+                b.store(carries, at, &[numbers[2 * h], numbers[2 * h + 1]], None);
             }
         }
         let sum = b.add(from, self.state_len());

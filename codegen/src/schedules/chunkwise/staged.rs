@@ -3,6 +3,7 @@
 
 use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::abi::{Tensor, axes, elem};
+use crate::block::layout::Lanes;
 use crate::block::matmul::{Factor, piece_index};
 use crate::block::pair::Values;
 use crate::block::rounding::in_bits_of;
@@ -13,14 +14,20 @@ use oplus_dsl::ir::{Axis, Binary, Value};
 use oplus_dsl::{Elem, Ty};
 
 /// An output at the warp's times, in place of queries.
-#[derive(Clone, Copy)]
 pub(super) struct Staged<'a> {
     output: usize,
     /// The type of its elements, whose bits lie in place of queries.
     elem: Elem,
     queries: Factor<'a>,
-    /// The index of the thread's two elements of the first piece of its first row.
-    first: Operand,
+    place: Place,
+}
+
+/// How rows are written.
+enum Place {
+    /// By pairs: the index of the thread's two elements of the first piece of its first row.
+    Pairs(Operand),
+    /// By four matrices, beside warps that only copy: the lanes that name their rows, and the packed pairs that are not yet written.
+    Matrices(Lanes, Vec<Operand>),
 }
 
 impl ChunkwiseKernel<'_> {
@@ -38,29 +45,45 @@ impl ChunkwiseKernel<'_> {
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
         // All lanes have read the queries.
         b.push(Stmt::SyncWarp);
-        let (row, column) = (self.first_row(b), self.fragment.column(b));
-        let piece = piece_index(b, queries.tile, row, Operand::i32(0));
-        let first = [queries.start, column].into_iter().fold(piece, |index, by| b.add(index, by));
-        Some(Staged { output, elem: own, queries, first })
+        let place = if self.handover.is_some() {
+            Place::Matrices(self.lanes_of_rows(b, queries.tile), vec![])
+        } else {
+            let (row, column) = (self.first_row(b), self.fragment.column(b));
+            let piece = piece_index(b, queries.tile, row, Operand::i32(0));
+            Place::Pairs([queries.start, column].into_iter().fold(piece, |index, by| b.add(index, by)))
+        };
+        Some(Staged { output, elem: own, queries, place })
     }
 
     /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; gives whether the output is staged.
     pub(super) fn stage(
         &self,
         b: &mut Builder,
-        staged: Option<Staged>,
+        staged: Option<&mut Staged>,
         output: usize,
-        h: u32,
-        block: u32,
+        (h, block): (u32, u32),
         two: &[Operand; 2],
     ) -> bool {
-        let Some(Staged { elem, queries, first, .. }) = staged.filter(|staged| staged.output == output) else {
+        let Some(Staged { elem, queries, place, .. }) = staged.filter(|staged| staged.output == output) else {
             return false;
+        };
+        let first = match place {
+            Place::Pairs(first) => *first,
+            Place::Matrices(lanes, packed) => {
+                packed.push(b.pack(*elem, two[0], two[1]));
+                if packed.len() == 4 {
+                    let index = queries.tile.index(b, lanes, 0, block / 2);
+                    let index = b.add(index, queries.start);
+                    b.store_matrix(queries.tile.array, index, packed, false);
+                    packed.clear();
+                }
+                return true;
+            }
         };
         // With the swizzle, a piece's number is combined by ⊻ with what depends on the row; eight rows further that is the same.
         let piece = b.binary(Binary::Xor, first, block * COLUMNS);
         let index = b.add(piece, h * COLUMNS * queries.tile.panel());
-        let two = in_bits_of(b, elem, queries.tile.elem, *two);
+        let two = in_bits_of(b, *elem, queries.tile.elem, *two);
         b.store(Memory::Shared(queries.tile.array), index, &two, None);
         true
     }

@@ -2,9 +2,12 @@
 
 use super::decay::{Decays, with_rounding_errors};
 use super::parts::LowParts;
+use super::scale::Scale;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
-use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, Factor, assign_blocks, load_four, multiply_in_time, scale_pair, start_in_time};
+use crate::block::layout::{Lanes, Tile, left_rows};
+use crate::block::matmul::{
+    Blocks, Factor, assign_blocks, block_values, load_four, multiply_in_time, pack, scale_pair, start_in_time,
+};
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
@@ -15,6 +18,30 @@ use oplus_dsl::{Elem, Ty};
 /// The blocks of the thread's warp, in the order of the depth.
 pub(super) struct State {
     pub blocks: Vec<[Reg; 4]>,
+    /// The power of two by which its numbers are multiplied, if they are scaled.
+    pub scale: Option<Scale>,
+    /// The sum of logarithms by whose power they are divided, if they [are](super::factored).
+    pub base: Option<Reg>,
+}
+
+impl State {
+    /// The numbers of every block, not scaled.
+    pub(super) fn whole_blocks(&self, b: &mut Builder) -> Blocks {
+        let by = match (self.scale, self.base) {
+            (Some(scale), _) => scale.undone(b),
+            (None, Some(base)) => b.let_(Ty::F32, Expr::Exp2Fast(base.into())),
+            (None, None) => return block_values(&self.blocks),
+        };
+        self.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), by))).collect()
+    }
+
+    /// Multiplies all numbers by another.
+    pub(super) fn scale_by(&self, b: &mut Builder, by: Operand) {
+        for reg in self.blocks.iter().flatten() {
+            let scaled = b.mul((*reg).into(), by);
+            b.assign(*reg, scaled);
+        }
+    }
 }
 
 /// The numbers of a thread's two places in the width among [`Values`]' columns: the second of two rows of the state.
@@ -56,7 +83,8 @@ impl ChunkwiseKernel<'_> {
                 })
             }
         });
-        State { blocks: blocks.collect() }
+        let blocks = blocks.collect();
+        State { blocks, scale: self.powers.map(|_| Scale::none(b)), base: self.base(b) }
     }
 
     /// The coordinates of the thread's four elements of a block, from its first column on.
@@ -131,22 +159,21 @@ impl ChunkwiseKernel<'_> {
             return tf32::multiply_in_time(b, self.rematerialiser, sums, left, right);
         }
         for (sixteen, left) in left.iter().enumerate() {
-            multiply_in_time(b, sums, (*left, right), sixteen as u32);
+            multiply_in_time(b, sums, *left, right, sixteen as u32);
         }
     }
 
-    /// Starts S_next = decay·S + Σ scaled value⊗key by a warpgroup.
+    /// Starts S_next = decay·S + Σ scaled value⊗key by a warpgroup; without a decay, which the state may have already.
     pub(super) fn start_advance(
         &self,
         b: &mut Builder,
         state: &State,
-        decays: &Decays,
+        whole: Option<Operand>,
         left: &[[Operand; 4]],
         keys: Factor,
     ) {
-        for reg in state.blocks.iter().flatten() {
-            let scaled = b.mul((*reg).into(), decays.whole);
-            b.assign(*reg, scaled);
+        if let Some(whole) = whole {
+            state.scale_by(b, whole);
         }
         start_in_time(b, &state.blocks, left, keys);
     }
@@ -206,6 +233,9 @@ impl ChunkwiseKernel<'_> {
             }
             return;
         }
+        if self.handover.is_some() {
+            return self.store_state_by_matrices(b, states, state);
+        }
         let (row, column) = (self.first_row(b), self.fragment.column(b));
         let panel = states.panel();
         let pieces = panel / COLUMNS;
@@ -221,11 +251,34 @@ impl ChunkwiseKernel<'_> {
                 let index = b.add(index, of_panel * states.rows * panel);
                 let two = [block[2 * h].into(), block[2 * h + 1].into()];
                 b.store(Memory::Shared(states.array), index, &two, None);
-                self.store_low_state(b, index, two);
             }
         }
         if self.saved.is_some_and(|saved| saved.bulk) || self.schedule.unit == Unit::Warpgroup {
             b.push(Stmt::FenceAsync);
         }
+    }
+    /// [`Self::store_state`] beside warps that only copy: in packed pairs, which are written as matrices.
+    fn store_state_by_matrices(&self, b: &mut Builder, states: &Tile, state: &State) {
+        let lanes = self.lanes_of_rows(b, states);
+        if let Some(scaled) = self.powers.zip(state.scale) {
+            self.store_scaled_state(b, (states, &lanes), state, scaled);
+        } else {
+            for (step, two) in (0..).zip(state.blocks.chunks(2)) {
+                let index = states.index(b, &lanes, 0, step);
+                let two = block_values(two);
+                let packed = pack(b, states.elem, &two);
+                b.store_matrix(states.array, index, &packed, false);
+                self.store_low_state(b, index, &two);
+            }
+        }
+        b.push(Stmt::FenceAsync);
+    }
+
+    /// The lanes by which the warp's rows of a tile are written.
+    pub(super) fn lanes_of_rows(&self, b: &mut Builder, tile: &Tile) -> Lanes {
+        let (row, half) = left_rows(b, self.thread.lane);
+        let before = b.mul(self.thread.warp, ROWS);
+        let row = b.add(before, row);
+        tile.lanes(b, row, half)
     }
 }

@@ -215,6 +215,11 @@ impl ChunkwiseKernel<'_> {
         let filled = Ring::of(self.schedule.stages).at(b, iteration);
         let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, self.schedule.times());
+        if self.factored.is_some() {
+            self.wait_filled(b, filled);
+            let numbers = self.numbers(b, filled.index);
+            self.renew(b, running.state, numbers);
+        }
         self.store_state(b, running.state);
         if self.form.channels {
             // The sums of the chunk before are read until its end.
@@ -229,7 +234,9 @@ impl ChunkwiseKernel<'_> {
             self.fetch(b, origins, next, iterations);
         }
         self.save_state(b, chunk, iterations.all);
-        self.wait_filled(b, filled);
+        if self.factored.is_none() {
+            self.wait_filled(b, filled);
+        }
         let lanes = self.lanes(b);
         let chunk = self.tiles_of(b, &lanes, iteration, first, filled.index);
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));

@@ -64,7 +64,7 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
-            multiply_in_time(b, found, (left, right), sixteen);
+            multiply_in_time(b, found, left, right, sixteen);
         }
     }
 
@@ -84,7 +84,7 @@ impl ChunkwiseBackwardKernel<'_> {
         for sixteen in 0..SIXTEENS {
             let packed = left.four(b, 0, sixteen, false);
             let packed = scale_rows(b, self.values.elem, packed, scales);
-            multiply_in_time(b, &mut found, (packed, right), sixteen);
+            multiply_in_time(b, &mut found, packed, right, sixteen);
         }
         for (block, found) in (0..).zip(&found) {
             self.store_own(b, self.key_sums, block, found);
@@ -155,7 +155,7 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
-            multiply_in_time(b, &mut found, (left, right), sixteen);
+            multiply_in_time(b, &mut found, left, right, sixteen);
         }
         found
     }
@@ -176,7 +176,7 @@ impl ChunkwiseBackwardKernel<'_> {
         for sixteen in 0..SIXTEENS {
             let index = b.add(lanes, sixteen * ROWS * TIMES);
             let left = load_four(b, &self.weights, index, true);
-            multiply_in_time(b, &mut found, (left, right), sixteen);
+            multiply_in_time(b, &mut found, left, right, sixteen);
         }
         found
     }

@@ -19,11 +19,11 @@ pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<Columns> {
     let sizes = Sizes { shape: Shape::of(stage), lane };
     match access {
         Access::Vectors => {
-            let access = vector(stage, lane).filter(|_| stage.part_axis.is_some() || is_strided(stage));
+            let access = vector(stage, lane).filter(|_| stage.partial_axis.is_some() || is_strided(stage));
             access.map(|vector| sizes.with_vectors(stage, vector.min(4), isa)).unwrap_or_default()
         }
         Access::Singles | Access::Unmerged => {
-            let is_ring = stage.part_axis.is_none() && is_strided(stage) && sizes.has_rings();
+            let is_ring = stage.partial_axis.is_none() && is_strided(stage) && sizes.has_rings();
             let ring = is_ring.then(|| sizes.ring(8, 1, Isa::Sm80));
             [Some(sizes.walk(1)), ring].into_iter().flatten().collect()
         }
@@ -46,7 +46,7 @@ impl Sizes {
     /// Walks and rings; where there are partial sums over columns, walks alone.
     fn with_vectors(&self, stage: &Stage, vector: u32, isa: Isa) -> Vec<Columns> {
         let (walk, deep) = (self.walk(vector), self.deep_walk(stage, vector));
-        if stage.part_axis.is_some() {
+        if stage.partial_axis.is_some() {
             return [Some(walk), Some(self.narrow_walk(vector)), deep].into_iter().flatten().collect();
         }
         let rings = [8, 1].into_iter().filter(|_| self.has_rings()).map(|lanes| self.ring(lanes, vector, isa));
@@ -96,7 +96,7 @@ impl Sizes {
         let vector = vector.div_ceil(2);
         let most = DEEP / (own * vector + shared).max(1);
         // Sums over columns are halved step by step.
-        let steps = if stage.part_axis.is_some() { 1 << most.max(1).ilog2() } else { most / 4 * 4 };
+        let steps = if stage.partial_axis.is_some() { 1 << most.max(1).ilog2() } else { most / 4 * 4 };
         (shared > 0 && vector > 1 && most >= 4).then(|| Columns { vector, steps, ..self.walk(vector) })
     }
 

@@ -7,7 +7,7 @@
 use super::Layout;
 use crate::abi::Tensor;
 use crate::block::args::index_of;
-use crate::block::carry::{Fields, select};
+use crate::block::carry::{AroundStep, Fields, select};
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::block::reads::near;
 use crate::build::{Builder, zero};
@@ -309,7 +309,7 @@ impl<'k> Cells<'k> {
         row: u32,
         column: u32,
         value: Value,
-        states: Option<(&[Operand], &[Operand])>,
+        states: Option<AroundStep<'_>>,
     ) -> Operand {
         let mut leaves = CellLeaves { cells: self, row, column, states };
         point.here(b, &mut leaves, value)
@@ -361,7 +361,7 @@ struct CellLeaves<'a, 'k> {
     cells: &'a Cells<'k>,
     row: u32,
     column: u32,
-    states: Option<(&'a [Operand], &'a [Operand])>,
+    states: Option<AroundStep<'a>>,
 }
 
 impl Leaves for CellLeaves<'_, '_> {

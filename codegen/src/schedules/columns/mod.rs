@@ -23,7 +23,7 @@ pub use ring::HELPERS;
 
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
-use crate::block::carry::{Fields, Monoid};
+use crate::block::carry::{AroundStep, Fields, Monoid};
 use crate::block::point::Point;
 use crate::block::reads::used_fields;
 use crate::build::Builder;
@@ -38,7 +38,7 @@ pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, 
     let scan = stage.scan().ok_or(LowerError::Kind { schedule: Columns::NAME, refusal: Refusal::NoScan })?;
     let ring = schedule.form == Form::Ring;
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
-    let is_partial = stage.part_axis.is_some();
+    let is_partial = stage.partial_axis.is_some();
     let sums = !is_partial || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
     let threads = schedule.points > 0 && schedule.threads().is_multiple_of(schedule.points);
     let alone = schedule.points == 1 || !ring && !is_partial;
@@ -126,11 +126,21 @@ impl<'s> Layout<'s> {
                 continue;
             }
             let values: Vec<Operand> = (0..self.vector() as usize)
-                .map(|v| cells.value(b, &mut points[v], row, v as u32, output.value, Some((&states[v], &after[v]))))
+                .map(|v| {
+                    cells.value(
+                        b,
+                        &mut points[v],
+                        row,
+                        v as u32,
+                        output.value,
+                        Some(AroundStep { before: &states[v], after: &after[v] }),
+                    )
+                })
                 .collect();
             cells.store(b, k as u32, row, &values);
         }
-        let both: Vec<(&[Operand], &[Operand])> = states.iter().zip(&after).map(|(x, y)| (&x[..], &y[..])).collect();
+        let both = states.iter().zip(&after).map(|(before, after)| AroundStep { before, after });
+        let both: Vec<AroundStep> = both.collect();
         sums.row(b, cells, row, points, &both);
         after
     }

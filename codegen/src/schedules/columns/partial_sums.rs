@@ -3,6 +3,7 @@
 use super::Layout;
 use super::cells::{Cells, Place};
 use crate::abi::Tensor;
+use crate::block::carry::AroundStep;
 use crate::block::lane_sum::Lanes;
 use crate::block::point::Point;
 use crate::build::{Builder, zero};
@@ -46,7 +47,7 @@ impl RowSums {
         cells: &Cells,
         row: u32,
         points: &mut [Point],
-        states: &[(&[Operand], &[Operand])],
+        states: &[AroundStep<'_>],
     ) {
         for RowSum { element, rows, .. } in &mut self.0 {
             let mut sum: Option<Operand> = None;
@@ -61,7 +62,7 @@ impl RowSums {
 
     /// Sums a chunk's rows over the lanes of the warp, and stores them as the partial sums of a number (`i64`).
     pub(super) fn store(&self, b: &mut Builder, layout: &Layout, cells: &Cells, place: &Place, number: Operand) {
-        let (Some(axis), false) = (layout.stage.part_axis, self.0.is_empty()) else { return };
+        let (Some(axis), false) = (layout.stage.partial_axis, self.0.is_empty()) else { return };
         let position = b.special(Special::Lane);
         let lanes = Lanes { count: WARP, stride: 1, position, length: layout.schedule.steps };
         let first = lanes.first_step(b);

@@ -108,7 +108,7 @@ impl Strategy for Columns {
         ring::message_words(problem.stage, self, tiles / time, time)
     }
 
-    fn parts(&self, problem: &Problem<'_>) -> Option<u64> {
+    fn partial_sums(&self, problem: &Problem<'_>) -> Option<u64> {
         Some(super::partial_sums(self, problem.size(Axis(self.lane)) as u64))
     }
 

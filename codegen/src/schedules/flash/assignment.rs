@@ -64,11 +64,11 @@ impl FlashKernel<'_> {
     }
 
     /// Assigns the rows of the kernel to the walking warps. By the copying warps, once the assignment before in this stage has been read.
-    pub(super) fn assign_rows(&self, b: &mut Builder, course: &Course, values: &Values, stage: Operand) {
+    pub(super) fn assign_rows(&self, b: &mut Builder, course: &Course, stage: Operand) {
         let Some(arrays) = self.assignments else { return };
         let Tiles { first, head, behind, end, tail, count, .. } = course.iterations.tiles;
         let end = end.unwrap_or(behind);
-        let seen = self.ends_of_groups(b, arrays, course, values);
+        let seen = self.ends_of_groups(b, arrays);
         let is_first = b.eq(self.thread.number, 0);
         b.if_(is_first, |b| {
             let unseen: Vec<Operand> = (0..self.schedule.groups())
@@ -103,23 +103,13 @@ impl FlashKernel<'_> {
         b.arrive(arrays.made, stage);
     }
 
-    /// The ends of the columns that the rows of each warpgroup see; nothing where all rows see all columns.
-    fn ends_of_groups(
-        &self,
-        b: &mut Builder,
-        arrays: Assignments,
-        course: &Course,
-        values: &Values,
-    ) -> Option<Vec<Operand>> {
-        if self.form.limits.is_empty() {
-            return None;
-        }
-        let groups = self.schedule.groups();
+    /// Stores the ends of the columns that the rows of each warpgroup see, where rows are assigned.
+    pub(super) fn store_ends_of_groups(&self, b: &mut Builder, values: &Values, ranges: &[Range]) {
+        let Some(arrays) = self.assignments else { return };
         let rows_of_group = 2 * self.schedule.repeat;
-        for group in 0..groups {
+        for group in 0..self.schedule.groups() {
             let own = (group * rows_of_group..(group + 1) * rows_of_group).fold(Operand::i32(0), |end, number| {
-                let Range { to, .. } = course.ranges[number as usize];
-                let more = b.binary(Binary::Max, end, to);
+                let more = b.binary(Binary::Max, end, ranges[number as usize].to);
                 b.select(values.row(number).exists, more, end)
             });
             let end = [4, 8, 16].into_iter().fold(own, |end, distance| {
@@ -130,7 +120,13 @@ impl FlashKernel<'_> {
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(arrays.ends), at, &[end], Some(first));
         }
-        self.team_barrier(b);
+    }
+
+    /// The ends of the columns that the rows of each warpgroup see; nothing where all rows see all columns.
+    fn ends_of_groups(&self, b: &mut Builder, arrays: Assignments) -> Option<Vec<Operand>> {
+        if self.form.limits.is_empty() {
+            return None;
+        }
         let mut of_group = |group: u32| {
             (0..self.schedule.copiers).fold(Operand::i32(0), |end, warp| {
                 let at = Operand::i32((group * self.schedule.copiers + warp) as i32);
@@ -138,7 +134,7 @@ impl FlashKernel<'_> {
                 b.binary(Binary::Max, end, other)
             })
         };
-        Some((0..groups).map(&mut of_group).collect())
+        Some((0..self.schedule.groups()).map(&mut of_group).collect())
     }
 
     /// The iterations at the beginning whose tiles no row of a warpgroup sees, but the last one: all where there are no such rows. None

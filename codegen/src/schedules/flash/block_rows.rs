@@ -52,14 +52,17 @@ impl BlockRows {
             let number = b.special(special);
             b.convert(Ty::I64, number)
         });
-        let rows = |b: &mut Builder, point, tile| {
-            BlockRows::at(b, args, form, RowTile { point, part: None, tile, length: schedule.rows() })
+        let outer_of = |b: &mut Builder, point| args.indices(b, point, outer_axes(form));
+        let rows = |b: &mut Builder, outer, tile| {
+            let first = b.mul(tile, schedule.rows());
+            BlockRows { outer, first_row: b.convert(Ty::I32, first), part: None }
         };
         if form.limits.is_empty() {
             let count = b.mul(points, tiles);
             return b.for_(block, count, blocks, |b, number| {
                 let [point, tile] = b.div_rem(number, tiles);
-                let rows = rows(b, point, tile);
+                let outer = outer_of(b, point);
+                let rows = rows(b, outer, tile);
                 body(b, rows);
             });
         }
@@ -69,12 +72,14 @@ impl BlockRows {
             let (point, first) = pair_of(b, number, points, tiles);
             let last = b.sub(tiles, 1);
             let last = b.sub(last, first);
+            // Once for both members: these divisions take as long as the copies of a tile.
+            let outer = outer_of(b, point);
             let is_alone = b.eq(first, last);
             let members = b.select(is_alone, Operand::i64(1), Operand::i64(2));
             b.for_(Operand::i64(0), members, 1, |b, member| {
                 let is_second = b.eq(member, 1);
                 let tile = b.select(is_second, first, last);
-                let rows = rows(b, point, tile);
+                let rows = rows(b, outer, tile);
                 body(b, rows);
             });
         });
@@ -90,7 +95,7 @@ impl BlockRows {
     ) -> BlockRows {
         let outer = outer_axes(form);
         let mut part = None;
-        if let Some(axis) = stage.part_axis {
+        if let Some(axis) = stage.partial_axis {
             let points = args.rows(b, outer);
             let of_part = b.mul(points, tiles);
             part = Some((axis, b.binary(Binary::Div, block, of_part)));

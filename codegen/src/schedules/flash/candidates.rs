@@ -59,13 +59,12 @@ fn overlapped(stage: &Stage, form: &Pairwise, s: &Flash) -> Vec<Flash> {
     let alone = Flash { persistent: false, ..schedule };
     let limited = !form.limits.is_empty();
     // Fewer rows and whole powers of two of columns: shorter rows fill their tiles.
-    let fewer = Flash { warps: 8, columns: 128, stages: 2, turns: limited, ..usual };
-    let fewer = (s.depth == 128).then_some(fewer);
-    match stage.part_axis {
+    let fewer = Flash { warps: 8, columns: 128, stages: if s.depth == 64 { 3 } else { 2 }, turns: true, ..usual };
+    match stage.partial_axis {
         // Where few rows are divided, the part takes registers that persistent blocks need.
         Some(_) => vec![alone],
-        None if limited => [alone, schedule].into_iter().chain(fewer).collect(),
-        None => [schedule].into_iter().chain(fewer).collect(),
+        None if limited => vec![alone, schedule, fewer],
+        None => vec![schedule, fewer],
     }
 }
 

@@ -12,12 +12,18 @@ use oplus_dsl::ir::Axis;
 /// Bytes per microsecond at which sums over rows are read and made outputs.
 const BANDWIDTH: f64 = 3e6;
 
+/// Blocks of a multiprocessor from which on those of different length even out.
+const EVEN: f64 = 4.0;
+
 /// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let Problem { stage, bound, target, constants } = *problem;
     let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
     if schedule.sums != SumsOver::Columns {
         return of_both(schedule, problem, form);
+    }
+    if schedule.copiers > 0 {
+        return of_overlapped(schedule, problem, form);
     }
     let places =
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
@@ -26,25 +32,14 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let bytes =
         |(param, axis): (u32, Axis)| places(axis) * elem(stage, Tensor::Param(param)).bytes().unwrap_or(4) as f64;
     let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
-    let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
+    let parts = stage.partial_axis.map_or(1, |part| bound.size(part).max(1));
     let blocks = schedule.blocks(problem) as f64;
     let grouped = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
-    // Of columns that are limited rows see half, and tiles of which they see some only: beside many rows that overlap these are
-    // several, and take longer than others.
-    let in_pairs = schedule.persistent && !form.limits.is_empty();
-    let overlapping = match schedule.copiers {
-        0 => 0.0,
-        _ if in_pairs => f64::from(schedule.rows()) / 3.0,
-        _ => f64::from(schedule.rows()),
-    };
-    let partial = f64::from(schedule.columns) / 2.0 + overlapping;
-    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, partial) };
+    // Of columns that are limited rows see half, and tiles of which they see some only.
+    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, f64::from(schedule.columns) / 2.0) };
     let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * grouped * blocks;
     let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
-    let each = match in_pairs {
-        true => most_of_pairs(schedule, problem, form) as f64,
-        false => (blocks / f64::from(target.multiprocessors)).ceil(),
-    };
+    let each = (blocks / f64::from(target.multiprocessors)).ceil();
     let share = each / blocks.max(1.0);
     // Element by element tiles are filled by ordinary loads; places that may not exist are compared.
     let slower = match schedule.vector {
@@ -55,18 +50,46 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
     let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
     let iterations = columns / f64::from(schedule.columns);
-    let (products, start) = match schedule.copiers {
-        0 => (constants.flash_products, constants.flash_start),
-        _ if in_pairs => (constants.flash_overlapped, constants.flash_pairs_start),
-        _ if schedule.persistent => (constants.flash_overlapped, constants.flash_persistent_start),
-        _ => (constants.flash_overlapped, constants.flash_overlapped_start),
+    let starts = constants.flash_start * each / f64::from(schedule.blocks).min(each.max(1.0));
+    let time = work / constants.flash_products
+        + columns * copied / constants.flash_copies
+        + iterations * constants.flash_iteration;
+    Cost { micros: time * share * slower + starts, why }
+}
+
+/// Blocks of which some warps only copy, one on a multiprocessor: the tiles of rows of the one that has most of them.
+fn of_overlapped(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
+    let Problem { stage, bound, target, constants } = *problem;
+    let (rows, columns) = (f64::from(schedule.rows()), f64::from(schedule.columns));
+    let parts = stage.partial_axis.map_or(1, |part| bound.size(part).max(1)) as f64;
+    let size = bound.size(form.column) as f64 / parts;
+    let limited = !form.limits.is_empty();
+    let walked = if limited {
+        // Half of the columns, and half of the tiles of which rows see some only.
+        let uneven = if schedule.rows().is_multiple_of(schedule.columns) { 0.0 } else { columns / 2.0 };
+        (size / 2.0).ceil() + rows / 2.0 + uneven
+    } else {
+        (size / columns).ceil() * columns
     };
-    let starts = start * each / f64::from(schedule.blocks).min(each.max(1.0));
-    let micros = (work / products + columns * copied / constants.flash_copies + iterations * constants.flash_iteration)
-        * share
-        * slower
-        + starts;
-    Cost { micros, why }
+    let blocks = schedule.blocks(problem) as f64;
+    let mean = blocks / f64::from(target.multiprocessors);
+    let (each, start) = match schedule.persistent {
+        true if limited => (most_of_pairs(schedule, problem, form) as f64, constants.flash_pairs_start),
+        true => (mean.ceil(), constants.flash_persistent_start),
+        // Blocks that have less to do come later, and even out.
+        false if limited && mean > EVEN => (mean, constants.flash_overlapped_start),
+        false => (mean.ceil(), constants.flash_overlapped_start),
+    };
+    let places = f64::from(schedule.depth + schedule.width);
+    let bytes = |(param, _): (u32, Axis)| elem(stage, Tensor::Param(param)).bytes().unwrap_or(4) as f64;
+    let copied: f64 = form.column_leaves().into_iter().map(|leaf| bytes(leaf) * places / 2.0).sum();
+    let of_column = rows * places / constants.flash_overlapped
+        + copied / constants.flash_overlapped_copies
+        + constants.flash_overlapped_iteration / columns;
+    let of_parts = if parts > 1.0 { format!(", columns in {parts} parts") } else { String::new() };
+    let work = blocks * walked * rows * places;
+    let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
+    Cost { micros: each * (walked * of_column + start), why }
 }
 
 /// The most tiles of rows that a persistent block has where they go in pairs. Tiles in the middle, which are alone, come last.

@@ -12,6 +12,7 @@ use crate::build::{Builder, zero};
 use crate::target::WARP;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::Unary;
 
 impl FlashKernel<'_> {
     /// Whether warps that only copy look through the tiles.
@@ -99,27 +100,43 @@ impl FlashKernel<'_> {
     fn clean_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand) -> Operand {
         let memory = Memory::Shared(tile.array);
         let start = b.mul(stage, tile.len());
-        let (pieces, threads) = (tile.depth / tile.piece(), self.schedule.copiers * WARP);
-        // Zero times a non-finite number is NaN.
-        let zeros = b.var(zero(Ty::F32));
-        b.for_(self.thread.number, tile.rows * pieces, threads, |b, number| {
+        let pieces = tile.depth / tile.piece();
+        let (count, threads) = (tile.rows * pieces, self.schedule.copiers * WARP);
+        let load = |b: &mut Builder, number: Operand| {
             let [row, piece] = b.div_rem(number, pieces);
             let place = tile.piece_index(b, row, piece);
             let at = b.add(place, start);
-            let elements = b.load(memory, at, tile.piece(), None, zero(Ty::F32));
-            let sum = elements.iter().fold(zero(Ty::F32), |sum, x| b.fma(*x, zero(Ty::F32), sum));
-            let has_any = b.ne(sum, zero(Ty::F32));
-            b.if_(has_any, |b| {
-                let elements: Vec<Operand> = elements.iter().map(|x| self.finite_or_zero(b, *x)).collect();
-                b.store(memory, at, &elements, None);
-                self.fence(b);
-            });
-            let all = b.add(zeros.into(), sum);
+            (at, b.load(memory, at, tile.piece(), None, zero(Ty::F32)))
+        };
+        // Zero times a non-finite number is NaN. Several pieces at once: each sum waits for its piece and for itself.
+        let at_once = [4, 2, 1].into_iter().find(|n| count.is_multiple_of(n * threads)).unwrap_or(1);
+        let zeros = b.var(zero(Ty::F32));
+        b.for_(self.thread.number, count, at_once * threads, |b, number| {
+            let loaded: Vec<Vec<Operand>> = (0..at_once)
+                .map(|k| {
+                    let number = b.add(number, k * threads);
+                    load(b, number).1
+                })
+                .collect();
+            let sum_of = |b: &mut Builder, piece: &[Operand]| {
+                piece.iter().fold(zero(Ty::F32), |sum, x| b.fma(*x, zero(Ty::F32), sum))
+            };
+            let sums: Vec<Operand> = loaded.iter().map(|piece| sum_of(b, piece)).collect();
+            let all = sums.into_iter().fold(zeros.into(), |all, sum| b.add(all, sum));
             b.assign(zeros, all);
         });
-        let clean = b.eq(zeros.into(), zero(Ty::F32));
+        let has_any = b.ne(zeros.into(), zero(Ty::F32));
+        b.if_(has_any, |b| {
+            b.for_(self.thread.number, count, threads, |b, number| {
+                let (at, elements) = load(b, number);
+                let elements: Vec<Operand> = elements.iter().map(|x| self.finite_or_zero(b, *x)).collect();
+                b.store(memory, at, &elements, None);
+            });
+            self.fence(b);
+        });
+        let clean = b.unary(Unary::Not, has_any);
         let clean = b.all(clean);
-        b.eq(clean, Operand::bool(false))
+        b.unary(Unary::Not, clean)
     }
 
     /// Whether a tile that rows see in part had non-finite elements, parameter by parameter.

@@ -34,6 +34,7 @@ mod cost;
 mod finals;
 mod grouped_query;
 mod inspect;
+mod lag;
 mod non_finite;
 mod overlap;
 mod parameters;
@@ -90,7 +91,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
         || !units
         || counts
         || schedule.copiers == 0 && needs_copiers
-        || schedule.assigns() && stage.part_axis.is_some()
+        || schedule.assigns() && stage.partial_axis.is_some()
         || schedule.slack > MOST_SLACK
     {
         return Err(parameters);

@@ -116,9 +116,9 @@ impl FlashKernel<'_> {
         b.for_(Operand::i32(0), end, 1, |b, iteration| {
             let next = b.add(iteration, 1);
             let before = b.sub(iteration, 1);
-            // The walking warps need the tile before first. Of two stages one is left only when it has been waited for.
-            self.inspect(b, course, &behind, before);
+            // The contraction that leaves the stage of the next tile needs nothing of the tile before.
             self.copy_tiles(b, course, &ahead, next);
+            self.inspect(b, course, &behind, before);
             self.copy_tiles(b, course, &behind, iteration);
         });
     }
@@ -185,8 +185,9 @@ impl FlashKernel<'_> {
         let filled = self.filled(b, walk.course, iteration);
         self.take_turn(b, walk, iteration);
         self.pass_turn(b);
-        for (ring, tile) in self.column_tiles.iter().enumerate() {
-            b.wait(tile.full, filled);
+        // Contracted ones first: the copying warps wait for their stage before they look through the others.
+        for ring in self.rings(true).into_iter().chain(self.rings(false)) {
+            b.wait(self.column_tiles[ring].full, filled);
             self.leave_ring(b, ring, filled.index);
         }
     }
@@ -237,7 +238,6 @@ impl FlashKernel<'_> {
         self.take_turn(b, walk, iteration);
         let products = self.start_contractions(b, walk, filled.index);
         let later = self.start_packed(b, walk.sums, packed, before);
-        self.pass_turn(b);
         let weights = self.evaluate(b, walk, &products, (filled, iteration), later, partial);
         let leaves = self.form.payloads.iter().zip(&weights.grids).filter(|(p, _)| p.leaf.is_some());
         let own: Vec<Grid> = leaves.map(|(_, grid)| grid.clone()).collect();
@@ -259,7 +259,7 @@ impl FlashKernel<'_> {
         packed: &[Option<PackedRegisters>],
         partial: bool,
     ) {
-        self.shrink(b, walk.sums, &weights.shrink);
+        self.shrink(b, walk.sums, weights);
         let next = self.packed(b, weights);
         let registers = packed.iter().flatten().flatten().flatten();
         for (registers, next) in registers.zip(next.iter().flatten().flatten().flatten()) {
@@ -320,6 +320,10 @@ impl FlashKernel<'_> {
     ) -> Weights {
         let first = self.first_column(b, walk, iteration);
         self.finish_before(b, &products[0], later);
+        if later > 0 {
+            // Not before: the tensor cores would share their time between both contractions, and both would end late.
+            self.pass_turn(b);
+        }
         for ring in self.rings(true) {
             self.leave_ring(b, ring, filled.index);
         }

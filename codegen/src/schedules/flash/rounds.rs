@@ -12,7 +12,6 @@ use super::sums::Sums;
 use super::visible::Tiles;
 use super::walk::{Course, Past, Walk};
 use super::{FlashKernel, Grid};
-use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::tile::{Operand, Reg, Stmt};
@@ -43,8 +42,11 @@ impl FlashKernel<'_> {
         let past = Past { tiles: Some(tiles), partial, rows: Some(round) };
         BlockRows::each(b, (&self.args, self.form), self.schedule, |b, rows| {
             let kernel = self.at_rows(rows);
-            kernel.on_course(b, past, |b, course, values| {
-                kernel.copy_round(b, course, &values);
+            // The rows first: they come from memory, and are known before the columns that they see.
+            let stage = kernel.empty_rows(b, past);
+            kernel.fill_rows(b, &kernel.source_of_rows(), stage);
+            kernel.on_course(b, past, |b, course, _| {
+                kernel.copy_round(b, course, stage);
                 let partial = partial.map(|partial| (partial, course.iterations.partial));
                 let always = [(tiles, course.iterations.count), (round, Operand::i32(1))];
                 for (reg, more) in always.into_iter().chain(partial) {
@@ -57,12 +59,10 @@ impl FlashKernel<'_> {
         self.assign_nothing(b, stage);
     }
 
-    /// Copies and assigns some rows.
-    fn copy_round(&self, b: &mut Builder, course: &Course, values: &Values) {
+    /// Assigns some rows, whose copies into a stage have been started, and copies their tiles of columns.
+    fn copy_round(&self, b: &mut Builder, course: &Course, stage: Operand) {
         self.copy_tiles(b, course, &self.rings(true), Operand::i32(0));
-        let stage = self.empty_rows(b, course.past);
-        self.assign_rows(b, course, values, stage);
-        self.fill_rows(b, course.source, stage);
+        self.assign_rows(b, course, stage);
         self.copy_columns(b, course);
     }
 

@@ -99,7 +99,8 @@ impl Strategy for Flash {
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let stage = problem.stage;
         let form = stage.kind().pairwise()?;
-        for (axis, places) in form.inner.iter().zip([self.depth, self.width]) {
+        let within = [self.depth].into_iter().chain(std::iter::repeat(self.width));
+        for (axis, places) in form.inner.iter().zip(within) {
             let (size, places, vector) = (problem.size(*axis), i64::from(places), i64::from(self.vector));
             let wanted = match self.padded {
                 true if size > places => Wanted::AtMost(places),
@@ -135,7 +136,7 @@ impl Strategy for Flash {
             return self.tiles_of_heads(problem).unwrap_or(u64::MAX);
         }
         let tiles = (problem.size(form.row) as u64).div_ceil(u64::from(self.rows()));
-        problem.bound.count(outer_axes(form).iter().chain(problem.stage.part_axis)).saturating_mul(tiles)
+        problem.bound.count(outer_axes(form).iter().chain(problem.stage.partial_axis)).saturating_mul(tiles)
     }
 
     fn tiles(&self, problem: &Problem<'_>) -> Option<u64> {
@@ -154,9 +155,9 @@ impl Strategy for Flash {
     }
 
     /// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
-    fn parts(&self, problem: &Problem<'_>) -> Option<u64> {
+    fn partial_sums(&self, problem: &Problem<'_>) -> Option<u64> {
         let Ok(form) = problem.stage.kind().pairwise() else { return Some(1) };
-        let parts = problem.stage.part_axis.map_or(1, |part| problem.size(part).max(1) as u64);
+        let parts = problem.stage.partial_axis.map_or(1, |part| problem.size(part).max(1) as u64);
         let own = self.blocks(problem) / parts;
         let tiles = (problem.size(form.column) as u64).div_ceil(u64::from(self.columns));
         let places = u64::from(problem.target.multiprocessors * self.blocks);
@@ -169,7 +170,8 @@ impl Strategy for Flash {
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {
         let Flash { columns, stages, .. } = *self;
-        let parts = stage.part_axis.map(|part| format!(", divided into {}", counted(sizes[part.0 as usize], "part")));
+        let parts =
+            stage.partial_axis.map(|part| format!(", divided into {}", counted(sizes[part.0 as usize], "part")));
         let parts = parts.unwrap_or_default();
         format!("{} per block; tiles of {columns} columns{parts}, {stages} in flight", counted(self.rows(), "row"))
     }

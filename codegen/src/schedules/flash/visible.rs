@@ -186,12 +186,13 @@ impl FlashKernel<'_> {
                 ends[k] = b.select(exists, joined, ends[k]);
             }
         }
-        let [some_from, some_to, all_from, all_to] = self.over_block(b, ends);
+        let also = |b: &mut Builder| self.store_ends_of_groups(b, values, ranges);
+        let [some_from, some_to, all_from, all_to] = self.over_block(b, ends, also);
         (Range { from: some_from, to: some_to }, Range { from: all_from, to: all_to })
     }
 
-    /// The extremes over the block's threads, through shared memory.
-    fn over_block(&self, b: &mut Builder, ends: [Operand; 4]) -> [Operand; 4] {
+    /// The extremes over the block's threads, through shared memory. All threads know what `also` stores.
+    fn over_block(&self, b: &mut Builder, ends: [Operand; 4], also: impl FnOnce(&mut Builder)) -> [Operand; 4] {
         let of_warps = self.ends_of_warps();
         if self.schedule.persistent {
             // All warps have read the ends of the rows before.
@@ -208,6 +209,7 @@ impl FlashKernel<'_> {
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));
         }
+        also(b);
         self.team_barrier(b);
         std::array::from_fn(|k| {
             let of_warp = |b: &mut Builder, w: i32| b.load1(Memory::Shared(self.ends), Operand::i32(of_warps[k] + w));

@@ -101,16 +101,7 @@ impl FlashKernel<'_> {
         tiles: impl FnOnce(&mut Builder, &Values, &[Range]) -> Tiles,
         body: impl FnOnce(&mut Builder, &Course, Values),
     ) {
-        let source = Source {
-            args: &self.args,
-            outer: &self.outer,
-            threads: self.schedule.copying(),
-            thread: self.thread.number,
-            vector: self.schedule.vector,
-            padded: self.schedule.padded,
-            fenced: self.schedule.unit == Unit::Warpgroup,
-            rolled: self.is_scarce(),
-        };
+        let source = self.source_of_rows();
         if self.schedule.copiers == 0 {
             self.fill_rows(b, &source, Operand::i32(0));
         }
@@ -123,6 +114,20 @@ impl FlashKernel<'_> {
         let [here, ahead] = [0; 2].map(|_| iterations.cursor(b));
         let course = Course { source: &source, thread_tile, ranges: &ranges, iterations, here, ahead, origins, past };
         body(b, &course, values);
+    }
+
+    /// The source of all copies at the block's rows.
+    pub(super) fn source_of_rows(&self) -> Source<'_> {
+        Source {
+            args: &self.args,
+            outer: &self.outer,
+            threads: self.schedule.copying(),
+            thread: self.thread.number,
+            vector: self.schedule.vector,
+            padded: self.schedule.padded,
+            fenced: self.schedule.unit == Unit::Warpgroup,
+            rolled: self.is_scarce(),
+        }
     }
 
     /// Starts the copies of the block's rows into a stage.
@@ -300,7 +305,7 @@ impl FlashKernel<'_> {
         self.refill(b, walk, iteration);
         let weights = self.weights(b, walk, &products, (stage, first), partial);
         if self.form.gauge.is_some() {
-            self.shrink(b, walk.sums, &weights.shrink);
+            self.shrink(b, walk.sums, &weights);
         }
         // All weights are packed first: no factor may change while products are under way.
         let packed = self.packed(b, &weights);

@@ -12,20 +12,8 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Op, Unary, Value};
 use std::collections::BTreeSet;
 
-fn number(x: f64) -> Operand {
+pub(super) fn number(x: f64) -> Operand {
     Operand::Const(Ty::F32, Literal::Float(x))
-}
-
-/// Maxima of a row's scores that grow independently of each other.
-const CHAINS: usize = 4;
-
-/// The maximum of all maxima.
-fn joined_maxima(b: &mut Builder, mut maxima: Vec<Operand>) -> Operand {
-    while maxima.len() > 1 {
-        maxima =
-            maxima.chunks(2).map(|two| two[1..].iter().fold(two[0], |x, y| b.binary(Binary::Max, x, *y))).collect();
-    }
-    maxima[0]
 }
 
 /// The weights of a tile's pairs.
@@ -34,6 +22,8 @@ pub(super) struct Weights {
     pub grids: Vec<Grid>,
     /// The factor of the earlier sums of each of the thread's rows; nothing without a gauge.
     pub shrink: Vec<Operand>,
+    /// Whether some of these factors are not one, alike in all threads of a warp, where maxima lag behind.
+    pub grows: Option<Operand>,
 }
 
 /// The position of a pair in a grid: the block and the number in it.
@@ -133,7 +123,7 @@ impl FlashKernel<'_> {
             }
         }
         self.add_rows(b, &grids, sums, None);
-        Weights { grids, shrink: vec![] }
+        Weights { grids, shrink: vec![], grows: None }
     }
 
     /// The weights against the maximum, which grows; sums of rows are scaled to the new maximum, and others have yet [to
@@ -147,21 +137,22 @@ impl FlashKernel<'_> {
         sums: &Sums,
         seen: Option<&[Range]>,
     ) -> Weights {
+        if self.schedule.slack > 0 {
+            return self.lagging(b, gauge, values, products, sums, seen);
+        }
         let thread_tile = self.thread_tile();
         let rate = self.rate(b, gauge, values);
         let mut scores = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut shrink = vec![];
         for row in 0..thread_tile.rows {
-            let mut most = vec![Operand::Reg(sums.maximum[row as usize])];
+            let mut most = Operand::Reg(sums.maximum[row as usize]);
             for column in 0..thread_tile.columns {
                 let score = self.score(b, gauge, values, products, seen, row, column);
                 let (block, at) = of_grid(self.blocks(), row, column);
                 scores[block][at] = score;
-                self.add_to_maxima(b, &mut most, column, score);
+                most = b.binary(Binary::Max, most, score);
             }
-            let most = joined_maxima(b, most);
             let most = over_group(b, Binary::Max, most);
-            let most = self.lagging(b, sums, row as usize, most, rate);
             // The maximum of a row that has seen nothing is −∞, and no weight may be exp(−∞ + ∞).
             let finite = if seen.is_some() || !self.is_scaled() {
                 let nothing = b.eq(most, number(f64::NEG_INFINITY));
@@ -185,65 +176,16 @@ impl FlashKernel<'_> {
         let payloads = self.form.payloads.iter();
         let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &scores)).collect();
         self.add_rows(b, &grids, sums, Some(&shrink));
-        Weights { grids, shrink }
-    }
-
-    /// Adds a score to one of the maxima of a row. Where warps multiply meanwhile there are several: each comparison waits for the one
-    /// before it, longer than for its turn.
-    fn add_to_maxima(&self, b: &mut Builder, maxima: &mut Vec<Operand>, column: u32, score: Operand) {
-        let chains = if self.schedule.copiers > 0 { CHAINS } else { 1 };
-        let own = column as usize % chains;
-        if own < maxima.len() {
-            maxima[own] = b.binary(Binary::Max, maxima[own], score);
-        } else {
-            maxima.push(score);
-        }
-    }
-
-    /// The maximum against which weights are taken: the earlier one where it is not exceeded by much.
-    fn lagging(&self, b: &mut Builder, sums: &Sums, row: usize, most: Operand, rate: Operand) -> Operand {
-        let Some(highest) = sums.highest.get(row) else { return most };
-        let higher = b.binary(Binary::Max, (*highest).into(), most);
-        b.assign(*highest, higher);
-        let growth = b.sub(most, Operand::Reg(sums.maximum[row]));
-        let growth = b.mul(growth, rate);
-        // Not of a row that has seen nothing: that grows from −∞.
-        let stays = b.binary(Binary::Le, growth, number(f64::from(self.schedule.slack)));
-        b.select(stays, sums.maximum[row].into(), most)
-    }
-
-    /// Scales all sums from the maximum against which weights were taken to the largest score.
-    pub(super) fn settle(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values, sums: &Sums) {
-        if sums.highest.is_empty() {
-            return;
-        }
-        let rate = self.rate(b, gauge, values);
-        let mut shrink = vec![];
-        for (highest, maximum) in sums.highest.iter().zip(&sums.maximum) {
-            let more = b.sub((*maximum).into(), Operand::Reg(*highest));
-            let exponent = b.mul(more, rate);
-            let equal = b.eq((*maximum).into(), Operand::Reg(*highest));
-            let factor = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
-            shrink.push(b.select(equal, number(1.0), factor));
-            b.assign(*maximum, (*highest).into());
-        }
-        for payload in &sums.payloads {
-            let PayloadSums::Rows(rows) = payload else { continue };
-            for (sum, shrink) in rows.iter().zip(&shrink) {
-                let less = b.mul((*sum).into(), *shrink);
-                b.assign(*sum, less);
-            }
-        }
-        self.scale_sums(b, sums, &shrink);
+        Weights { grids, shrink, grows: None }
     }
 
     /// Whether scores are compared as contractions, before they are scaled.
-    fn is_scaled(&self) -> bool {
+    pub(super) fn is_scaled(&self) -> bool {
         self.form.scale(&self.stage.program).is_some()
     }
 
     /// The factor that makes a difference of compared scores an exponent of two.
-    fn rate(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values) -> Operand {
+    pub(super) fn rate(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values) -> Operand {
         match self.form.scale(&self.stage.program) {
             Some(Some(scale)) => {
                 let scale = values.value(b, scale, Coordinates::default());
@@ -254,7 +196,7 @@ impl FlashKernel<'_> {
     }
 
     /// The score of a pair as scores are compared; −∞ where the row does not see the column.
-    fn score(
+    pub(super) fn score(
         &self,
         b: &mut Builder,
         gauge: &Gauge,
@@ -278,7 +220,7 @@ impl FlashKernel<'_> {
     }
 
     /// The gauge's weights times those of a payload.
-    fn weighted(&self, b: &mut Builder, values: &mut Values, payload: &Payload, weights: &Grid) -> Grid {
+    pub(super) fn weighted(&self, b: &mut Builder, values: &mut Values, payload: &Payload, weights: &Grid) -> Grid {
         let mut grid = weights.clone();
         if payload.factors.is_empty() && payload.conditions.is_empty() {
             return grid;
@@ -295,7 +237,7 @@ impl FlashKernel<'_> {
     }
 
     /// Adds the weights of payloads without a leaf, after their sums have shrunk.
-    fn add_rows(&self, b: &mut Builder, grids: &[Grid], sums: &Sums, shrink: Option<&[Operand]>) {
+    pub(super) fn add_rows(&self, b: &mut Builder, grids: &[Grid], sums: &Sums, shrink: Option<&[Operand]>) {
         let thread_tile = self.thread_tile();
         for (grid, sums) in grids.iter().zip(&sums.payloads) {
             let PayloadSums::Rows(rows) = sums else { continue };
@@ -317,22 +259,15 @@ impl FlashKernel<'_> {
     }
 
     /// Scales the sums with a leaf that stand in registers to the new maximum.
-    pub(super) fn shrink(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
-        if self.schedule.slack == 0 {
-            return self.scale_sums(b, sums, shrink);
+    pub(super) fn shrink(&self, b: &mut Builder, sums: &Sums, weights: &Weights) {
+        match weights.grows {
+            Some(grows) => b.if_(grows, |b| self.scale_sums(b, sums, &weights.shrink)),
+            None => self.scale_sums(b, sums, &weights.shrink),
         }
-        let mut all_stay = Operand::bool(true);
-        for factor in shrink {
-            let stays = b.eq(*factor, number(1.0));
-            all_stay = b.and(all_stay, stays);
-        }
-        let all_stay = b.all(all_stay);
-        let some_grow = b.unary(Unary::Not, all_stay);
-        b.if_(some_grow, |b| self.scale_sums(b, sums, shrink));
     }
 
     /// Scales the sums with a leaf that stand in registers, row by row.
-    fn scale_sums(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
+    pub(super) fn scale_sums(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
         for sums in &sums.payloads {
             let PayloadSums::Blocks(BlockSums::Registers(blocks)) = sums else { continue };
             let per_row = blocks.len() / self.schedule.repeat as usize;

@@ -3,7 +3,7 @@
 use super::span::{Need, Span};
 use super::{Form, LookBackKernel, Tile};
 use crate::abi::Tensor;
-use crate::block::carry::{Fields, WarpAxis};
+use crate::block::carry::{AroundStep, Fields, WarpAxis};
 use crate::block::persistent::load_fields;
 use crate::block::point::Point;
 use crate::block::ring::RingStage;
@@ -222,7 +222,8 @@ impl LookBackKernel<'_> {
             let after = self.monoid.apply(b, &state, element);
             for (k, output) in outputs.iter().enumerate() {
                 if !self.stage.is_final(k) {
-                    values[k][v as usize] = span.output(b, point, r, v, output.value, (&state, &after));
+                    values[k][v as usize] =
+                        span.output(b, point, r, v, output.value, AroundStep { before: &state, after: &after });
                 }
             }
             state = after;

@@ -4,7 +4,7 @@ use super::streams::Stream;
 use super::{LookBackKernel, Tile};
 use crate::abi::Tensor;
 use crate::block::args::index_of;
-use crate::block::carry::Fields;
+use crate::block::carry::{AroundStep, Fields};
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::block::reads::Offsets;
 use crate::build::{Builder, zero};
@@ -277,7 +277,7 @@ impl<'k> Span<'k> {
         r: u32,
         v: u32,
         value: Value,
-        states: (&[Operand], &[Operand]),
+        states: AroundStep<'_>,
     ) -> Operand {
         let mut leaves = SpanLeaves { span: self, r, v, states: Some(states) };
         point.here(b, &mut leaves, value)
@@ -313,7 +313,7 @@ struct SpanLeaves<'a, 'k> {
     r: u32,
     v: u32,
     /// States before and after the place's element, once they are known.
-    states: Option<(&'a [Operand], &'a [Operand])>,
+    states: Option<AroundStep<'a>>,
 }
 
 impl Leaves for SpanLeaves<'_, '_> {

@@ -2,7 +2,7 @@
 
 use super::tile::{Place, RowTile};
 use super::{Row, RowsKernel};
-use crate::block::carry::{Fields, assign, select};
+use crate::block::carry::{AroundStep, Fields, assign, select};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
 use crate::block::steps::Steps;
@@ -246,7 +246,8 @@ impl<'s> RowsKernel<'s> {
             let after = self.monoid.apply(b, &state, &scanned.elements[&(r, v)]);
             let point = points.get_mut(&(r, v)).expect("there is a point at every place");
             for (values, output) in values.iter_mut().zip(&outputs) {
-                values[v as usize] = self.output(b, at, point, (r, v), *output, (&state, &after));
+                values[v as usize] =
+                    self.output(b, at, point, (r, v), *output, AroundStep { before: &state, after: &after });
             }
             state = after;
         }

@@ -3,7 +3,7 @@
 use super::{Row, RowsKernel, Stream};
 use crate::abi::{Tensor, elem};
 use crate::block::args::index_of;
-use crate::block::carry::{Fields, select};
+use crate::block::carry::{AroundStep, Fields, select};
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::build::{Builder, operands, zero};
 use crate::tile::{Operand, Reg, Shuffle, Stmt};
@@ -230,7 +230,7 @@ impl<'s> RowsKernel<'s> {
         point: &mut Point<'s>,
         place: Place,
         output: u32,
-        states: (&[Operand], &[Operand]),
+        states: AroundStep<'_>,
     ) -> Operand {
         let mut leaves = TileLeaves { kernel: self, row, tile, place, states: Some(states) };
         point.here(b, &mut leaves, self.stage.program.outputs[output as usize].value)
@@ -282,7 +282,7 @@ struct TileLeaves<'k, 's> {
     row: &'k Row<'s>,
     tile: &'k Tile,
     place: Place,
-    states: Option<(&'k [Operand], &'k [Operand])>,
+    states: Option<AroundStep<'k>>,
 }
 
 impl Leaves for TileLeaves<'_, '_> {

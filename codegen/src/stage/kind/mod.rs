@@ -91,7 +91,7 @@ impl Kind {
             let (walk, matrices) = (BackwardScan::of(stage), MatrixRecurrenceBackward::of(stage));
             return Kind::Backward(Box::new(Backward { walk, matrices }));
         }
-        if stage.part_axis.is_some() {
+        if stage.partial_axis.is_some() {
             return Kind::PartialSums(PartialSums::of(stage));
         }
         if stage.state_axis().is_some() && stage.axis().is_some() {

@@ -16,6 +16,9 @@ use super::product::{Product, conjunction, is};
 use crate::stage::reduction::{Reduction, is_sum_of_f32};
 use crate::stage::{Refusal, Stage};
 
+/// The most axes within rows and columns.
+const INNER: usize = 3;
+
 /// A stage as sums over pairs of a row and a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairwise {
@@ -27,7 +30,7 @@ pub struct Pairwise {
     pub pair: AxisSet,
     /// An axis that only columns have, over which the sums are added up: a row meets the columns of all its points.
     pub grouped: Option<Axis>,
-    /// The axes within rows and columns: those summed by contractions, then those of payloads. At most two.
+    /// The axes within rows and columns: those summed by contractions, then those of payloads. At most three.
     pub inner: Vec<Axis>,
     /// Sums of products of a row and a column.
     pub contractions: Vec<Contraction>,
@@ -261,7 +264,7 @@ impl Pairwise {
                 self.inner.push(axis);
             }
         }
-        if self.inner.len() > 2 { Err(Refusal::InnerAxes) } else { Ok(()) }
+        if self.inner.len() > INNER { Err(Refusal::InnerAxes) } else { Ok(()) }
     }
 
     /// The parameters that tiles of columns are read from, each once, with its axis within columns.

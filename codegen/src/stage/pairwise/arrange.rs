@@ -224,15 +224,19 @@ fn store_leaves(program: &Program) -> Result<Arranged, TypeError> {
 
 /// The rows and columns of sums over pairs that are computed, each with the element type that it is stored in.
 fn computed_leaves(program: &Program) -> BTreeMap<Value, Elem> {
-    let mut found = BTreeMap::new();
+    let (mut found, weights) = (BTreeMap::new(), weights(program));
     for tuple in values(program) {
         let Some(Reduction { axis: column, operator, elements }) = Reduction::of(program, tuple) else { continue };
         if !is_sum(operator) && operator.gauge.is_none() {
             continue;
         }
+        let score = operator.gauge.map(|k| elements[k as usize]);
+        let payloads = computed_payloads(program, &weights, (score, elements));
         let is_divided = |c: &Value| matches!(factors_of(program, *c), Some((x, y)) if has(program, x, column) != has(program, y, column));
+        let is_leaf = |c: &Value| payloads.iter().any(|v| matches!(program.node(*v).op, Op::Field(t, _) if t == *c));
+        let is_contraction = |c: &Value| is_divided(c) && !is_leaf(c) && !is_weighted(program, &weights, *c);
         let beneath = elements.iter().flat_map(|element| contractions_beneath(program, *element));
-        let contractions: BTreeSet<Value> = beneath.filter(is_divided).collect();
+        let contractions: BTreeSet<Value> = beneath.filter(is_contraction).collect();
         let pair = contractions.iter().fold(AxisSet::EMPTY, |axes, c| axes.union(program.node(*c).axes));
         if pair.is_empty() {
             continue;
@@ -245,6 +249,57 @@ fn computed_leaves(program: &Program) -> BTreeMap<Value, Elem> {
         found.extend(computed.filter_map(|leaf| Some((leaf, stored_type(program, leaf)?))));
     }
     found
+}
+
+/// The factors of summands that are contractions themselves, such as values that are made of latents, and are weighted by maps of other
+/// contractions: those of the score of a merge, or those beneath the other factors.
+fn computed_payloads(
+    program: &Program,
+    weights: &BTreeSet<Value>,
+    (score, elements): (Option<Value>, &[Value]),
+) -> BTreeSet<Value> {
+    let is_weight = |v: &Value| weights.contains(v);
+    let is_made = |v: &Value| is_made(program, weights, *v);
+    let mut found = BTreeSet::new();
+    for element in elements.iter().filter(|element| Some(**element) != score) {
+        let factors = factors(program, *element, &BTreeSet::new());
+        if score.is_some() || factors.iter().any(is_weight) {
+            found.extend(factors.into_iter().filter(is_made));
+        }
+    }
+    found
+}
+
+/// The values that are maps of the scores of merges, such as the weights of a softmax.
+fn weights(program: &Program) -> BTreeSet<Value> {
+    let score = |tuple: Value| {
+        let Reduction { operator, elements, .. } = Reduction::of(program, tuple)?;
+        Some(contractions_beneath(program, elements[operator.gauge? as usize]))
+    };
+    let scores: BTreeSet<Value> = values(program).filter_map(score).flatten().collect();
+    let mut weights = BTreeSet::new();
+    for value in values(program) {
+        let op = &program.node(value).op;
+        let is_weight = match op {
+            Op::Field(tuple, 0) => scores.contains(tuple),
+            op => op.is_map() && op.operands().iter().any(|v| weights.contains(v)),
+        };
+        if is_weight {
+            weights.insert(value);
+        }
+    }
+    weights
+}
+
+/// Whether a value is a contraction whose row and column are no weights, and which is no score itself.
+fn is_made(program: &Program, weights: &BTreeSet<Value>, value: Value) -> bool {
+    let Op::Field(tuple, 0) = program.node(value).op else { return false };
+    !weights.contains(&value) && factors_of(program, tuple).is_some() && !is_weighted(program, weights, tuple)
+}
+
+/// Whether a sum of products has a weight among its factors: it is a sum over pairs itself.
+fn is_weighted(program: &Program, weights: &BTreeSet<Value>, tuple: Value) -> bool {
+    factors_of(program, tuple).is_some_and(|(x, y)| weights.contains(&x) || weights.contains(&y))
 }
 
 /// The narrowest type of the floats that a value is computed from.

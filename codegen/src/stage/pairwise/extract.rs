@@ -100,7 +100,7 @@ impl Part {
     }
 
     /// The part as one stage, over the axes that it uses, with partial sums along an axis, if one is given.
-    pub(super) fn whole(self, part_axis: Option<Axis>) -> Stage {
+    pub(super) fn whole(self, partial_axis: Option<Axis>) -> Stage {
         let used = used_axes(&self.program);
         let axes: Vec<Axis> = used.iter().collect();
         let to = |axis: Axis| Axis(axes.iter().position(|a| *a == axis).unwrap_or(0) as u32);
@@ -115,9 +115,9 @@ impl Part {
             }
         }
         let views = vec![vec![]; self.sources.len()];
-        let part_axis = part_axis.filter(|axis| axes.contains(axis)).map(to);
+        let partial_axis = partial_axis.filter(|axis| axes.contains(axis)).map(to);
         let axes = axes.iter().map(|a| vec![*a]).collect();
-        Stage::new(NormalForm { program, axes, sources: self.sources, views, sinks: self.sinks, part_axis })
+        Stage::new(NormalForm { program, axes, sources: self.sources, views, sinks: self.sinks, partial_axis })
     }
 
     /// A stage of the part as one of the whole program, whose buffers before it are so many.

@@ -71,7 +71,7 @@ impl Outward {
             }
             let mut cutter = Cutter { is_narrow: true, ..Cutter::new(&program, &pairs, None) };
             cutter.outputs()?;
-            let is_new = program != self.0 || !left_out.is_empty();
+            let is_new = program != self.0 || !leaves.is_empty() || !left_out.is_empty();
             match (cutter.refused.is_empty(), sharing) {
                 (true, _) => return Ok(is_new.then(|| cutter.finish())),
                 (false, Sharing::Fused) => sharing = Sharing::Separate,
@@ -315,6 +315,6 @@ impl<'p> Cutter<'p> {
         for (i, stage) in self.stages.iter_mut().enumerate().filter(|_| several) {
             stage.program.name = format!("{}_{}", self.program.name, i + 1);
         }
-        Cut { stages: self.stages, buffers: self.buffers, part_axis: self.split.map(|split| split.axis) }
+        Cut { stages: self.stages, buffers: self.buffers, partial_axis: self.split.map(|split| split.axis) }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn assemble(
     let program = assembly.builder.finish();
     let (axes, sources) = (assembly.axes.iter().map(|axis| vec![*axis]).collect(), assembly.sources);
     let (views, sinks) = (vec![vec![]; sources.len()], writes.iter().map(|(_, sink)| *sink).collect());
-    Ok(Stage::new(NormalForm { program, axes, sources, views, sinks, part_axis: None }))
+    Ok(Stage::new(NormalForm { program, axes, sources, views, sinks, partial_axis: None }))
 }
 
 struct Assembly<'a> {

@@ -67,19 +67,20 @@ impl Group {
 }
 
 /// The values that the states of a recurrence reach by maps and sums.
-struct Reach {
-    scan: MatrixScan,
-    members: Vec<Value>,
+pub(super) struct Reach {
+    pub(super) scan: MatrixScan,
+    pub(super) members: Vec<Value>,
     /// For every value, whether it depends on a recurrence without a stage.
     waits: Vec<bool>,
     /// For every value, whether it is a map of states, of sums of such maps, and of known values.
     reached: Vec<bool>,
     /// Sums over the axis that the matrices act on.
-    readouts: BTreeSet<Value>,
+    pub(super) readouts: BTreeSet<Value>,
 }
 
 impl Reach {
-    fn find(progress: &Progress<'_>) -> Option<Reach> {
+    /// The first recurrence without a stage whose operands are known.
+    pub(super) fn find(progress: &Progress<'_>) -> Option<Reach> {
         let program = progress.program;
         let waits = waits(progress);
         let scan_of = |v: Value| match &program.node(v).op {

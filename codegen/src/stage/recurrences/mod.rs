@@ -5,6 +5,7 @@
 //! operands are stored by plain stages before it. States that anything else reads are stored, and plain stages read them.
 
 mod assemble;
+mod before;
 mod group;
 mod opposite;
 mod points;
@@ -62,27 +63,42 @@ impl<'p> Progress<'p> {
 
     /// A tensor that holds a value exactly; the axis `last` is its fastest one.
     fn buffer(&mut self, value: Value, last: Option<Axis>) -> Sink {
+        self.buffer_as(value, last, self.program.node(value).ty.elem().unwrap_or(Elem::F32))
+    }
+
+    /// A tensor that holds a value as elements of a type.
+    fn buffer_as(&mut self, value: Value, last: Option<Axis>, elem: Elem) -> Sink {
         let node = self.program.node(value);
         let mut axes = memory_order(self.program, node.axes);
         if let Some(last) = last.filter(|last| node.axes.contains(*last)) {
             axes.retain(|axis| *axis != last);
             axes.push(last);
         }
-        let elem = node.ty.elem().unwrap_or(Elem::F32);
         self.buffers.push(Temporary { name: format!("v{}", value.0), axes, elem });
         self.held.insert(value, Source::Buffer(self.buffers.len() as u32 - 1));
         Sink::Buffer(self.buffers.len() as u32 - 1)
     }
 
-    /// Stores values that depend on no recurrence without a stage.
+    /// Stores values that depend on no recurrence without a stage, exactly.
     fn store(
         &mut self,
         values: &BTreeSet<Value>,
         plain: impl Fn(&Program) -> Result<Cut, CutError>,
     ) -> Result<(), CutError> {
+        let program = self.program;
+        self.store_as(values, |value| program.node(value).ty.elem().unwrap_or(Elem::F32), plain)
+    }
+
+    /// Stores values that depend on no recurrence without a stage, each as elements of a type.
+    fn store_as(
+        &mut self,
+        values: &BTreeSet<Value>,
+        elem: impl Fn(Value) -> Elem,
+        plain: impl Fn(&Program) -> Result<Cut, CutError>,
+    ) -> Result<(), CutError> {
         let (mut outputs, mut sinks, known) = (vec![], vec![], self.held.clone());
         for value in values {
-            let sink = self.buffer(*value, None);
+            let sink = self.buffer_as(*value, None, elem(*value));
             let (axes, elem) = self.layout(sink);
             outputs.push(Output { name: format!("v{}", value.0), axes, elem, value: *value });
             sinks.push(sink);
@@ -233,7 +249,7 @@ impl<'p> Progress<'p> {
                 stage.program.name = format!("{}_{}", self.program.name, k + 1);
             }
         }
-        Cut { stages: self.stages, buffers: self.buffers, part_axis: None }
+        Cut { stages: self.stages, buffers: self.buffers, partial_axis: None }
     }
 }
 

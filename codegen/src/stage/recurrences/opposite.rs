@@ -5,10 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Program, Term, Value};
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, AxisSet, MatrixScan, Op, Param, Program, Term, Value};
 use oplus_dsl::transition::is_sum;
 
 use super::assemble::assemble;
+use super::before::store_readouts;
 use super::points::{Points, is_decay};
 use super::{Progress, of_sink, waits};
 use crate::stage::dear::is_dear;
@@ -22,12 +24,13 @@ pub(in crate::stage) fn cut_opposite(
     plain: impl Fn(&Program) -> Result<Cut, CutError>,
 ) -> Result<Option<Cut>, CutError> {
     let mut progress = Progress::new(program);
+    store_readouts(&mut progress, &plain)?;
     let Some(both) = Both::of(&progress) else { return Ok(None) };
     let Some((outputs, stored)) = both.written() else { return Ok(None) };
     let roots: Vec<Value> =
         outputs.iter().map(|k| program.outputs[*k].value).chain(stored.iter().copied()).chain(both.members()).collect();
     let imports = both.points(&progress, roots.clone()).imports;
-    progress.store(&imports, &plain)?;
+    progress.store_as(&imports, |value| both.stored_elem(value), &plain)?;
     let points = both.points(&progress, roots);
     let mut writes: Vec<(Value, Sink)> =
         outputs.iter().map(|k| (program.outputs[*k].value, Sink::Output(*k as u32))).collect();
@@ -186,7 +189,32 @@ impl<'p> Both<'p> {
             Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,
             Op::Shift { axis, .. } | Op::First { axis, .. } => *axis == time,
             _ if is_decay(self.program, value, self.forward) => true,
-            op => op.is_map() && !(is_dear(op) && is_vector),
+            op => op.is_map() && !(is_dear(op) && is_vector) && !self.joins_vectors(op),
         }
+    }
+
+    /// The type in which a value is stored that the stage reads. Vectors over the width are factors of products, which want one type: a
+    /// vector that is computed has the type of the parameters beside it, to which the products would round it.
+    fn stored_elem(&self, value: Value) -> Elem {
+        let program = self.program;
+        let own = program.node(value).ty.elem().unwrap_or(Elem::F32);
+        if own != Elem::F32 || !self.is_vector_over_width(program.node(value).axes) {
+            return own;
+        }
+        let is_vector = |param: &&Param| self.is_vector_over_width(param.axes.iter().copied().collect());
+        let mut elems = program.params.iter().filter(is_vector).map(|param| param.elem);
+        let first = elems.next();
+        first.filter(|first| elems.all(|elem| elem == *first)).unwrap_or(own)
+    }
+
+    /// Whether an element has the time and the width, but not the depth.
+    fn is_vector_over_width(&self, axes: AxisSet) -> bool {
+        axes.contains(self.back.axis) && axes.contains(self.width) && !axes.contains(self.back.along)
+    }
+
+    /// Whether an operation makes one vector over the width of two at every time, such as a cotangent times a gate.
+    fn joins_vectors(&self, op: &Op) -> bool {
+        let is_vector = |value: &Value| self.is_vector_over_width(self.program.node(*value).axes);
+        op.operands().iter().filter(|value| is_vector(value)).count() > 1
     }
 }

@@ -47,7 +47,7 @@ fn check(program: &Program, mask: u64) {
         return;
     }
     for k in 0..program.params.len() {
-        // What is not mapped is the same at every index; what is mapped is given at all of them.
+        // An operand that is not mapped is given once; one that is mapped is given at every index.
         let first = given[0][k].clone();
         given.iter_mut().skip(1).for_each(|inputs| {
             if !mapped[k] || inputs[k].is_none() {

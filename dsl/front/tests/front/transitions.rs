@@ -95,7 +95,7 @@ fn segments_begin_at_nothing_or_at_their_own_state() {
     let beta = Array::floats(&[3], vec![1.0, 0.5, 0.5]);
     let r = Array::bools(&[3], vec![false, true, false]);
     let found = interpret(&program(text), &[k, v, beta, r].map(Some), Mode::default()).unwrap();
-    // What came before a reset is forgotten, even if it was infinite.
+    // A reset forgets the state before it, even an infinite one.
     assert_eq!(found[0].as_floats().unwrap(), [inf, 1.0, 2.0]);
     assert_eq!(found[1].as_floats().unwrap(), [0.0, 0.0, 1.0]);
 }

@@ -26,7 +26,7 @@ struct Weights {
     keeps_all: bool,
 }
 
-/// What the weights of a payload are multiplied with, and which pairs count.
+/// The factors of a payload's weights, and the pairs that count.
 #[derive(Clone, Copy, PartialEq)]
 struct Scaling<'a> {
     left: Option<&'a Matrix>,

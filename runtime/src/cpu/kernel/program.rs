@@ -77,7 +77,7 @@ pub(in crate::cpu) struct Program {
     pub(in crate::cpu) ty: Ty,
     /// How many elements a step has.
     pub(in crate::cpu) elements: usize,
-    /// Those that it reads.
+    /// The elements that it reads.
     pub(in crate::cpu) reads: Vec<usize>,
     pub(in crate::cpu) instructions: Vec<Instruction>,
     pub(in crate::cpu) terms: Vec<Term>,

@@ -1,4 +1,4 @@
-//! What a group does at every step, as a list of operations on vectors and matrices.
+//! The code of a group: the operations on vectors and matrices of one step.
 //!
 //! A product is kept as the list of its factors until something else than a product needs it: a sum of a matrix times vectors over an axis
 //! is one pass over the matrix, and the outer product of two vectors is never made. With `ordered` every operation of the program is

@@ -33,7 +33,7 @@ pub(super) struct Tensor {
     pub(super) last_use: usize,
 }
 
-/// What a part of the program reads.
+/// A tensor that a part of the program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Param(usize),

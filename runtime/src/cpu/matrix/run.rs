@@ -219,7 +219,7 @@ fn digits(mut number: usize, sizes: &[usize]) -> Vec<usize> {
     digits
 }
 
-/// What a tensor of parts stores.
+/// The type of the elements of a tensor between parts.
 pub(super) fn elem(ty: Ty) -> Elem {
     ty.elem().unwrap_or(Elem::F64)
 }

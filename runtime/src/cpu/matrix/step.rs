@@ -73,7 +73,7 @@ impl<T: Real> Step<'_, T> {
         true
     }
 
-    /// What a term reads of the state before it changes: Σ S·z, or S·D.
+    /// The reading that a term takes of the state before it changes: Σ S·z, or S·D.
     #[inline(always)]
     fn read(&self, term: &Term<'_, T>, state: &[T], read: &mut Vec<T>) {
         let (length, width) = self.size;

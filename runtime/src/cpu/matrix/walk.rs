@@ -27,7 +27,7 @@ pub(super) struct Import<'a, T> {
     pub(super) len: usize,
 }
 
-/// What all lanes share.
+/// The code and the sizes of a walk, which all lanes share.
 pub(super) struct Walk<'a, T> {
     pub(super) code: &'a Code,
     pub(super) imports: Vec<Import<'a, T>>,
@@ -39,7 +39,7 @@ pub(super) struct Walk<'a, T> {
     pub(super) is_last: Vec<bool>,
 }
 
-/// What a lane writes.
+/// The outputs of a lane.
 pub(super) struct Written<'w, T> {
     /// All times of each export.
     pub(super) exports: Vec<&'w mut [T]>,
@@ -60,7 +60,7 @@ pub(super) struct Machine<'a, T> {
     bases: Vec<usize>,
     /// The families that go first and are computed again.
     first: Vec<usize>,
-    /// What gives them, and everything else.
+    /// The instructions that give them, and all others.
     again: Vec<Instruction>,
     rest: Vec<Instruction>,
 }

@@ -81,7 +81,7 @@ pub(crate) fn give_what_calls_need() -> Done {
     }
     set(&device, None);
     let own = ramp(&[9]).to_device(&device)?;
-    // What could not be dropped where it was is dropped by an allocation.
+    // The next allocation drops the memory that could not be dropped where its owner was.
     drop(Tensor::zeros(Elem::F32, &[9], &device)?);
     assert!(is_ramp(&own)?);
     assert_eq!(counting.given.lock().unwrap().len(), given.len());
@@ -135,7 +135,7 @@ pub(crate) fn in_captures() -> Done {
     graph.launch()?;
     graph.launch()?;
     set(&device, None);
-    // What could not be dropped where it was is dropped by an allocation.
+    // The next allocation drops the memory that could not be dropped where its owner was.
     for _ in 0..2 {
         drop(Tensor::zeros(Elem::F32, &[8], &device)?);
     }

@@ -35,7 +35,7 @@ pub(crate) fn captured<T>(stream: &Arc<CudaStream>, work: impl FnOnce() -> T) ->
     let value = work();
     let flags = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = beside(|| {
-        // What `cudarc` could not say where it happened it says now.
+        // `cudarc` reports here an error that it could not report where it happened.
         let _ = stream.context().check_err();
         stream.end_capture(flags)
     })?;

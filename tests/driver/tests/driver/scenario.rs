@@ -115,7 +115,7 @@ fn the_one_that_the_environment_names() {
 /// Frees what has been put off: the next allocation does.
 fn settle() {
     for _ in 0..2 {
-        // What `cudarc` could not say where it happened it says now.
+        // `cudarc` reports here an error that it could not report where it happened.
         let _ = CudaContext::new(0).and_then(|context| context.bind_to_thread());
         if let Ok((_, device)) = new_stream() {
             let _ = Tensor::zeros(oplus::Elem::F32, &[1], &device);

@@ -6,6 +6,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar;
 
+use super::layers::{gated_delta_layer, gated_kda_layer, normed_delta_layer};
 use super::linear::{RULE, judge_by};
 use super::{floats, numbers, tensor};
 use crate::check::CheckError;
@@ -25,12 +26,15 @@ pub struct Subject {
     sizes: [usize; 5],
 }
 
-/// The models, and their kernels.
-const MODELS: [(&str, Get); 4] = [
+/// The models and layers, and their kernels.
+const MODELS: [(&str, Get); 7] = [
     ("delta_rule", models::delta_rule::kernel),
     ("gated_delta_rule", models::gated_delta_rule::kernel),
     ("kda", models::kda::kernel),
     ("rwkv7", models::rwkv7::kernel),
+    ("gated_delta_layer", gated_delta_layer::kernel),
+    ("normed_delta_layer", normed_delta_layer::kernel),
+    ("gated_kda_layer", gated_kda_layer::kernel),
 ];
 
 /// The relative root mean square of an error in `f32`.

@@ -2,7 +2,7 @@
 
 use super::{ChannelGradients, Place, WARPS};
 use crate::abi::{Tensor, elem};
-use crate::block::layout::Tile;
+use crate::block::layout::{Tile, TileStage};
 use crate::block::parts::{are_copied, prepare};
 use crate::block::ring::RingStage;
 use crate::build::Builder;
@@ -71,7 +71,7 @@ impl ChannelGradients<'_> {
             let first = b.mul(number, i64::from(saved));
             let by = b.mul(place.part_of_times, i64::from(len));
             let first = b.add(first, by);
-            self.third().fill_saved(b, (tile, len), (self.args.scratch[scratch], first));
+            self.third().fill_saved(b, tile, len, self.args.scratch[scratch], first);
         }
     }
 
@@ -90,8 +90,8 @@ impl ChannelGradients<'_> {
         b.if_(is_first, |b| {
             let first = self.first_of_chunk(b);
             let tiles = [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values));
-            let tiles: Vec<(&Tile, Operand)> = tiles.map(|tile| (tile, Operand::i32(0))).collect();
-            prepare(b, &tiles, self.lane, first);
+            let stages: Vec<TileStage> = tiles.map(TileStage::only).collect();
+            prepare(b, &stages, self.lane, first);
         });
         b.barrier();
     }

@@ -29,8 +29,10 @@ impl ChannelGradients<'_> {
     pub(super) fn at_end(
         &self,
         b: &mut Builder,
-        (vectors, borders): (&[Fragment], &[[[Operand; 4]; 2]]),
-        (sums, logs): (&Front, &Logs),
+        vectors: &[Fragment],
+        borders: &[[[Operand; 4]; 2]],
+        sums: &Front,
+        logs: &Logs,
     ) -> [[Operand; 2]; 2] {
         let at_border = self.energies_of_states(b, sums.energies);
         let mut energies = at_border;
@@ -56,18 +58,20 @@ impl ChannelGradients<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (vectors, sums, at_end): (&[Fragment], &[Fragment], &[[Operand; 2]; 2]),
+        vectors: &[Fragment],
+        sums: &[Fragment],
+        at_end: &[[Operand; 2]; 2],
         own: &Fragment,
     ) -> Fragment {
         let mut energies = [[f32(0.0); 2]; 4];
         for eight in 0..2 {
             for c in 0..2 {
-                let rows = [0, 1].map(|h| self.change(b, (vectors, sums), (2 * eight + h, c)));
+                let rows = [0, 1].map(|h| self.change(b, vectors, sums, 2 * eight + h, c));
                 let later = self.later_rows(b, rows.each_ref().map(|row| row.before));
                 for h in 0..2 {
                     let sum = b.add(at_end[eight][c], later[h]);
                     let sum = b.add(sum, rows[h].at);
-                    energies[2 * eight + h][c] = self.undecayed(b, values, h as u32, (sum, own[2 * eight + h][c]));
+                    energies[2 * eight + h][c] = self.undecayed(b, values, h as u32, sum, own[2 * eight + h][c]);
                 }
             }
         }
@@ -75,7 +79,7 @@ impl ChannelGradients<'_> {
     }
 
     /// The change of the energy at a step, at a register's element.
-    fn change(&self, b: &mut Builder, (vectors, sums): (&[Fragment], &[Fragment]), (r, c): (usize, usize)) -> Change {
+    fn change(&self, b: &mut Builder, vectors: &[Fragment], sums: &[Fragment], r: usize, c: usize) -> Change {
         let product = |b: &mut Builder, k: usize| b.mul(vectors[k][r][c], sums[k][r][c]);
         let (queries, columns, mut added) = (product(b, 0), product(b, 1), product(b, 2));
         for k in 3..vectors.len() {
@@ -116,7 +120,7 @@ impl ChannelGradients<'_> {
     }
 
     /// An energy without the decay of its step; nothing where the state is forgotten.
-    fn undecayed(&self, b: &mut Builder, values: &mut Values, h: u32, (energy, log): (Operand, Operand)) -> Operand {
+    fn undecayed(&self, b: &mut Builder, values: &mut Values, h: u32, energy: Operand, log: Operand) -> Operand {
         let log = b.binary(Binary::Max, log, f32(LEAST));
         let log = b.unary(Unary::Neg, log);
         let power = b.let_(Ty::F32, Expr::Exp2Fast(log));

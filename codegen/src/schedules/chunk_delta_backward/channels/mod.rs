@@ -204,7 +204,7 @@ impl<'s> ChannelGradients<'s> {
         let pairs = self.store_pairs(b, &sums);
         let totals: Vec<[Reg; 2]> =
             self.form.totals.iter().map(|_| [zero(Ty::F32); 2].map(|none| b.var(none))).collect();
-        self.sixteens(b, &values, (&sums, &pairs), &totals);
+        self.sixteens(b, &values, &sums, &pairs, &totals);
         let totals: Vec<[Operand; 2]> = totals.into_iter().map(|two| two.map(Operand::Reg)).collect();
         self.store_totals(b, &totals);
         self.store_steps(b, &values, &place);

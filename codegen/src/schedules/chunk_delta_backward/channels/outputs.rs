@@ -17,7 +17,7 @@ use crate::tile::{Memory, Operand, Reg, Shuffle};
 impl ChannelGradients<'_> {
     /// Sets a sum at all of the thread's elements.
     pub(super) fn set_all(&self, b: &mut Builder, values: &mut Values, sum: DeltaSum, elements: &Fragment) {
-        each(|r, c, here| self.third().set_sum(b, values, (sum, elements[r][c]), here));
+        each(|r, c, here| self.third().set_sum(b, values, sum, elements[r][c], here));
     }
 
     /// Stores the outputs over the width, which are maps of the products of the states' cotangents with keys. The warps of a chunk have
@@ -41,16 +41,16 @@ impl ChannelGradients<'_> {
                 values.set_column(c, self.index_along(b, at, width));
             }
             let piece = b.add(first_piece, block);
-            let own = |b: &mut Builder, tile| block_of(b, tile, (row, piece), column);
+            let own = |b: &mut Builder, tile| block_of(b, tile, row, piece, column);
             let [products, given] = [&self.products, &self.cotangents].map(|tile| own(b, tile));
             let of_values = self.of_values.as_ref().map(|[_, products]| own(b, products));
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
                     values.set_param(self.cotangents.param, here, given[2 * h as usize + c]);
-                    self.third().set_sum(b, &mut values, (DeltaSum::Rows, products[2 * h as usize + c]), here);
+                    self.third().set_sum(b, &mut values, DeltaSum::Rows, products[2 * h as usize + c], here);
                     if let Some(products) = of_values {
-                        self.third().set_sum(b, &mut values, (DeltaSum::ValueRows, products[2 * h as usize + c]), here);
+                        self.third().set_sum(b, &mut values, DeltaSum::ValueRows, products[2 * h as usize + c], here);
                     }
                 }
                 for output in self.form.outputs_of(DeltaCotangent::OverWidth) {

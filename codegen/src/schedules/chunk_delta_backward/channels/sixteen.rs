@@ -39,18 +39,12 @@ impl Powers {
 impl ChannelGradients<'_> {
     /// Goes through the warp's places of the depth, 16 at a time. A loop that is not unrolled takes fewer registers: the sums of later
     /// places move to the front from one iteration to the next.
-    pub(super) fn sixteens(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        (sums, pairs): (&Sums, &[Pairs]),
-        totals: &[[Reg; 2]],
-    ) {
+    pub(super) fn sixteens(&self, b: &mut Builder, values: &Values, sums: &Sums, pairs: &[Pairs], totals: &[[Reg; 2]]) {
         let regs: Vec<Vec<Reg>> =
             sums.by_sixteen().map(|own| own.into_iter().map(|sum| b.var(sum)).collect()).collect();
         b.for_(Operand::i32(0), Operand::i32((SLICE / ROWS) as i32), Operand::i32(1), |b, sixteen| {
             let own = sums.front(&regs[0]);
-            self.sixteen(b, values, (&own, pairs), (sixteen, totals));
+            self.sixteen(b, values, &own, pairs, sixteen, totals);
             for two in regs.windows(2) {
                 two[0].iter().zip(&two[1]).for_each(|(to, from)| b.assign(*to, (*from).into()));
             }
@@ -62,8 +56,10 @@ impl ChannelGradients<'_> {
         &self,
         b: &mut Builder,
         values: &Values,
-        (sums, pairs): (&Front, &[Pairs]),
-        (sixteen, totals): (Operand, &[[Reg; 2]]),
+        sums: &Front,
+        pairs: &[Pairs],
+        sixteen: Operand,
+        totals: &[[Reg; 2]],
     ) {
         let mut values = values.clone();
         let first = b.mul(self.slice, SLICE);
@@ -77,13 +73,13 @@ impl ChannelGradients<'_> {
         let added = self.added().into_iter().map(|(_, vectors)| vectors);
         let tiles = [&self.queries, self.columns()].into_iter().chain(added);
         let given: Vec<(u32, Fragment)> = tiles.map(|tile| (tile.param, self.loaded(b, tile, sixteen))).collect();
-        let vectors = self.vectors(b, &mut values, &given, (&own, &powers));
+        let vectors = self.vectors(b, &mut values, &given, &own, &powers);
         self.store_vectors(b, &vectors);
         let borders = self.of_borders(b, sums, &logs, &powers);
-        let at_end = self.needs_energies().then(|| self.at_end(b, (&vectors, &borders), (sums, &logs)));
-        let found = self.with_pairs(b, pairs, borders, (&logs, &powers));
+        let at_end = self.needs_energies().then(|| self.at_end(b, &vectors, &borders, sums, &logs));
+        let found = self.with_pairs(b, pairs, borders, &logs, &powers);
         if let Some(at_end) = at_end {
-            let energies = self.energies(b, &mut values, (&vectors, &found, &at_end), &own);
+            let energies = self.energies(b, &mut values, &vectors, &found, &at_end, &own);
             self.set_all(b, &mut values, DeltaSum::Energies, &energies);
         }
         let all: Vec<Fragment> =
@@ -120,7 +116,7 @@ impl ChannelGradients<'_> {
         let of_slice = b.mul(self.slice, SLICE / COLUMNS);
         let eight = b.mul(sixteen, 2);
         let eight = b.add(of_slice, eight);
-        copied_fragment(b, tile, self.lane, (Operand::i32(0), first), eight)
+        copied_fragment(b, tile, self.lane, Operand::i32(0), first, eight)
     }
 
     fn vectors(
@@ -128,7 +124,8 @@ impl ChannelGradients<'_> {
         b: &mut Builder,
         values: &mut Values,
         given: &[(u32, Fragment)],
-        (own, powers): (&Fragment, &Powers),
+        own: &Fragment,
+        powers: &Powers,
     ) -> Vectors {
         let (rule, elem) = (&self.form.states, self.factors[0].elem);
         let one = Factored { param: 0, factors: vec![], negative: false };
@@ -202,7 +199,8 @@ impl ChannelGradients<'_> {
         b: &mut Builder,
         pairs: &[Pairs],
         borders: Vec<[[Operand; 4]; 2]>,
-        (logs, powers): (&Logs, &Powers),
+        logs: &Logs,
+        powers: &Powers,
     ) -> Vec<Fragment> {
         let elem = self.elem();
         let right: Vec<Parts> = self.factors.iter().map(|tile| self.own_over_rows(b, tile)).collect();

@@ -33,8 +33,8 @@ impl ChannelGradients<'_> {
                     let from = [after[k], read[k]];
                     for n in 0..2 {
                         // Nothing is summed of pairs whose times are in the other order.
-                        add(b, sums[n][r][c], (later[n][h], elements[kind][k]), [own[n], after[k]]);
-                        add(b, sums[kind][r][c], (earlier[n][h], elements[n][k]), [from[n], logs.after[r][c]]);
+                        add(b, sums[n][r][c], later[n][h], elements[kind][k], [own[n], after[k]]);
+                        add(b, sums[kind][r][c], earlier[n][h], elements[n][k], [from[n], logs.after[r][c]]);
                     }
                 });
             }
@@ -92,7 +92,7 @@ impl ChannelGradients<'_> {
 }
 
 /// Adds the product of two numbers and the decay from one running sum of logarithms to another.
-fn add(b: &mut Builder, sum: Reg, (pair, vector): (Operand, Operand), [to, from]: [Operand; 2]) {
+fn add(b: &mut Builder, sum: Reg, pair: Operand, vector: Operand, [to, from]: [Operand; 2]) {
     let log = b.sub(to, from);
     let log = b.binary(Binary::Min, log, f32(0.0));
     let decay = b.let_(Ty::F32, Expr::Exp2Fast(log));

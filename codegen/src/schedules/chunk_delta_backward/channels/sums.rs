@@ -75,19 +75,19 @@ impl ChannelGradients<'_> {
         if self.schedule.wide {
             let parts = b.convert(Ty::I32, place.parts);
             b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
-                self.part(b, values, place, (part, &regs));
+                self.part(b, values, place, part, &regs);
                 // From here on no thread reads the tiles of this part.
                 b.barrier();
             });
         } else {
-            self.part(b, values, place, (Operand::i32(0), &regs));
+            self.part(b, values, place, Operand::i32(0), &regs);
         }
         sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
         sums
     }
 
     /// Adds the products of a part of the width, and stores the part's outputs over the width.
-    fn part(&self, b: &mut Builder, values: &Values, place: &Place, (part, regs): (Operand, &[Reg])) {
+    fn part(&self, b: &mut Builder, values: &Values, place: &Place, part: Operand, regs: &[Reg]) {
         self.fetch_part(b, place, part);
         self.wait_part(b, part);
         self.prepare_part(b);
@@ -103,10 +103,10 @@ impl ChannelGradients<'_> {
     /// Adds the products of 16 places of the width.
     fn add_sixteen(&self, b: &mut Builder, sums: &mut Sums, sixteen: Operand) {
         let elem = self.elem();
-        let left = left_rows(b, self.lane);
-        let of_rows = self.index_of_rows(b, left, sixteen);
-        let right = right_rows(b, self.lane);
-        let of_columns = self.index_of_rows(b, right, sixteen);
+        let (row, half) = left_rows(b, self.lane);
+        let of_rows = self.index_of_rows(b, row, half, sixteen);
+        let (row, half) = right_rows(b, self.lane);
+        let of_columns = self.index_of_rows(b, row, half, sixteen);
         let [given, moved] = [&self.cotangents, &self.products].map(|tile| Parts::at(b, tile, of_rows, false));
         let mut added = vec![];
         for ((tile, _), [of_given, of_moved]) in self.added().into_iter().zip(&mut sums.pairs) {
@@ -127,19 +127,19 @@ impl ChannelGradients<'_> {
             for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
                 left.multiply(b, elem, &mut sums[own.clone()], right);
             }
-            self.add_energies(b, &mut sums.energies[deep as usize], (states, duals));
+            self.add_energies(b, &mut sums.energies[deep as usize], states, duals);
         }
     }
 
     /// The index of the lanes' rows of the warp's chunk in a tile over the width, at 16 places of it.
-    fn index_of_rows(&self, b: &mut Builder, (row, half): (Operand, Operand), sixteen: Operand) -> Operand {
+    fn index_of_rows(&self, b: &mut Builder, row: Operand, half: Operand, sixteen: Operand) -> Operand {
         let first = self.first_of_chunk(b);
         let row = b.add(first, row);
-        index_of_sixteen(b, &self.errors, (row, half), sixteen)
+        index_of_sixteen(b, &self.errors, row, half, sixteen)
     }
 
     /// Adds products of states and their cotangents at the thread's elements of right factors. A register has two rows of a column.
-    fn add_energies(&self, b: &mut Builder, sums: &mut [Operand; 2], (states, duals): (Parts, Parts)) {
+    fn add_energies(&self, b: &mut Builder, sums: &mut [Operand; 2], states: Parts, duals: Parts) {
         if !self.needs_energies() {
             return;
         }

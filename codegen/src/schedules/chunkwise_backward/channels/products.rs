@@ -49,7 +49,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let index = self.weights.lanes_at(b, row, piece, later);
             let left = load_four(b, &self.weights, index, false);
             let right = self.of_block(b, right, later);
-            multiply_in_time(b, found, (left, right), 0);
+            multiply_in_time(b, found, left, right, 0);
         })
     }
 
@@ -140,7 +140,7 @@ impl ChunkwiseBackwardKernel<'_> {
         for sixteen in 0..SIXTEENS {
             let packed = left.four(b, 0, sixteen, false);
             let packed = scale_rows(b, tile.elem, packed, gains);
-            multiply_in_time(b, found, (packed, right), sixteen);
+            multiply_in_time(b, found, packed, right, sixteen);
         }
     }
 

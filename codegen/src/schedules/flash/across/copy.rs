@@ -8,13 +8,7 @@ use crate::block::layout::Tile;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::tile::{Operand, Reg, SharedId, Stmt};
-use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
-
-/// Rows after which the places of pieces repeat.
-const EIGHT: u32 = 8;
-/// Rows that a pass of the loop over a tile copies.
-const PASS: u32 = 32;
+use oplus_dsl::ir::Axis;
 
 impl FlashKernel<'_> {
     /// Copies the rows of the block and all tiles of columns.
@@ -79,51 +73,9 @@ impl FlashKernel<'_> {
         self.column_tiles.iter().for_each(|tile| self.hand_tile_over(b, tile, filled));
     }
 
-    /// Starts the copies of a tile's rows from `first` on into a stage. Few threads copy many pieces each, with few registers: a loop
-    /// in which a thread's places are always the same, and whose offset grows by eight rows at a time.
+    /// Copies a tile's rows from `first` on into a stage.
     fn copy_tile(&self, b: &mut Builder, tile: &Tile, source: &Source, first: Operand, filled: RingStage) {
-        let tensor = Tensor::Param(tile.param);
-        let (pieces, threads) = (tile.pieces(), source.threads);
-        let [row, piece] = b.div_rem(source.thread, pieces);
-        let start = b.mul(filled.index, tile.len());
-        let size = b.convert(Ty::I32, self.args.size(tile.along));
-        let left = b.sub(size, first);
-        let left = b.sub(left, row);
-        let stride = self.args.stride(tensor, tile.along);
-        let origin = tile.origin(b, source);
-        let from_row = b.add(first, row);
-        let from_row = b.convert(Ty::I64, from_row);
-        let of_row = b.mul(from_row, stride);
-        let of_piece = b.mul(piece, tile.piece());
-        let of_piece = b.convert(Ty::I64, of_piece);
-        let own = b.add(of_row, of_piece);
-        let from = b.add(origin, own);
-        let from = b.var(from);
-        let each = threads / pieces;
-        let places: Vec<(u32, Operand)> = (0..EIGHT / each)
-            .map(|k| {
-                let row = b.add(row, k * each);
-                let place = tile.piece_index(b, row, piece);
-                (k * each, b.add(place, start))
-            })
-            .collect();
-        let step = b.mul(stride, i64::from(each));
-        b.for_(Operand::i32(0), tile.rows, PASS, |b, down| {
-            let of_panel = b.mul(down, tile.panel());
-            for eight in (0..PASS).step_by(EIGHT as usize) {
-                for (further, to) in &places {
-                    let row = b.add(down, eight + further);
-                    let exists = b.binary(Binary::Gt, left, row);
-                    let to_index = b.add(*to, of_panel);
-                    let to_index = b.add(to_index, eight * tile.panel());
-                    let (to, pointer, elements) = (tile.array, self.args.pointer(tensor), tile.piece());
-                    let from_index = from.into();
-                    b.push(Stmt::CopyAsync { to, to_index, from: pointer, from_index, elements, guard: Some(exists) });
-                    let next = b.add(from.into(), step);
-                    b.assign(from, next);
-                }
-            }
-        });
+        tile.start_copies_in_loop(b, source, first, filled.index);
         b.arrive_with_copies(self.landed(tile), filled.index);
     }
 

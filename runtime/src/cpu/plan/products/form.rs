@@ -56,7 +56,7 @@ pub(in crate::cpu) struct Gauge {
 pub(in crate::cpu) struct Form {
     pub(in crate::cpu) gauge: Option<Gauge>,
     pub(in crate::cpu) payloads: Vec<Payload>,
-    /// What multiplies the sum and depends on rows and columns.
+    /// The factor of the sum that depends on rows and columns.
     pub(in crate::cpu) outside: Factor,
 }
 
@@ -200,7 +200,7 @@ fn merge(
     Ok(Form { gauge: Some(Gauge { field: gauge, score, rate }), payloads, outside: Factor::default() })
 }
 
-/// What a merge sums beside its weights, whose axes are given.
+/// The payload of a field: a product of weights, whose axes are given, and of factors of rows and of columns.
 fn payload(program: &Program, axis: Axis, rows: AxisSet, (field, element): (usize, Value)) -> Result<Payload, Refused> {
     let product = Product::of(program, element);
     let (mut left, mut right) = (Factor::default(), Factor::default());

@@ -1,0 +1,31 @@
+//! Powers of two near numbers of `f32`, found by their bits: to scale by one and to undo it are exact.
+
+use crate::build::Builder;
+use crate::tile::Operand;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// The bits of an exponent.
+const EXPONENT: i32 = 0x7f80_0000;
+/// The bits of 1, of which an exponent's are those of its inverse away from twice these.
+const ONE: i32 = 0x3f80_0000;
+/// The powers' exponents are at most this, and at least its negative: the product of two of them is no infinity.
+const MOST_EXPONENT: i32 = 60;
+/// The greatest of the powers.
+pub(crate) const MOST: f64 = (1u64 << MOST_EXPONENT) as f64;
+
+/// The greatest power of two that is at most |x|, within 2⁻⁶⁰ and 2⁶⁰.
+pub(crate) fn at_most(b: &mut Builder, x: Operand) -> Operand {
+    let bits = b.bits(Ty::I32, x);
+    let exponent = b.binary(Binary::And, bits, EXPONENT);
+    let least = b.binary(Binary::Max, exponent, ONE - (MOST_EXPONENT << 23));
+    let power = b.binary(Binary::Min, least, ONE + (MOST_EXPONENT << 23));
+    b.bits(Ty::F32, power)
+}
+
+/// The inverse of a power of two.
+pub(crate) fn inverse(b: &mut Builder, power: Operand) -> Operand {
+    let bits = b.bits(Ty::I32, power);
+    let bits = b.sub(Operand::i32(2 * ONE), bits);
+    b.bits(Ty::F32, bits)
+}
