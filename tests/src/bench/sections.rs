@@ -104,9 +104,9 @@ fn selective() -> Vec<Row> {
 }
 
 fn attention() -> Vec<Row> {
-    let long = [64, 128].into_iter().flat_map(|size| {
-        [512, 1024, 2048, 4096, 8192, 16384].map(|keys| (16384 / keys, 2048 / size, keys, size))
-    });
+    let long = [64, 128]
+        .into_iter()
+        .flat_map(|size| [512, 1024, 2048, 4096, 8192, 16384].map(|keys| (16384 / keys, 2048 / size, keys, size)));
     let short = [(1, 16, 1920, 64), (3, 16, 1111, 64), (3, 16, 1111, 128)];
     let rows = |(batch, heads, keys, size): (usize, usize, usize, usize)| {
         [("", ""), (", causal", "-causal")].map(|(words, mask)| {
