@@ -233,20 +233,21 @@ fn widths_that_end_in_the_middle_of_a_part() {
 /// Three warpgroups multiply in the third sweep where a block goes through several heads or slices of the width, in any order of events.
 #[test]
 fn third_sweeps_by_warpgroups() {
-    for (name, elem, heads, p, n, t) in [
-        ("ssd", Elem::Bf16, 8, 64, 128, 65),
-        ("ssd_softplus", Elem::Bf16, 7, 56, 64, 130),
-        ("mamba2", Elem::Bf16, 5, 64, 32, 64),
-        ("ssd_packed", Elem::Bf16, 6, 64, 64, 200),
-        ("ssd", Elem::F16, 4, 128, 128, 63),
-        ("mamba2", Elem::F16, 3, 80, 64, 65),
-        ("ssd", Elem::F32, 5, 64, 128, 65),
-        ("ssd_softplus", Elem::F32, 7, 56, 64, 130),
-        ("mamba2", Elem::F32, 2, 80, 32, 64),
-        ("ssd_packed", Elem::F32, 6, 128, 128, 63),
+    // Two batches of two groups tell the axes of a block's place apart.
+    for (name, elem, several, heads, p, n, t) in [
+        ("ssd", Elem::Bf16, 1, 8, 64, 128, 65),
+        ("ssd_softplus", Elem::Bf16, 2, 3, 56, 64, 70),
+        ("mamba2", Elem::Bf16, 1, 5, 64, 32, 64),
+        ("ssd_packed", Elem::Bf16, 1, 6, 64, 64, 200),
+        ("ssd", Elem::F16, 1, 4, 128, 128, 63),
+        ("mamba2", Elem::F16, 2, 2, 80, 64, 65),
+        ("ssd", Elem::F32, 1, 5, 64, 128, 65),
+        ("ssd_softplus", Elem::F32, 2, 3, 56, 64, 70),
+        ("mamba2", Elem::F32, 2, 2, 80, 32, 64),
+        ("ssd_packed", Elem::F32, 1, 6, 128, 128, 63),
     ] {
         let program = gradient_of((name, elem), &[], &["y"]);
-        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", heads), ("P", p), ("N", n), ("S", 4)];
+        let sizes = [("B", several), ("T", t), ("G", several), ("H", heads), ("P", p), ("N", n), ("S", 4)];
         for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
             let sweeps =
                 check_on(&Target::H200, (&program, &sizes), (Placement::Contiguous, 0), order, |_, _, own| own);
