@@ -3,6 +3,7 @@
 use oplus::{Elem, Kernel, models};
 
 use super::cases::{Case, Fill, Group, Work};
+use crate::check::rules::layers::gated_delta_layer;
 
 /// Keys of a length below 1: states stay bounded.
 const KEYS: Fill = Fill::Uniform(-0.12, 0.12);
@@ -35,7 +36,8 @@ pub fn cases() -> Vec<Case> {
     let fits = |rule: &Rule, shape: &[usize; 4], elem| elem != Elem::F32 || rule.0 != "kda" || shape[3] <= 64;
     let others = others.filter(|(rule, shape, elem)| fits(rule, shape, *elem));
     let of_half = (of_two_keys, OF_TWO_KEYS[0], Elem::F16);
-    let all = one.chain(two).chain(others).chain([of_half]);
+    let layer: Rule = ("gated-delta-layer", gated_delta_layer::kernel(), with_gate);
+    let all = one.chain(two).chain(others).chain([of_half, (layer, SHAPES[0], Elem::Bf16)]);
     all.flat_map(|(rule, shape, elem)| [false, true].map(|back| case(rule, shape, elem, back))).collect()
 }
 
@@ -45,6 +47,13 @@ fn rule(shape: [usize; 4], channels: Option<bool>) -> Vec<(Vec<usize>, Fill)> {
     let mut inputs = vec![(wide.clone(), KEYS), (wide.clone(), KEYS), (wide.clone(), Fill::Normal)];
     inputs.extend(channels.map(|channels| (if channels { wide } else { narrow.clone() }, LOG_DECAYS)));
     inputs.push((narrow, STEP));
+    inputs
+}
+
+/// The parameters of the gated rule, and a gate.
+fn with_gate(shape: [usize; 4]) -> Vec<(Vec<usize>, Fill)> {
+    let mut inputs = rule(shape, Some(false));
+    inputs.push((shape.to_vec(), Fill::Normal));
     inputs
 }
 

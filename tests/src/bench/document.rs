@@ -38,7 +38,8 @@ pub fn made(root: &Path) -> Result<Vec<Made>, BenchError> {
     for section in sections() {
         with_tables = replaced(&with_tables, &section, &table(&section, &results))?;
     }
-    let picture = Made { path: root.join(PICTURE), found: read(PICTURE).unwrap_or_default(), expected: results.svg()? };
+    let picture =
+        Made { path: root.join(PICTURE), found: read(PICTURE).unwrap_or_default(), expected: results.glance()? };
     Ok(vec![Made { path: root.join(TEXT), found: text, expected: with_tables }, picture])
 }
 

@@ -4,6 +4,7 @@ pub mod candidates;
 pub mod cases;
 pub mod delta;
 pub mod document;
+mod glance;
 pub mod host;
 pub mod linear;
 pub mod matrix;

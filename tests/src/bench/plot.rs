@@ -30,15 +30,15 @@ const MOST: f64 = 1.1;
 /// The least distance of numbers along an axis.
 const ROOM: i32 = 38;
 
-const FORWARD: RGBColor = RGBColor(31, 90, 166);
-const BACKWARD: RGBColor = RGBColor(217, 95, 14);
+pub(super) const FORWARD: RGBColor = RGBColor(31, 90, 166);
+pub(super) const BACKWARD: RGBColor = RGBColor(217, 95, 14);
 const PEER: RGBColor = RGBColor(150, 150, 150);
-const GRID: RGBColor = RGBColor(225, 225, 225);
-const INK: RGBColor = RGBColor(40, 40, 40);
-const PALE: RGBColor = RGBColor(110, 110, 110);
+pub(super) const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(super) const INK: RGBColor = RGBColor(40, 40, 40);
+pub(super) const PALE: RGBColor = RGBColor(110, 110, 110);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 impl Results {
     /// Draws the cases that we have run beside a peer, or whose share of a copy's bandwidth is known.
@@ -68,9 +68,9 @@ impl Results {
 }
 
 /// A section with the times of its rows.
-struct Block {
-    title: String,
-    rows: Vec<(Row, [Option<Time>; 2])>,
+pub(super) struct Block {
+    pub(super) title: String,
+    pub(super) rows: Vec<(Row, [Option<Time>; 2])>,
 }
 
 impl Block {
@@ -99,7 +99,7 @@ impl Block {
 }
 
 /// The sections that have something to draw, and one of the cases that no section has.
-fn blocks(results: &Results) -> Vec<Block> {
+pub(super) fn blocks(results: &Results) -> Vec<Block> {
     let known: BTreeSet<String> = sections()
         .into_iter()
         .flat_map(|s| s.rows)
@@ -171,7 +171,12 @@ fn draw_all(svg: &mut String, height: i32, device: &str, blocks: &[Block]) -> Dr
     area.present()
 }
 
-fn words(area: &Area<'_>, (x, y): (i32, i32), words: &str, (size, colour, h): (i32, RGBColor, HPos)) -> Drawn {
+pub(super) fn words(
+    area: &Area<'_>,
+    (x, y): (i32, i32),
+    words: &str,
+    (size, colour, h): (i32, RGBColor, HPos),
+) -> Drawn {
     let style = ("sans-serif", size).into_font().color(&colour).pos(Pos::new(h, VPos::Center));
     area.draw(&Text::new(words.to_owned(), (x, y), style))
 }
@@ -247,7 +252,7 @@ fn draw_row(area: &Area<'_>, speeds: Speeds, y: i32, times: &[Option<Time>; 2]) 
 }
 
 /// A dot, or a square for a gradient.
-fn mark(area: &Area<'_>, (x, y): (i32, i32), colour: RGBColor, is_back: bool) -> Drawn {
+pub(super) fn mark(area: &Area<'_>, (x, y): (i32, i32), colour: RGBColor, is_back: bool) -> Drawn {
     if is_back {
         return area.draw(&Rectangle::new([(x - 3, y - 3), (x + 3, y + 3)], colour.filled()));
     }
@@ -255,7 +260,7 @@ fn mark(area: &Area<'_>, (x, y): (i32, i32), colour: RGBColor, is_back: bool) ->
 }
 
 /// A ratio of times, with two or three digits.
-fn times(ratio: f64) -> String {
+pub(super) fn times(ratio: f64) -> String {
     if ratio < 10.0 { format!("{ratio:.2} ×") } else { format!("{ratio:.0} ×") }
 }
 

@@ -120,6 +120,7 @@ fn attention() -> Vec<Row> {
 fn decoding() -> Vec<Row> {
     let shapes = [
         (1, 8, 1, 65536, 128),
+        (1, 8, 16, 65536, 128),
         (4, 8, 1, 8192, 128),
         (4, 8, 4, 8192, 128),
         (4, 8, 16, 8192, 128),
@@ -128,7 +129,8 @@ fn decoding() -> Vec<Row> {
         (8, 16, 16, 8192, 64),
     ];
     let row = |(batch, heads, queries, keys, size): (usize, usize, usize, usize, usize)| {
-        let label = format!("{queries} queries of {batch} × {heads} × {keys} × {size}");
+        let plural = if queries == 1 { "y" } else { "ies" };
+        let label = format!("{queries} quer{plural}, {batch} × {heads} × {keys} × {size}");
         Row::forward(&label, &format!("decode-bf16-b{batch}h{heads}m{queries}n{keys}d{size}-fwd"))
     };
     shapes.map(row).to_vec()

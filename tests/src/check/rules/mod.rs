@@ -8,7 +8,7 @@
 pub mod attention;
 pub mod delta;
 pub mod gated;
-mod layers;
+pub mod layers;
 pub mod linear;
 pub mod long;
 pub mod recurrence;
