@@ -5,29 +5,20 @@
 //! makes of the state is added to it outside of the tensor cores, which would cut off what they add.
 
 use super::decay::Decays;
+use super::low_parts::LowParts;
 use super::read::{Started, from_start};
 use super::state::State;
 use super::walk::{Chunk, Running};
 use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::block::copy::{Origin, ReadPiece, Source};
-use crate::block::layout::{Tile, TileShape};
+use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, Factor, block_of, block_values, block_vars, finish, load_four, pack};
 use crate::block::parts::Parts;
 use crate::block::two_parts::rests;
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
-use crate::tile::{Left, Memory, Operand, Panels, Reg, SharedKind, Stmt};
+use crate::tile::{Left, Memory, Operand, Panels, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
-
-/// The tiles of low parts. Their layouts are those of the high ones.
-#[derive(Clone)]
-pub(crate) struct LowParts {
-    queries: Option<Tile>,
-    keys: Tile,
-    values: Tile,
-    /// None where no queries read the state.
-    states: Option<Tile>,
-}
 
 /// A factor in two parts.
 type Pair<'a> = [Factor<'a>; 2];
@@ -38,37 +29,6 @@ type Steps = Vec<(Left, Panels)>;
 /// Whether factors of a type are in two parts under a schedule.
 pub(super) fn are_split(elem: Elem, schedule: &Chunkwise) -> bool {
     elem == Elem::F32 && schedule.unit == Unit::Warpgroup
-}
-
-impl LowParts {
-    /// Declares a tile beside each of these, which have so many stages; beside the state if it is in `bf16`.
-    pub(super) fn declare(
-        b: &mut Builder,
-        stages: u32,
-        [queries, states]: [Option<&Tile>; 2],
-        [keys, values]: [&Tile; 2],
-    ) -> LowParts {
-        let mut beside = |tile: &Tile, stages: u32| {
-            let TileShape { rows, depth, .. } = TileShape { rows: tile.rows, depth: tile.depth, stages };
-            let len = (rows * depth * stages).next_multiple_of(512);
-            let array = b.shared(format!("{}_low", tile.name), SharedKind::Elem(Elem::Bf16), len);
-            Tile { array, ..tile.clone() }
-        };
-        let queries = queries.map(|tile| beside(tile, stages));
-        let (keys, values) = (beside(keys, stages), beside(values, stages));
-        let states = states.filter(|tile| tile.elem == Elem::Bf16).map(|tile| beside(tile, 1));
-        LowParts { queries, keys, values, states }
-    }
-
-    /// The low parts of the state.
-    pub(super) fn states(&self) -> Option<&Tile> {
-        self.states.as_ref()
-    }
-
-    /// The tiles of factors that are copied, as [`ChunkwiseKernel::tiles`].
-    fn copied(&self) -> impl Iterator<Item = &Tile> {
-        self.queries.iter().chain([&self.keys, &self.values])
-    }
 }
 
 impl ChunkwiseKernel<'_> {

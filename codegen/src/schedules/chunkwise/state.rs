@@ -1,7 +1,7 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::parts::LowParts;
+use super::low_parts::LowParts;
 use super::scale::Scale;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
 use crate::block::layout::{Lanes, Tile, left_rows};
