@@ -81,7 +81,7 @@ impl ChunkwiseKernel<'_> {
                 let rates = self.rates(b, &values, first);
                 self.wait_free(b, handover, to);
                 self.write_parts(b, low, read, to.index);
-                self.hand_over(b, handover, (iteration, to), &rates);
+                self.hand_over(b, handover, iteration, to, &rates);
             } else if self.factored.is_some() {
                 self.wait_free(b, handover, to);
                 let first = self.first_time(b, iteration, iterations);
@@ -91,7 +91,7 @@ impl ChunkwiseKernel<'_> {
                 let is_first = b.eq(self.thread.warp, 0);
                 b.if_(is_first, |b| {
                     let rates = self.rates(b, &values, first);
-                    self.store_factors(b, handover, (iteration, to.index), &rates, base);
+                    self.store_factors(b, handover, iteration, to.index, &rates, base);
                 });
                 b.arrive(self.keys.full, to.index);
             } else {
@@ -106,7 +106,7 @@ impl ChunkwiseKernel<'_> {
                     tile.fill(b, &source, *origin, first, to.index);
                 }
                 let rates = early.unwrap_or_else(|| self.rates(b, &values, first));
-                self.hand_over(b, handover, (iteration, to), &rates);
+                self.hand_over(b, handover, iteration, to, &rates);
             }
         });
     }
@@ -124,7 +124,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Writes the sums and gains of an iteration, and reports that its stage has them and its tiles.
-    fn hand_over(&self, b: &mut Builder, handover: Handover, (iteration, to): (Operand, RingStage), rates: &Rates) {
+    fn hand_over(&self, b: &mut Builder, handover: Handover, iteration: Operand, to: RingStage, rates: &Rates) {
         self.store_rates(b, rates, iteration);
         self.store_remaining(b, handover, iteration);
         let Some(rounding) = handover.rounding else { return b.arrive(self.keys.full, to.index) };

@@ -66,7 +66,8 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn weighed_by_factors(
         &self,
         b: &mut Builder,
-        (decays, numbers): (&Decays, ChunkNumbers),
+        decays: &Decays,
+        numbers: ChunkNumbers,
         factors: &[[Operand; 2]],
         scores: &Blocks,
     ) -> Blocks {
@@ -78,7 +79,7 @@ impl ChunkwiseKernel<'_> {
             for (block, ((regs, scores), factors)) in (0..).zip(regs.iter().zip(scores).zip(factors)) {
                 let weights = [0, 1, 2, 3].map(|r: usize| {
                     let product = b.mul(scores[r], factors[r % 2]);
-                    self.if_earlier(b, decays, (block, r), product)
+                    self.if_earlier(b, decays, block, r, product)
                 });
                 assign(b, regs, weights);
             }
@@ -96,7 +97,8 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         decays: &Decays,
-        (block, r): (u32, usize),
+        block: u32,
+        r: usize,
         weight: Operand,
     ) -> Operand {
         let column = b.add(decays.column, (block * COLUMNS) as i32 + (r % 2) as i32);
@@ -110,7 +112,8 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         handover: Handover,
-        (iteration, stage): (Operand, Operand),
+        iteration: Operand,
+        stage: Operand,
         rates: &Rates,
         base: Option<Reg>,
     ) {
@@ -121,7 +124,7 @@ impl ChunkwiseKernel<'_> {
         let (numbers, base) = self.numbers_of_sums(b, &own, base);
         let gains = rates.first_gains();
         let each = own.sums.iter().zip(gains);
-        let factors: Vec<Operand> = each.map(|(sum, gain)| factor(b, [*sum, end, *gain], (numbers, base))).collect();
+        let factors: Vec<Operand> = each.map(|(sum, gain)| factor(b, [*sum, end, *gain], numbers, base)).collect();
         let at = b.mul(self.thread.lane, self.schedule.times() / WARP);
         let from = self.rates_of(b, iteration);
         let at = b.add(from, at);
@@ -166,7 +169,7 @@ impl ChunkwiseKernel<'_> {
 }
 
 /// The factor of a column, of its sum, the sum at the chunk's end and its gain.
-fn factor(b: &mut Builder, [sum, end, gain]: [Operand; 3], (numbers, base): (ChunkNumbers, Operand)) -> Operand {
+fn factor(b: &mut Builder, [sum, end, gain]: [Operand; 3], numbers: ChunkNumbers, base: Operand) -> Operand {
     let start = b.sub(zero(Ty::F32), base);
     let from = b.select(numbers.is_near, start, end);
     let apart = b.sub(from, sum);

@@ -54,7 +54,7 @@ impl ChunkwiseKernel<'_> {
                     let sum = values.product(b, Some(y[2 * h as usize + c]), &readout.factors, coordinates);
                     values.set_state((readout.tuple, 0), coordinates, sum.unwrap_or(y[2 * h as usize + c]));
                 }
-                self.store_two(b, &mut values, staged.as_mut(), (h, block as u32), coordinates);
+                self.store_two(b, &mut values, staged.as_mut(), h, block as u32, coordinates);
             }
         }
         self.store_staged(b, &values, first, staged);
@@ -66,12 +66,13 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         values: &mut Values,
         mut staged: Option<&mut Staged>,
-        at: (u32, u32),
+        h: u32,
+        block: u32,
         coordinates: [Coordinates; 2],
     ) {
         for output in (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output)) {
             let two = coordinates.map(|coordinates| values.value(b, self.output(output), coordinates));
-            if !self.stage(b, staged.as_deref_mut(), output, at, &two) {
+            if !self.stage(b, staged.as_deref_mut(), output, h, block, &two) {
                 self.store(b, values, output, coordinates);
             }
         }

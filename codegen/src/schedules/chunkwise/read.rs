@@ -74,7 +74,7 @@ impl ChunkwiseKernel<'_> {
     ) -> (Vec<[Reg; 4]>, [Operand; 2]) {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
-        let weights = self.weighed_by_factors(b, (decays, numbers), factors, &block_values(&scores));
+        let weights = self.weighed_by_factors(b, decays, numbers, factors, &block_values(&scores));
         let (weights, powers) = self.weights_in_range(b, weights);
         let packed = self.packed(b, weights);
         let [before, after] = self.row_factors(b, decays, numbers);

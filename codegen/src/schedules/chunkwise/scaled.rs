@@ -68,9 +68,11 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn store_scaled_state(
         &self,
         b: &mut Builder,
-        (states, lanes): (&Tile, &Lanes),
+        states: &Tile,
+        lanes: &Lanes,
         state: &State,
-        (Powers { of_states }, scale): (Powers, Scale),
+        Powers { of_states }: Powers,
+        scale: Scale,
     ) {
         let packed: Vec<[Reg; 4]> = state.blocks.chunks(2).map(|two| packed(b, two).map(|pair| b.var(pair))).collect();
         let pairs = packed.iter().flatten().map(|pair| Operand::Reg(*pair));

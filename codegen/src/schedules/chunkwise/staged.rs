@@ -61,7 +61,8 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         staged: Option<&mut Staged>,
         output: usize,
-        (h, block): (u32, u32),
+        h: u32,
+        block: u32,
         two: &[Operand; 2],
     ) -> bool {
         let Some(Staged { elem, queries, place, .. }) = staged.filter(|staged| staged.output == output) else {

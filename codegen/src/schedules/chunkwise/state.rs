@@ -260,8 +260,8 @@ impl ChunkwiseKernel<'_> {
     /// [`Self::store_state`] beside warps that only copy: in packed pairs, which are written as matrices.
     fn store_state_by_matrices(&self, b: &mut Builder, states: &Tile, state: &State) {
         let lanes = self.lanes_of_rows(b, states);
-        if let Some(scaled) = self.powers.zip(state.scale) {
-            self.store_scaled_state(b, (states, &lanes), state, scaled);
+        if let Some((powers, scale)) = self.powers.zip(state.scale) {
+            self.store_scaled_state(b, states, &lanes, state, powers, scale);
         } else {
             for (step, two) in (0..).zip(state.blocks.chunks(2)) {
                 let index = states.index(b, &lanes, 0, step);

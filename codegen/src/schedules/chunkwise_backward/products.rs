@@ -33,7 +33,7 @@ impl ChunkwiseBackwardKernel<'_> {
             Some(array) => self.own(b, array, block as u32),
             None => scores[block],
         };
-        self.weigh_pairs(b, decays, (&sums.pairs, partials), &products, scores)
+        self.weigh_pairs(b, decays, &sums.pairs, partials, &products, scores)
     }
 
     /// The first term of value', from D.
@@ -188,7 +188,8 @@ impl GradientSweep<'_> {
         &self,
         b: &mut Builder,
         decays: &Decays,
-        (pairs, partials): (&[[Reg; 4]], &mut Partials),
+        pairs: &[[Reg; 4]],
+        partials: &mut Partials,
         products: &Blocks,
         scores: impl Fn(&mut Builder, usize) -> [Operand; 4],
     ) -> Blocks {

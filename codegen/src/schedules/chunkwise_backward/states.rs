@@ -41,7 +41,8 @@ impl GradientSweep<'_> {
     pub(super) fn load_panel(
         &self,
         b: &mut Builder,
-        (own, chunk): (&HeadSlice, &Chunk),
+        own: &HeadSlice,
+        chunk: &Chunk,
         panel: u32,
         full: SharedId,
         stage: Operand,

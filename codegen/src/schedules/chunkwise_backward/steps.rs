@@ -69,7 +69,7 @@ impl GradientSweep<'_> {
         let own = b.eq(self.fragment.group, 0);
         let at = self.first_of_columns(b);
         for (block, two) in columns.chunks(2).enumerate() {
-            self.store_columns(b, (own, at), block, two);
+            self.store_columns(b, own, at, block, two);
         }
     }
 
@@ -80,7 +80,7 @@ impl GradientSweep<'_> {
         }
         let own = b.eq(self.fragment.group, 0);
         let at = self.first_of_columns(b);
-        self.store_columns(b, (own, at), block, two);
+        self.store_columns(b, own, at, block, two);
     }
 
     /// The index of the warp's shares at the thread's first time among columns.
@@ -91,7 +91,7 @@ impl GradientSweep<'_> {
         b.add(at, of_block)
     }
 
-    fn store_columns(&self, b: &mut Builder, (own, at): (Operand, Operand), block: usize, two: &[Option<Operand>]) {
+    fn store_columns(&self, b: &mut Builder, own: Operand, at: Operand, block: usize, two: &[Option<Operand>]) {
         let two: Vec<Operand> =
             two.iter().map(|sum| over_lanes(b, Binary::Add, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
         let at = b.add(at, OVER_ROWS * TIMES + block as u32 * COLUMNS);

@@ -30,7 +30,7 @@ impl BlockRows {
         let block = b.special(Special::Block);
         let tiles = b.div_ceil(args.size(form.row), schedule.rows());
         let block = b.convert(Ty::I64, block);
-        BlockRows::of_number(b, stage, args, form, (block, tiles, schedule.rows()))
+        BlockRows::of_number(b, stage, args, form, block, tiles, schedule.rows())
     }
 
     /// The rows of every block before there is one: those of a persistent block are [found](Self::each) again and again.
@@ -91,7 +91,9 @@ impl BlockRows {
         stage: &Stage,
         args: &Args,
         form: &Pairwise,
-        (mut block, tiles, length): (Operand, Operand, u32),
+        mut block: Operand,
+        tiles: Operand,
+        length: u32,
     ) -> BlockRows {
         let outer = outer_axes(form);
         let mut part = None;

@@ -34,7 +34,7 @@ impl FlashKernel<'_> {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
             Some(axis) if self.stores_whole(output, *axis) => {
-                rows.for_each(|row| self.store_whole(b, values, sums, row, (output, *axis)));
+                rows.for_each(|row| self.store_whole(b, values, sums, row, output, *axis));
             }
             Some(axis) => self.store_places(b, values, sums, rows, output, *axis),
             None => rows.for_each(|row| self.store_row(b, values, row, output)),

@@ -192,7 +192,7 @@ impl FlashKernel<'_> {
             let end = b.add(first, self.schedule.columns);
             let end = b.binary(Binary::Min, end, size);
             let ranges = (rows.ranges)(b);
-            return b.for_(first, end, 1, |b, column| self.add_column(b, rows, hidden, (column, &ranges)));
+            return b.for_(first, end, 1, |b, column| self.add_column(b, rows, hidden, column, &ranges));
         }
         let Shares { each, count } = self.shares();
         let ranges = (rows.ranges)(b);
@@ -207,7 +207,7 @@ impl FlashKernel<'_> {
             let flagged = b.ne(flags, 0);
             b.if_(flagged, |b| {
                 let at = b.add(first, column);
-                self.add_column(b, rows, hidden, (at, &ranges));
+                self.add_column(b, rows, hidden, at, &ranges);
             });
         });
     }
@@ -218,7 +218,8 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         rows: &SeeingRows,
         hidden: &HiddenPayload,
-        (column, ranges): (Operand, &[Range]),
+        column: Operand,
+        ranges: &[Range],
     ) {
         let HiddenPayload { payload, param, sums, .. } = *hidden;
         let (tile, tensor) = (self.column_tile(param), Tensor::Param(param));

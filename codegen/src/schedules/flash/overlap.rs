@@ -327,7 +327,7 @@ impl FlashKernel<'_> {
         for ring in self.rings(true) {
             self.leave_ring(b, ring, filled.index);
         }
-        let weights = self.weights(b, walk, products, (filled.index, first), partial);
+        let weights = self.weights(b, walk, products, filled.index, first, partial);
         // The products that come next take the payloads of this tile and the contraction of the next one. These are waited for here so
         // that the assembler evaluates the weights before it waits for the products under way: it moves no instruction across the
         // branches.

@@ -34,7 +34,7 @@ impl FlashKernel<'_> {
     ) -> Grid {
         let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
         if self.schedule.unit == Unit::Warpgroup {
-            return self.contract_asynchronously(b, (left, left_start), (right, start));
+            return self.contract_asynchronously(b, left, left_start, right, start);
         }
         let (elem, blocks) = (self.elem(), (self.schedule.columns / COLUMNS) as usize);
         let mut grid: Grid = vec![zeros(); blocks * self.schedule.repeat as usize];
@@ -67,8 +67,10 @@ impl FlashKernel<'_> {
     pub(super) fn contract_asynchronously(
         &self,
         b: &mut Builder,
-        (left, left_start): (&Tile, Operand),
-        (right, start): (&Tile, Operand),
+        left: &Tile,
+        left_start: Operand,
+        right: &Tile,
+        start: Operand,
     ) -> Grid {
         let first = self.first_row_of_group(b);
         let zero = Operand::i32(0);

@@ -303,7 +303,7 @@ impl FlashKernel<'_> {
         self.wait_for(b, &self.contracted(), filled, &mut waited);
         let products = self.start_contractions(b, walk, stage);
         self.refill(b, walk, iteration);
-        let weights = self.weights(b, walk, &products, (stage, first), partial);
+        let weights = self.weights(b, walk, &products, stage, first, partial);
         if self.form.gauge.is_some() {
             self.shrink(b, walk.sums, &weights);
         }
@@ -363,7 +363,8 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         walk: &Walk,
         products: &[Grid],
-        (stage, first): (Operand, Operand),
+        stage: Operand,
+        first: Operand,
         partial: bool,
     ) -> Weights {
         let mut values = walk.values.clone();

@@ -28,7 +28,8 @@ impl FlashKernel<'_> {
         values: &Values,
         sums: &Sums,
         row: u32,
-        (output, axis): (usize, Axis),
+        output: usize,
+        axis: Axis,
     ) {
         let tensor = Tensor::Output(output as u32);
         let elem = elem(self.stage, tensor);

@@ -37,7 +37,7 @@ impl WarpgroupSweep<'_> {
     fn start_head_of_keys(&self, b: &mut Builder, head: &InFlight, sums: &[[Reg; 4]]) {
         let decays = &head.decays;
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
-        self.start_scaled(b, head, (&self.values, scales), &self.duals, sums);
+        self.start_scaled(b, head, &self.values, scales, &self.duals, sums);
     }
 
     /// Starts to add the product of the rows of a tile, each of the thread's two times a number, and those of a tile of states. Rows are
@@ -46,7 +46,8 @@ impl WarpgroupSweep<'_> {
         &self,
         b: &mut Builder,
         head: &InFlight,
-        (tile, scales): (&Tile, [Operand; 2]),
+        tile: &Tile,
+        scales: [Operand; 2],
         states: &Tile,
         sums: &[[Reg; 4]],
     ) {

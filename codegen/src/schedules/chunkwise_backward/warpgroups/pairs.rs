@@ -52,7 +52,7 @@ impl WarpgroupSweep<'_> {
         let mut partials = Partials::default();
         finish(b, &products, 0);
         let scores = |b: &mut Builder, block: usize| self.own(b, self.scores, block as u32);
-        let weights = self.weigh_pairs(b, &head.decays, (sums, &mut partials), &block_values(&products), scores);
+        let weights = self.weigh_pairs(b, &head.decays, sums, &mut partials, &block_values(&products), scores);
         let read = RingStage::only(b, head.iteration).before(b);
         b.wait(self.weights_free, read);
         self.store_weights(b, &weights);

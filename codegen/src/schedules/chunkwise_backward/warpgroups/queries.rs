@@ -40,7 +40,7 @@ impl WarpgroupSweep<'_> {
         let decays = &head.decays;
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
         if !has_decay {
-            self.start_scaled(b, head, (&self.cotangents, scales), &self.states, sums);
+            self.start_scaled(b, head, &self.cotangents, scales, &self.states, sums);
             return finish(b, sums, 0);
         }
         let left = self.shared_factor(b, &self.cotangents, head.stage);

@@ -17,7 +17,7 @@ impl FlashKernel<'_> {
             for row in 0..thread_tile.rows {
                 match axis {
                     Some(axis) if elem(self.stage, tensor).bytes() == Some(2) => {
-                        self.store_whole(b, &values, sums, row, (output, axis));
+                        self.store_whole(b, &values, sums, row, output, axis);
                     }
                     _ => self.store(b, &mut values, sums, row..row + 1, output),
                 }

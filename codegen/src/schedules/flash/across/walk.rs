@@ -108,7 +108,7 @@ impl FlashKernel<'_> {
                 self.read_numbers(b, &mut values, Needed::First);
             }
             let start = b.mul(tile.filled.index, right.len());
-            self.contract_asynchronously(b, (left, Operand::i32(0)), (right, start))
+            self.contract_asynchronously(b, left, Operand::i32(0), right, start)
         });
         (products, values)
     }

@@ -73,11 +73,11 @@ impl WarpgroupSweep<'_> {
         });
         b.arrive(own.full, to.index);
         let copies = b.eq(own.thread.warp, OF_STATES);
-        b.if_(copies, |b| own.load_panels(b, (&head, chunk), iteration));
+        b.if_(copies, |b| own.load_panels(b, &head, chunk, iteration));
     }
 
     /// Starts the copies of all panels of S and D of a head, each when an earlier one has been left.
-    fn load_panels(&self, b: &mut Builder, (head, chunk): (&HeadSlice, &Chunk), iteration: Operand) {
+    fn load_panels(&self, b: &mut Builder, head: &HeadSlice, chunk: &Chunk, iteration: Operand) {
         let Some(ring) = self.panel_ring else { return };
         let first = b.mul(iteration, self.panels());
         let is_first = b.eq(self.thread.lane, 0);
@@ -86,7 +86,7 @@ impl WarpgroupSweep<'_> {
             let to = Ring::of(ring.stages).at(b, own);
             let left = to.before(b);
             b.wait(ring.free, left);
-            b.if_(is_first, |b| self.load_panel(b, (head, chunk), panel, ring.full, to.index));
+            b.if_(is_first, |b| self.load_panel(b, head, chunk, panel, ring.full, to.index));
         }
     }
 

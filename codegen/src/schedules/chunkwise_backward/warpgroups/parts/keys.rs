@@ -37,7 +37,7 @@ impl WarpgroupSweep<'_> {
                 self.add_energy(b, panel.stage, &mut energy);
                 self.load_late(b);
             }
-            let found = self.start_over_width(b, (&self.values, head.stage), (&self.duals, panel));
+            let found = self.start_over_width(b, &self.values, head.stage, &self.duals, panel);
             finish(b, &found, 0);
             for (k, found) in (panel.number * per_panel..).zip(&block_values(&found)) {
                 for r in 0..4 {

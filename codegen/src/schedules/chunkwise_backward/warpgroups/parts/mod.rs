@@ -90,8 +90,10 @@ impl WarpgroupSweep<'_> {
     fn start_over_width(
         &self,
         b: &mut Builder,
-        (left, stage): (&Tile, Operand),
-        (right, panel): (&Tile, &Panel),
+        left: &Tile,
+        stage: Operand,
+        right: &Tile,
+        panel: &Panel,
     ) -> Vec<[Reg; 4]> {
         let starts = [(left, stage), (right, panel.stage)].map(|(tile, stage)| b.mul(stage, tile.len()));
         let steps: Vec<Step> = (0..left.depth / ROWS)
@@ -109,8 +111,10 @@ impl WarpgroupSweep<'_> {
     fn start_over_depth(
         &self,
         b: &mut Builder,
-        (left, of_left): (&Tile, Operand),
-        (right, of_right): (&Tile, Operand),
+        left: &Tile,
+        of_left: Operand,
+        right: &Tile,
+        of_right: Operand,
     ) -> Vec<[Reg; 4]> {
         let sums = new_sums(b, right.rows);
         let none = Operand::i32(0);

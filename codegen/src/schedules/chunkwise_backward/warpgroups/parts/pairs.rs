@@ -37,16 +37,16 @@ impl WarpgroupSweep<'_> {
     /// G of the chunk.
     pub(in super::super) fn scores_of_parts(&self, b: &mut Builder) -> Vec<[Reg; 4]> {
         let none = Operand::i32(0);
-        self.start_over_depth(b, (&self.keys, none), (&self.queries, none))
+        self.start_over_depth(b, &self.keys, none, &self.queries, none)
     }
 
     /// Computes value' of a head and stores it, and adds its E to the sums.
     fn weigh_head_of_parts(&self, b: &mut Builder, head: &InFlight, sums: &[[Reg; 4]]) {
-        let products = self.start_over_depth(b, (&self.values, head.stage), (&self.cotangents, head.stage));
+        let products = self.start_over_depth(b, &self.values, head.stage, &self.cotangents, head.stage);
         finish(b, &products, 0);
         let mut partials = Partials::default();
         let scores = |b: &mut Builder, block: usize| self.own(b, self.scores, block as u32);
-        let weights = self.weigh_pairs(b, &head.decays, (sums, &mut partials), &block_values(&products), scores);
+        let weights = self.weigh_pairs(b, &head.decays, sums, &mut partials, &block_values(&products), scores);
         let left: Vec<Parts> = weights.chunks(2).map(|two| Parts::of_blocks(b, Elem::F32, two)).collect();
         let first = b.mul(head.stage, self.cotangents.len());
         let steps = Step::over_rows(b, &left, &self.cotangents, first);

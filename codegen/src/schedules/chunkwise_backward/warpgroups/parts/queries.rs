@@ -37,7 +37,7 @@ impl WarpgroupSweep<'_> {
         let mut shares = [None; 2];
         let per_panel = self.states.depth / COLUMNS;
         self.each_panel(b, head, |b, panel| {
-            let found = self.start_over_width(b, (&self.cotangents, head.stage), (&self.states, panel));
+            let found = self.start_over_width(b, &self.cotangents, head.stage, &self.states, panel);
             finish(b, &found, 0);
             for (k, found) in (panel.number * per_panel..).zip(&block_values(&found)) {
                 self.load_late(b);
