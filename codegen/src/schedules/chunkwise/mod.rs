@@ -216,6 +216,14 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) slice: Option<Operand>,
 }
 
+/// The number of a block's recurrence, and the first place of its slice of the width, where that has several.
+fn point_and_slice(b: &mut Builder, row: Operand, slices: Option<Operand>, width: u32) -> (Operand, Option<Operand>) {
+    let Some(slices) = slices else { return (row, None) };
+    let (point, slice) = divided(b, row, slices);
+    let slice = b.convert(Ty::I32, slice);
+    (point, Some(b.mul(slice, width)))
+}
+
 impl<'s> ChunkwiseKernel<'s> {
     pub(crate) fn declare(
         b: &mut Builder,
@@ -248,13 +256,12 @@ impl<'s> ChunkwiseKernel<'s> {
         let low = is_split.then(|| LowParts::declare(b, stages, [queries.as_ref(), states.as_ref()], [&keys, &values]));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
         let all_full = (is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
+        let full =
+            |b: &mut Builder, name: &str, stages: u32| b.shared(format!("{name}_full"), SharedKind::Mbarrier, stages);
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
-            let own = |b: &mut Builder| b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
-            tile.full = all_full.unwrap_or_else(|| own(b));
+            tile.full = all_full.unwrap_or_else(|| full(b, &tile.name, stages));
         }
-        if let Some(tile) = &mut gate {
-            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
-        }
+        gate.iter_mut().for_each(|tile| tile.full = full(b, &tile.name, 1));
         let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, is_split);
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
@@ -269,14 +276,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
         let segment = Segment::of(b, &args, form.outer, slices, schedule.ends);
-        let (point, slice) = match slices {
-            None => (segment.row, None),
-            Some(slices) => {
-                let (point, slice) = divided(b, segment.row, slices);
-                let slice = b.convert(Ty::I32, slice);
-                (point, Some(b.mul(slice, schedule.width())))
-            }
-        };
+        let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
         let outer = args.indices(b, point, form.outer);
         let segment_carries = args.scratch[args.scratch.len() - 1];
         ChunkwiseKernel {

@@ -23,7 +23,7 @@ use oplus_dsl::{Elem, Ty};
 /// The bits of a pair of `f16` of which one is set where a number is 2 or more; and those where a number is 2⁻⁷ or more.
 const LARGE: i32 = 0x4000_4000;
 const NOT_SMALL: i32 = 0x6000_6000;
-/// The largest number of a state that has been scaled anew is at least this, and below twice this.
+/// A new power brings the largest number of a state to at least this, and to less than twice this.
 const MIDDLE: f64 = 0.125;
 /// Rows of weights whose largest number is between these have room in `f16`.
 const LEAST_WEIGHT: f64 = 1.0 / 8192.0;
@@ -64,7 +64,7 @@ impl ChunkwiseKernel<'_> {
         inverse(b, above)
     }
 
-    /// Writes the state for queries, scaled anew where its numbers have left their range.
+    /// Writes the state for queries. Where its numbers have left their range, the state is rescaled first.
     pub(super) fn store_scaled_state(
         &self,
         b: &mut Builder,
@@ -89,7 +89,7 @@ impl ChunkwiseKernel<'_> {
         let stays = b.and(stays, none_large);
         let leaves = b.unary(Unary::Not, stays);
         b.if_(leaves, |b| {
-            scale_anew(b, state, scale);
+            rescale(b, state, scale);
             for (packed, two) in packed.iter().zip(state.blocks.chunks(2)) {
                 let again = self::packed(b, two);
                 packed.iter().zip(again).for_each(|(reg, pair)| b.assign(*reg, pair));
@@ -173,7 +173,7 @@ impl ChunkwiseKernel<'_> {
 }
 
 /// Multiplies a state and its power by another power of two, after which the largest of the warp's numbers is near 1 if that is possible.
-fn scale_anew(b: &mut Builder, state: &State, scale: Scale) {
+fn rescale(b: &mut Builder, state: &State, scale: Scale) {
     let all: Vec<Operand> = state.blocks.iter().flatten().map(|reg| Operand::Reg(*reg)).collect();
     let largest = largest(b, &all);
     let largest = over_lanes(b, Binary::Max, largest, &[1, 2, 4, 8, 16]);

@@ -369,14 +369,14 @@ impl GradientSweep<'_> {
         Chunk { shared, number, count, first, heads, slices }
     }
 
-    /// The numbers that say which chunk is the block's, to be [rematerialised](Self::chunk_anew).
+    /// The numbers that say which chunk is the block's, to be [rematerialised](Self::rematerialised_chunk).
     pub(super) fn numbers_of_chunk(&self, b: &mut Builder) -> Vec<Operand> {
         let chunk = self.chunk(b);
         self.shared().iter().map(|axis| index_of(&chunk.shared, axis)).chain([chunk.number]).collect()
     }
 
     /// The chunk of the block, rematerialised.
-    pub(super) fn chunk_anew(&self, b: &mut Builder) -> Chunk {
+    pub(super) fn rematerialised_chunk(&self, b: &mut Builder) -> Chunk {
         let axes: Vec<Axis> = self.shared().iter().collect();
         let shared = axes.iter().enumerate().map(|(k, axis)| (*axis, self.rematerialiser.read(b, k))).collect();
         let number = self.rematerialiser.read(b, axes.len());

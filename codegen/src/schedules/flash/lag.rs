@@ -149,7 +149,7 @@ impl FlashKernel<'_> {
     }
 }
 
-/// What is added to scaled scores: the negative maximum. That of a row that has seen nothing is −∞, and no weight may be exp(−∞ + ∞).
+/// The negative maximum, which is added to scaled scores; 0 for a row that has seen nothing: its maximum is −∞, and no weight may be exp(−∞ + ∞).
 fn against(b: &mut Builder, maximum: Reg, Scaling { rate, has_unseen }: Scaling) -> Operand {
     let most = Operand::Reg(maximum);
     let finite = if has_unseen {

@@ -88,7 +88,7 @@ fn is_inside(program: &Program, value: Value, scan: &MatrixScan, members: &[Valu
         Op::Reduce { .. } => depends(program, value, members),
         Op::Shift { axis, .. } => *axis == time && is_point(program, value, time),
         op if op.is_map() => {
-            // Every row would compute it anew for each of its vectors.
+            // Each row would repeat the computation for each of its vectors.
             let is_repeated = !node.axes.contains_all(rows) && node.axes.contains(time) && node.axes.contains(along);
             !(is_dear(op) && is_repeated && !depends(program, value, members))
         }

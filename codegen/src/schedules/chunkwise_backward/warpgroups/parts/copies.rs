@@ -22,7 +22,7 @@ impl WarpgroupSweep<'_> {
     /// Brings the tiles of all heads to shared memory, and stores their outputs over time as many heads later as are in flight.
     pub(in super::super) fn copy_role_of_parts(&self, b: &mut Builder) {
         let own = self.of_group(b, ROLES);
-        let heads = own.chunk_anew(b).heads;
+        let heads = own.rematerialised_chunk(b).heads;
         if !own.has_steps() {
             return b.for_(Operand::i32(0), heads, 1, |b, iteration| own.copy_head(b, iteration));
         }
@@ -46,7 +46,7 @@ impl WarpgroupSweep<'_> {
 
     /// Brings the tiles of a head to shared memory when those of an earlier one have been left.
     fn copy_head(&self, b: &mut Builder, iteration: Operand) {
-        let chunk = &self.chunk_anew(b);
+        let chunk = &self.rematerialised_chunk(b);
         let to = self.ring().at(b, iteration);
         let head = self.head(b, chunk, iteration);
         let own = self.at_stage(b, to.index);
@@ -92,7 +92,7 @@ impl WarpgroupSweep<'_> {
 
     /// Stores the outputs over time of a head, when its partial sums are complete.
     fn store_head_steps(&self, b: &mut Builder, iteration: Operand) {
-        let chunk = &self.chunk_anew(b);
+        let chunk = &self.rematerialised_chunk(b);
         let at = self.ring().at(b, iteration);
         let head = self.head(b, chunk, iteration);
         let own = self.at_stage(b, at.index);

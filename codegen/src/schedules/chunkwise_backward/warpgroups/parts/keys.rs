@@ -10,7 +10,7 @@ use crate::tile::{Operand, Reg};
 impl WarpgroupSweep<'_> {
     /// Computes key' of a chunk, and each head's ⟨S, D⟩.
     pub(in super::super) fn keys_role_of_parts(&self, b: &mut Builder) {
-        let chunk = self.chunk_anew(b);
+        let chunk = self.rematerialised_chunk(b);
         self.fill_parts(b, &self.keys, &chunk);
         let sums = Self::sums(b, self.schedule.depth);
         self.each_head(b, &chunk, |own, b, head| own.add_parts_to_keys(b, head, &sums));
@@ -22,7 +22,7 @@ impl WarpgroupSweep<'_> {
         let pairs = own.pair_rows(b);
         own.start_pairs(b, &sums, &pairs, &own.queries);
         finish(b, &sums, 0);
-        let chunk = own.chunk_anew(b);
+        let chunk = own.rematerialised_chunk(b);
         own.store_sums(b, &chunk, Cotangent::Keys, &sums);
     }
 

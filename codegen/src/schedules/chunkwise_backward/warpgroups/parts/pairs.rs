@@ -15,7 +15,7 @@ use oplus_dsl::Elem;
 impl WarpgroupSweep<'_> {
     /// Computes value' of all heads of a chunk, and E summed over them.
     pub(in super::super) fn pairs_role_of_parts(&self, b: &mut Builder) {
-        let chunk = self.chunk_anew(b);
+        let chunk = self.rematerialised_chunk(b);
         self.score(b);
         let sums = Self::sums(b, TIMES);
         self.each_head(b, &chunk, |own, b, head| own.weigh_head_of_parts(b, head, &sums));
@@ -90,7 +90,7 @@ impl WarpgroupSweep<'_> {
 
     /// Stores value' of a head.
     fn store_head_values(&self, b: &mut Builder, head: &InFlight, found: &Blocks) {
-        let chunk = self.chunk_anew(b);
+        let chunk = self.rematerialised_chunk(b);
         let own = self.head(b, &chunk, head.iteration);
         let rows = self.read_rows(b, &own.outer, &chunk);
         let place = own.slice.map(|slice| b.mul(slice, TIMES));

@@ -14,7 +14,7 @@ use crate::tile::{Operand, Reg};
 impl WarpgroupSweep<'_> {
     /// Computes query' of a chunk, and each head's ⟨query, first term of query'⟩.
     pub(in super::super) fn queries_role_of_parts(&self, b: &mut Builder) {
-        let chunk = self.chunk_anew(b);
+        let chunk = self.rematerialised_chunk(b);
         self.fill_parts(b, &self.queries, &chunk);
         let sums = Self::sums(b, self.schedule.depth);
         self.each_head(b, &chunk, |own, b, head| own.add_parts_to_queries(b, head, &sums));
@@ -26,7 +26,7 @@ impl WarpgroupSweep<'_> {
         let pairs = own.pair_columns(b);
         own.start_pairs(b, &sums, &pairs, &own.keys);
         finish(b, &sums, 0);
-        let chunk = own.chunk_anew(b);
+        let chunk = own.rematerialised_chunk(b);
         own.store_sums(b, &chunk, Cotangent::Queries, &sums);
     }
 
