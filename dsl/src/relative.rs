@@ -7,7 +7,7 @@
 //! Σ (q·k)·cos((i − j)·f)  =  Σ (q·cos(i·f))·(k·cos(j·f)) + (q·sin(i·f))·(k·sin(j·f))
 //! ```
 //!
-//! The summand is expanded into products of values of the row and values of the column ([`polynomial`]). Values of columns that are
+//! The summand is expanded into products of values of the row and values of the column (`polynomial`). Values of columns that are
 //! multiplied with the same value of the row, up to sign, are added up: a rotation of pairs is two products and not eight.
 //!
 //! Angles are rounded where the program rounds their difference: what is 2⁻²⁴ of the distance in one form is 2⁻²⁴ of the position in the other.
