@@ -11,40 +11,44 @@ use crate::build::{Builder, swizzle, zero};
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 
+/// The row and the column of the first element of a packed pair.
+#[derive(Clone, Copy)]
+pub(crate) struct PairPlace {
+    pub row: Operand,
+    pub column: Operand,
+}
+
 /// Maps the packed pairs of 16 columns of a left factor, number `sixteen`, each with the row and the column of its first element;
-/// `row` and `column` are those of the thread's first pair.
+/// `first` is the place of the thread's first pair.
 pub(crate) fn map_left(
     b: &mut Builder,
     packed: [Operand; 4],
-    row: Operand,
-    column: Operand,
+    first: PairPlace,
     sixteen: u32,
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
     // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
-    map_pairs(b, packed, row, column, sixteen, |register| (register % 2, register / 2), map)
+    map_pairs(b, packed, first, sixteen, |register| (register % 2, register / 2), map)
 }
 
 /// Maps the packed pairs of a right factor over 16 of its columns, number `sixteen`, each with the row and the column of its first
-/// element; `row` and `column` are those of the thread's first pair.
+/// element; `first` is the place of the thread's first pair.
 pub(crate) fn map_right(
     b: &mut Builder,
     packed: [Operand; 4],
-    row: Operand,
-    column: Operand,
+    first: PairPlace,
     sixteen: u32,
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
     // Registers 0 and 1 have the first eight rows, 1 and 3 the columns from the eighth on.
-    map_pairs(b, packed, row, column, sixteen, |register| (register / 2, register % 2), map)
+    map_pairs(b, packed, first, sixteen, |register| (register / 2, register % 2), map)
 }
 
 /// Maps packed pairs over the sixteen columns of a number; `eights` gives the eight rows and the eight columns of each register.
 fn map_pairs(
     b: &mut Builder,
     packed: [Operand; 4],
-    row: Operand,
-    column: Operand,
+    first: PairPlace,
     sixteen: u32,
     eights: impl Fn(u32) -> (u32, u32),
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
@@ -53,8 +57,8 @@ fn map_pairs(
     packed.map(|pair| {
         let (rows, columns) = eights(register);
         register += 1;
-        let row = b.add(row, rows * COLUMNS);
-        let column = b.add(column, columns * COLUMNS + sixteen * ROWS);
+        let row = b.add(first.row, rows * COLUMNS);
+        let column = b.add(first.column, columns * COLUMNS + sixteen * ROWS);
         map(b, pair, row, column)
     })
 }

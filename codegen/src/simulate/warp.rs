@@ -87,8 +87,9 @@ impl Warp {
     }
 
     /// Computations in the active lanes.
-    pub(super) fn compute(&mut self, dst: Slot, operation: Operation, [a, b, c]: [Slot; 3]) {
-        let value = compute(operation, &self.slots[a], &self.slots[b], &self.slots[c]);
+    pub(super) fn compute(&mut self, dst: Slot, operation: Operation, args: [Slot; 3]) {
+        let [a, b, c] = args.map(|arg| &self.slots[arg]);
+        let value = compute(operation, a, b, c);
         self.assign(dst, &value);
     }
 

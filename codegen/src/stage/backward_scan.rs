@@ -175,6 +175,13 @@ enum Level {
     Other,
 }
 
+/// A value that the backward-scan stage gives, as an output of that stage, and where it goes.
+struct StageOutput {
+    value: Value,
+    output: Output,
+    sink: Sink,
+}
+
 /// A backward-scan stage, and the tensors that it writes for later stages.
 struct FirstStage {
     stage: Stage,
@@ -379,15 +386,16 @@ impl<'p> Outline<'p> {
     /// The backward-scan stage.
     fn first_stage(&self) -> Result<FirstStage, CutError> {
         let mut buffers = vec![];
-        let mut given: Vec<(Value, Output, Sink)> = vec![];
+        let mut given: Vec<StageOutput> = vec![];
         for (k, value) in &self.direct {
-            given.push((*value, self.program.outputs[*k].clone(), Sink::Output(*k as u32)));
+            let output = self.program.outputs[*k].clone();
+            given.push(StageOutput { value: *value, output, sink: Sink::Output(*k as u32) });
         }
         for value in &self.exports {
             let sink = Sink::Buffer(buffers.len() as u32);
             let buffer = self.buffer(*value);
             let Temporary { name, axes, elem } = buffer.clone();
-            given.push((*value, Output { name, axes, elem, value: *value }, sink));
+            given.push(StageOutput { value: *value, output: Output { name, axes, elem, value: *value }, sink });
             buffers.push(buffer);
         }
         Ok(FirstStage { stage: self.stage(&given)?, buffers })
@@ -418,15 +426,15 @@ impl<'p> Outline<'p> {
         Temporary { name: format!("v{}", value.0), axes, elem: node.ty.elem().unwrap_or(oplus_dsl::Elem::F32) }
     }
 
-    fn stage(&self, given: &[(Value, Output, Sink)]) -> Result<Stage, TypeError> {
+    fn stage(&self, given: &[StageOutput]) -> Result<Stage, TypeError> {
         let mut copier = Copier::new(self.program, &self.program.name)?;
         if let Some(sum) = self.first_sum() {
             copier.copy(sum)?;
         }
-        for (value, output, _) in given {
+        for StageOutput { value, output, .. } in given {
             copier.output(output, *value)?;
         }
-        Ok(copier.finish(given.iter().map(|(_, _, sink)| *sink).collect()))
+        Ok(copier.finish(given.iter().map(|given| given.sink).collect()))
     }
 
     /// The program of all that reads the outputs of the stage.

@@ -3,8 +3,7 @@
 //! Products of queries with keys and with the state before the chunk are under way while the decays are read and the chunk's
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
-use super::decay::Decays;
-use super::numbers::ChunkNumbers;
+use super::decay::{Decays, NumberedDecays};
 use super::read::Started;
 use super::state::State;
 use super::walk::{Chunk, Running};
@@ -34,7 +33,8 @@ impl ChunkwiseKernel<'_> {
         let decays = self.decays(b, chunk.iteration);
         match (started, chunk.queries, decays.numbers) {
             (Some(started), Some(queries), Some(numbers)) => {
-                self.finish_overlapped(b, running, chunk, (started, queries), (&decays, numbers));
+                let decays = NumberedDecays { decays: &decays, numbers };
+                self.finish_overlapped(b, running, chunk, queries, decays, started);
             }
             (started, ..) => self.finish_in_order(b, running, chunk, started, &decays),
         }
@@ -47,13 +47,15 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         running: Running,
         chunk: &Chunk,
-        (started, queries): (Started, Factor),
-        (decays, numbers): (&Decays, ChunkNumbers),
+        queries: Factor,
+        numbered: NumberedDecays,
+        started: Started,
     ) {
+        let decays = numbered.decays;
         let Running { state, logs } = running;
         let factors = self.factors(b, decays);
         let (left, whole) = self.factors_to_advance(b, state, decays, &factors, chunk);
-        let (y, rows) = self.read_overlapped(b, (decays, numbers, &factors), (state, chunk.values), started);
+        let (y, rows) = self.read_overlapped(b, numbered, &factors, state, chunk.values, started);
         self.start_advance(b, state, whole, &left, chunk.keys_in_time);
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);

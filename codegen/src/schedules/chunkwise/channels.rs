@@ -22,7 +22,7 @@ use super::state::State;
 use super::walk::ReadFactors;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::block::matmul::{
-    Blocks, Factor, assign_blocks, block_values, block_vars, map_left, map_right, map_transposed, mma_two,
+    Blocks, Factor, PairPlace, assign_blocks, block_values, block_vars, map_left, map_right, map_transposed, mma_two,
 };
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};
@@ -76,8 +76,8 @@ impl ChunkwiseKernel<'_> {
     /// The warp's queries of 16 channels as a left factor, times the decay since a time, or since the chunk's start.
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
         let packed = queries.four(b, 0, sixteen, false);
-        let (row, column) = (self.first_row(b), self.fragment.column(b));
-        map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
+        let first = PairPlace { row: self.first_row(b), column: self.fragment.column(b) };
+        map_left(b, packed, first, sixteen, |b, pair, time, channel| {
             let mut exponents = self.sums_at(b, time, channel, 2);
             if let Some(since) = since {
                 let from = self.sums_at(b, since, channel, 2);
@@ -98,11 +98,11 @@ impl ChunkwiseKernel<'_> {
     ) -> Blocks {
         let keys = self.sixteen_later(b, keys, earlier);
         let first = b.mul(earlier, ROWS);
-        let (row, column) = (b.add(first, self.fragment.group), self.fragment.column(b));
+        let first = PairPlace { row: b.add(first, self.fragment.group), column: self.fragment.column(b) };
         let mut scores: Blocks = vec![zeros(); 2];
         for (sixteen, left) in (0..).zip(left) {
             let packed = keys.four(b, 0, sixteen, false);
-            let columns = map_right(b, packed, row, column, sixteen, |b, pair, time, channel| {
+            let columns = map_right(b, packed, first, sixteen, |b, pair, time, channel| {
                 let exponents = self.sums_at(b, before, channel, 2);
                 let own = self.sums_at(b, time, channel, 2);
                 let exponents: Vec<Log> = exponents.iter().zip(own).map(|(sum, own)| sum.since(b, own)).collect();

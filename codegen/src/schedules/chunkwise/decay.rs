@@ -16,6 +16,13 @@ use std::f64::consts::LOG2_E;
 /// The least logarithm of a decay.
 const LEAST: f64 = -160.0;
 
+/// The decays of a chunk whose numbers are there.
+#[derive(Clone, Copy)]
+pub(super) struct NumberedDecays<'d> {
+    pub decays: &'d Decays,
+    pub numbers: ChunkNumbers,
+}
+
 /// The decays of a chunk that one thread needs.
 pub(super) struct Decays {
     /// The thread's first row and column among the chunk's times, `i32`.

@@ -124,7 +124,7 @@ impl ChunkwiseKernel<'_> {
         let (numbers, base) = self.numbers_of_sums(b, &own, base);
         let gains = rates.first_gains();
         let each = own.sums.iter().zip(gains);
-        let factors: Vec<Operand> = each.map(|(sum, gain)| factor(b, [*sum, end, *gain], numbers, base)).collect();
+        let factors: Vec<Operand> = each.map(|(sum, gain)| factor(b, *sum, *gain, end, numbers, base)).collect();
         let at = b.mul(self.thread.lane, self.schedule.times() / WARP);
         let from = self.rates_of(b, iteration);
         let at = b.add(from, at);
@@ -168,8 +168,8 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// The factor of a column, of its sum, the sum at the chunk's end and its gain.
-fn factor(b: &mut Builder, [sum, end, gain]: [Operand; 3], numbers: ChunkNumbers, base: Operand) -> Operand {
+/// The factor of a column, from its sum and its gain; `end` is the sum at the chunk's end.
+fn factor(b: &mut Builder, sum: Operand, gain: Operand, end: Operand, numbers: ChunkNumbers, base: Operand) -> Operand {
     let start = b.sub(zero(Ty::F32), base);
     let from = b.select(numbers.is_near, start, end);
     let apart = b.sub(from, sum);

@@ -1,6 +1,6 @@
 //! The readout: the reads of the state by queries, at the times of a chunk.
 
-use super::decay::{Decays, with_rounding_errors};
+use super::decay::{Decays, NumberedDecays, with_rounding_errors};
 use super::numbers::ChunkNumbers;
 use super::state::State;
 use super::walk::{Chunk, ReadFactors};
@@ -68,8 +68,10 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn read_overlapped(
         &self,
         b: &mut Builder,
-        (decays, numbers, factors): (&Decays, ChunkNumbers, &[[Operand; 2]]),
-        (state, in_time): (&State, Factor),
+        NumberedDecays { decays, numbers }: NumberedDecays,
+        factors: &[[Operand; 2]],
+        state: &State,
+        in_time: Factor,
         started: Started,
     ) -> (Vec<[Reg; 4]>, [Operand; 2]) {
         let Started { scores, y } = started;

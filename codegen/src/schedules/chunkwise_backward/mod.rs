@@ -231,7 +231,7 @@ fn with_kernel(
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
         Sweep::Gradients if schedule.warpgroups => {
-            let kernel = WarpgroupSweep::declare(b, (stage, form), schedule, args);
+            let kernel = WarpgroupSweep::declare(b, stage, form, schedule, args);
             return then(b, Either::Warpgroups(&kernel));
         }
         Sweep::Gradients => {
@@ -342,7 +342,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
         let reads_early = reads_early && !is_tf32;
-        let sweep = GradientSweep::declare(b, (stage, form), schedule, args, tiles);
+        let sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles);
         ChunkwiseBackwardKernel { sweep, scores, key_sums, query_sums, query_blocks: queries_of, channels, reads_early }
     }
 
@@ -370,7 +370,8 @@ impl<'s> GradientSweep<'s> {
     /// Declares the arrays of all heads, and finds the place of the thread among eight warps.
     fn declare(
         b: &mut Builder,
-        (stage, form): (&'s Stage, &'s MatrixRecurrenceBackward),
+        stage: &'s Stage,
+        form: &'s MatrixRecurrenceBackward,
         schedule: &'s ChunkwiseBackward,
         args: Args,
         tiles: Tiles,

@@ -20,6 +20,18 @@ use oplus_dsl::{Elem, Ty};
 /// The sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
 
+/// A block of 16 × 8 sums of the first term of query'.
+pub(super) struct QueryBlock {
+    /// Its number along the depth.
+    pub number: u32,
+    /// The products, whose rows are yet to be scaled.
+    pub found: [Operand; 4],
+    /// The factors of the thread's two rows.
+    pub scales: [Operand; 2],
+    /// The block's queries.
+    pub queries: [Operand; 4],
+}
+
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes M and the weights of G as a factor, and adds E to the sums over heads.
     pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
@@ -108,30 +120,22 @@ impl ChunkwiseBackwardKernel<'_> {
                 let columns = right.four(b, sixteen as u32 * ROWS, pair, true);
                 mma_two(b, self.values.elem, &mut found, *left, columns);
             }
-            for (k, (found, queries)) in (2 * pair..).zip(found.iter().zip(queries)) {
-                self.add_query(b, sums, k, partials, found, scales, queries);
+            for (number, (found, queries)) in (2 * pair..).zip(found.into_iter().zip(queries)) {
+                self.add_query(b, sums, partials, QueryBlock { number, found, scales, queries });
             }
         }
     }
 
-    /// Adds block number k of that term, once its rows are scaled; `queries` are those of the block.
-    pub(super) fn add_query(
-        &self,
-        b: &mut Builder,
-        sums: &Sums,
-        k: u32,
-        partials: &mut Partials,
-        found: &[Operand; 4],
-        scales: [Operand; 2],
-        queries: [Operand; 4],
-    ) {
-        let in_shared = k.checked_sub(self.query_blocks.registers);
+    /// Adds a block of that term, once its rows are scaled.
+    pub(super) fn add_query(&self, b: &mut Builder, sums: &Sums, partials: &mut Partials, block: QueryBlock) {
+        let QueryBlock { number, found, scales, queries } = block;
+        let in_shared = number.checked_sub(self.query_blocks.registers);
         let in_shared = self.query_sums.zip(in_shared);
         let mut kept = in_shared.map(|(array, block)| self.own(b, array, block));
         for r in 0..4 {
             let term = b.mul(found[r], scales[r / 2]);
             partials.add_query(b, r / 2, [term, queries[r]]);
-            if let Some(block) = sums.queries.get(k as usize) {
+            if let Some(block) = sums.queries.get(number as usize) {
                 let sum = b.add(block[r].into(), term);
                 b.assign(block[r], sum);
             }

@@ -5,6 +5,7 @@
 //! memory are multiplied as they are, exact or split.
 
 use super::partials::Partials;
+use super::products::QueryBlock;
 use super::rates::Decays;
 use super::walk::{Head, OperandViews, Sums};
 use super::{COLUMNS, ChunkwiseBackwardKernel, GradientSweep, ROWS};
@@ -175,9 +176,9 @@ impl ChunkwiseBackwardKernel<'_> {
         for first in (0..self.deep_blocks()).step_by(each as usize) {
             let found =
                 product_in_time(b, self.keys.elem, first, each, |b, sixteen| self.rows_of(b, left, sixteen), right);
-            for (k, found) in (first..).zip(&found) {
-                let queries = self.own_block(b, &self.queries, Operand::i32(0), k);
-                self.add_query(b, head.sums, k, partials, found, scales, queries);
+            for (number, found) in (first..).zip(found) {
+                let queries = self.own_block(b, &self.queries, Operand::i32(0), number);
+                self.add_query(b, head.sums, partials, QueryBlock { number, found, scales, queries });
             }
         }
     }

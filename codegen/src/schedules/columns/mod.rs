@@ -80,6 +80,14 @@ struct Layout<'s> {
     width: Operand,
 }
 
+/// A row of a thread's cells.
+struct CellRow<'a> {
+    cells: &'a Cells<'a>,
+    row: u32,
+    /// The scan's elements at the row, one per column.
+    elements: &'a [Fields],
+}
+
 impl<'s> Layout<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s Columns) -> Layout<'s> {
         let args = Args::declare(b, stage, schedule.abi(stage));
@@ -112,10 +120,8 @@ impl<'s> Layout<'s> {
     fn step(
         &self,
         b: &mut Builder,
-        cells: &Cells,
-        row: u32,
+        CellRow { cells, row, elements }: CellRow,
         points: &mut [Point],
-        elements: &[Fields],
         states: Vec<Fields>,
         sums: &mut RowSums,
     ) -> Vec<Fields> {

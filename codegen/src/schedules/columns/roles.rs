@@ -1,9 +1,9 @@
 //! The reducers and the scanners.
 
-use super::Layout;
 use super::cells::Cells;
 use super::partial_sums::RowSums;
 use super::ring::{Ring, Tile};
+use super::{CellRow, Layout};
 use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
@@ -106,7 +106,8 @@ impl Ring<'_> {
         let mut sums = RowSums::new(layout);
         for row in layout.scan.in_order(layout.schedule.steps) {
             let r = row as usize;
-            states = layout.step(b, &cells, row, &mut points[r], &elements[r], states, &mut sums);
+            let own = CellRow { cells: &cells, row, elements: &elements[r] };
+            states = layout.step(b, own, &mut points[r], states, &mut sums);
         }
     }
 

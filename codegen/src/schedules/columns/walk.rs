@@ -2,9 +2,9 @@
 //!
 //! With `stages` = 1 a chunk's rows are loaded while the one before it is scanned: a thread then always has some on their way.
 
-use super::Layout;
 use super::cells::{Cells, Place};
 use super::partial_sums::RowSums;
+use super::{CellRow, Layout};
 use crate::block::carry::assign;
 use crate::build::{Builder, operands};
 use crate::tile::{Operand, Special};
@@ -41,7 +41,8 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
         for row in layout.scan.in_order(layout.schedule.steps) {
             let mut points: Vec<_> = (0..layout.vector()).map(|_| layout.point()).collect();
             let elements = layout.elements(b, &cells, row, &mut points);
-            now = layout.step(b, &cells, row, &mut points, &elements, now, &mut sums);
+            let own = CellRow { cells: &cells, row, elements: &elements };
+            now = layout.step(b, own, &mut points, now, &mut sums);
         }
         sums.store(b, layout, &cells, &walk.place(time), walk.number);
         assign(b, &states.concat(), &now.concat());

@@ -30,7 +30,7 @@ impl BlockRows {
         let block = b.special(Special::Block);
         let tiles = b.div_ceil(args.size(form.row), schedule.rows());
         let block = b.convert(Ty::I64, block);
-        BlockRows::of_number(b, stage, args, form, block, tiles, schedule.rows())
+        BlockRows::of_number(b, stage, args, form, block, RowTiles { count: tiles, length: schedule.rows() })
     }
 
     /// The rows of every block before there is one: those of a persistent block are [found](Self::each) again and again.
@@ -42,7 +42,8 @@ impl BlockRows {
     /// taken in pairs, the first with the last: all pairs have about as much to do.
     pub(super) fn each(
         b: &mut Builder,
-        (args, form): (&Args, &Pairwise),
+        args: &Args,
+        form: &Pairwise,
         schedule: &Flash,
         body: impl FnOnce(&mut Builder, BlockRows),
     ) {
@@ -85,15 +86,14 @@ impl BlockRows {
         });
     }
 
-    /// The rows of a number among `tiles` tiles of `length` rows for each outer point and part.
+    /// The rows of the block of a number, where each outer point and part has such tiles.
     fn of_number(
         b: &mut Builder,
         stage: &Stage,
         args: &Args,
         form: &Pairwise,
         mut block: Operand,
-        tiles: Operand,
-        length: u32,
+        RowTiles { count: tiles, length }: RowTiles,
     ) -> BlockRows {
         let outer = outer_axes(form);
         let mut part = None;
@@ -124,6 +124,15 @@ impl BlockRows {
         let part = part.map(|(axis, index)| (b.convert(Ty::I32, index), b.convert(Ty::I32, args.size(axis))));
         BlockRows { outer, first_row, part }
     }
+}
+
+/// The tiles of rows of an outer point.
+#[derive(Clone, Copy)]
+struct RowTiles {
+    /// How many there are, `i64`.
+    count: Operand,
+    /// The rows of each.
+    length: u32,
 }
 
 /// A tile of rows.

@@ -11,6 +11,17 @@ use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use std::ops::Range;
 
+/// A place of the thread along an axis within columns.
+#[derive(Clone, Copy)]
+pub(super) struct InnerPlace {
+    /// The thread's row.
+    pub row: u32,
+    /// The block of eight places, and which of the thread's two columns in it.
+    pub block: u32,
+    pub column: u32,
+    pub axis: Axis,
+}
+
 impl FlashKernel<'_> {
     /// Stores the outputs of the thread's rows.
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, thread_tile: ThreadTile, sums: &Sums) {
@@ -104,7 +115,7 @@ impl FlashKernel<'_> {
                 let exists = b.and(index.exists, inside);
                 values.set_inner(c, axis, Index { at, exists });
                 let coordinates = Coordinates { row: Some(row), column: None, inner: Some(c) };
-                self.set_sums(b, &mut values, sums, row, block, c, axis);
+                self.set_sums(b, &mut values, sums, InnerPlace { row, block, column: c, axis });
                 let at = if own.is_some() { Operand::i64(i64::from(block * COLUMNS + c)) } else { at };
                 let at = b.mul(at, stride);
                 let offset = b.add(*from, at);
@@ -121,22 +132,14 @@ impl FlashKernel<'_> {
     }
 
     /// Makes the sums with a leaf known to the evaluator, at one coordinate along the leaf's axis that the thread has.
-    pub(super) fn set_sums(
-        &self,
-        b: &mut Builder,
-        values: &mut Values,
-        sums: &Sums,
-        row: u32,
-        block: u32,
-        c: u32,
-        axis: Axis,
-    ) {
+    pub(super) fn set_sums(&self, b: &mut Builder, values: &mut Values, sums: &Sums, place: InnerPlace) {
+        let InnerPlace { row, block, column, axis } = place;
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
             if let (PayloadSums::Blocks(blocks), Some((param, own))) = (sums, payload.leaf)
                 && own == axis
             {
-                let sum = blocks.get(b, self.sum_of_thread(param, row, block, c));
-                let coordinates = Coordinates { row: Some(row), column: None, inner: Some(c) };
+                let sum = blocks.get(b, self.sum_of_thread(param, row, block, column));
+                let coordinates = Coordinates { row: Some(row), column: None, inner: Some(column) };
                 let total = values.product(b, Some(sum), &payload.outside, coordinates);
                 values.set_state(payload.state, coordinates, total.unwrap_or(zero(Ty::F32)));
             }

@@ -4,8 +4,7 @@
 //! the four lanes of a row exchange what they have found, and earlier sums are scaled.
 
 use super::sums::{PayloadSums, Sums};
-use super::visible::Range;
-use super::weigh::{Weights, number, of_grid, over_group};
+use super::weigh::{Scores, Weights, number, of_grid, over_group};
 use super::{FlashKernel, Grid};
 use crate::block::pair::Values;
 use crate::build::{Builder, zero};
@@ -38,25 +37,18 @@ fn largest(b: &mut Builder, mut numbers: Vec<Operand>) -> Operand {
 impl FlashKernel<'_> {
     /// The weights against maxima that lag behind; sums of rows are scaled where these grow, and others have yet [to
     /// be](Self::shrink).
-    pub(super) fn lagging(
-        &self,
-        b: &mut Builder,
-        gauge: &Gauge,
-        values: &mut Values,
-        products: &[Grid],
-        sums: &Sums,
-        seen: Option<&[Range]>,
-    ) -> Weights {
+    pub(super) fn lagging(&self, b: &mut Builder, scores: Scores, values: &mut Values, sums: &Sums) -> Weights {
         let thread_tile = self.thread_tile();
-        let scaling = Scaling { rate: self.rate(b, gauge, values), has_unseen: seen.is_some() || !self.is_scaled() };
-        let mut scores = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
+        let has_unseen = scores.seen.is_some() || !self.is_scaled();
+        let scaling = Scaling { rate: self.rate(b, scores.gauge, values), has_unseen };
+        let mut grid = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut most = vec![];
         for row in 0..thread_tile.rows {
             let mut chains: Vec<Operand> = vec![];
             for column in 0..thread_tile.columns {
-                let score = self.score(b, gauge, values, products, seen, row, column);
+                let score = self.score(b, scores, values, row, column);
                 let (block, at) = of_grid(self.blocks(), row, column);
-                scores[block][at] = score;
+                grid[block][at] = score;
                 match chains.get_mut(column as usize % CHAINS) {
                     Some(chain) => *chain = b.binary(Binary::Max, *chain, score),
                     None => chains.push(score),
@@ -69,12 +61,12 @@ impl FlashKernel<'_> {
             let against = against(b, sums.maximum[row as usize], scaling);
             for column in 0..thread_tile.columns {
                 let (block, at) = of_grid(self.blocks(), row, column);
-                let exponent = b.fma(scores[block][at], scaling.rate, against);
-                scores[block][at] = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
+                let exponent = b.fma(grid[block][at], scaling.rate, against);
+                grid[block][at] = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
             }
         }
         let payloads = self.form.payloads.iter();
-        let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &scores)).collect();
+        let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &grid)).collect();
         self.add_rows(b, &grids, sums, Some(&shrink));
         Weights { grids, shrink, grows: Some(grows) }
     }

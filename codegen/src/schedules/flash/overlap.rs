@@ -26,6 +26,15 @@ use oplus_dsl::ir::Binary;
 /// Registers for weights as left factors: for every 16 rows, those of every step of columns.
 pub(super) type PackedRegisters = Vec<Vec<[Reg; 4]>>;
 
+/// A tile that has been copied.
+#[derive(Clone, Copy)]
+pub(super) struct FilledTile {
+    /// The stage of its ring.
+    pub filled: RingStage,
+    /// The iteration in which it is walked, `i32`.
+    pub iteration: Operand,
+}
+
 /// The number of the barrier of those that walk.
 pub(super) const WALKERS: u32 = 1;
 /// The number of the barrier of those that copy.
@@ -206,7 +215,7 @@ impl FlashKernel<'_> {
         self.take_turn(b, walk, first);
         let products = self.start_contractions(b, walk, filled.index);
         self.pass_turn(b);
-        self.first_weights(b, walk, &products, (filled, first), packed, partial);
+        self.first_weights(b, walk, &products, FilledTile { filled, iteration: first }, packed, partial);
     }
 
     /// Evaluates the weights of the first tile that is seen, whose contraction has been started, and packs them.
@@ -215,7 +224,7 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         walk: &Walk,
         products: &[Grid],
-        at: (RingStage, Operand),
+        at: FilledTile,
         packed: &[Option<PackedRegisters>],
         partial: bool,
     ) {
@@ -238,14 +247,15 @@ impl FlashKernel<'_> {
         self.take_turn(b, walk, iteration);
         let products = self.start_contractions(b, walk, filled.index);
         let later = self.start_packed(b, walk.sums, packed, before);
-        let weights = self.evaluate(b, walk, &products, (filled, iteration), later, partial);
+        let at = FilledTile { filled, iteration };
+        let weights = self.evaluate(b, walk, &products, at, later, partial);
         let leaves = self.form.payloads.iter().zip(&weights.grids).filter(|(p, _)| p.leaf.is_some());
         let own: Vec<Grid> = leaves.map(|(_, grid)| grid.clone()).collect();
         self.finish_sums(b, walk.sums, &own);
         for ring in self.rings(false) {
             self.leave_ring(b, ring, before.index);
         }
-        self.take_over(b, walk, &weights, (filled, iteration), packed, partial);
+        self.take_over(b, walk, &weights, at, packed, partial);
     }
 
     /// Scales the sums to a tile's weights, which are packed for its products. Where rows see some columns only, non-finite elements
@@ -255,7 +265,7 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         walk: &Walk,
         weights: &Weights,
-        (filled, iteration): (RingStage, Operand),
+        FilledTile { filled, iteration }: FilledTile,
         packed: &[Option<PackedRegisters>],
         partial: bool,
     ) {
@@ -314,7 +324,7 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         walk: &Walk,
         products: &[Grid],
-        (filled, iteration): (RingStage, Operand),
+        FilledTile { filled, iteration }: FilledTile,
         later: u32,
         partial: bool,
     ) -> Weights {

@@ -7,7 +7,7 @@
 
 use super::assignment::Assignment;
 use super::block_rows::BlockRows;
-use super::overlap::PackedRegisters;
+use super::overlap::{FilledTile, PackedRegisters};
 use super::sums::Sums;
 use super::visible::Tiles;
 use super::walk::{Course, Past, Walk};
@@ -40,7 +40,7 @@ impl FlashKernel<'_> {
         let [tiles, round] = [0; 2].map(|_| b.var(zero));
         let partial = self.landed.map(|_| b.var(zero));
         let past = Past { tiles: Some(tiles), partial, rows: Some(round) };
-        BlockRows::each(b, (&self.args, self.form), self.schedule, |b, rows| {
+        BlockRows::each(b, &self.args, self.form, self.schedule, |b, rows| {
             let kernel = self.at_rows(rows);
             // The rows first: they come from memory, and are known before the columns that they see.
             let stage = kernel.empty_rows(b, past);
@@ -185,7 +185,7 @@ impl FlashKernel<'_> {
         let filled = self.filled(b, walk.course, first);
         let is_partial = b.lt(first, walk.course.iterations.partial);
         let weigh = |b: &mut Builder, partial: bool| {
-            self.first_weights(b, walk, products, (filled, first), &rounds.packed, partial);
+            self.first_weights(b, walk, products, FilledTile { filled, iteration: first }, &rounds.packed, partial);
         };
         b.if_else(is_partial, |b| weigh(b, true), |b| weigh(b, false));
     }

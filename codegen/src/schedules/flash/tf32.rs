@@ -13,28 +13,35 @@ use oplus_dsl::ir::Binary;
 /// Blocks of sums that are multiplied at once: as many as registers have room for.
 const BLOCKS_AT_ONCE: usize = 16;
 
+/// A stage of a leaf's tile, with the lanes that read it.
+#[derive(Clone, Copy)]
+pub(super) struct LeafTile<'a> {
+    pub tile: &'a Tile,
+    pub lanes: &'a [Lanes],
+    /// The index at which the stage begins.
+    pub start: Operand,
+}
+
 impl FlashKernel<'_> {
     /// Adds Σ weight·leaf over the columns of a stage to sums in shared memory, which `shrink` scales first. Where a fragment of
-    /// weights has its columns t and t + 4 those of pairs are 2t and 2t + 1, and so are the rows of the leaf: `lanes` are
-    /// those of both.
+    /// weights has its columns t and t + 4 those of pairs are 2t and 2t + 1, and so are the rows of the leaf: the lanes
+    /// are those of both.
     pub(super) fn accumulate_split(
         &self,
         b: &mut Builder,
-        tile: &Tile,
-        lanes: &[Lanes],
+        leaf: LeafTile,
         weights: &[Vec<[Operand; 4]>],
         sums: &SharedSums,
         shrink: &[Operand],
-        start: Operand,
     ) {
         let within = b.binary(Binary::Rem, self.fragment.group, 4);
-        let start = b.add(start, within);
-        let blocks: Vec<u32> = (0..tile.depth / COLUMNS).collect();
+        let leaf = LeafTile { start: b.add(leaf.start, within), ..leaf };
+        let blocks: Vec<u32> = (0..leaf.tile.depth / COLUMNS).collect();
         for (k, weights) in weights.iter().enumerate() {
             // Each block has numbers of two rows of the thread.
             let shrink = shrink.get(2 * k..2 * k + 2).map(|rows| [rows[0], rows[0], rows[1], rows[1]]);
             for some in blocks.chunks(BLOCKS_AT_ONCE) {
-                let products = self.products_of_blocks(b, tile, lanes, start, weights, some);
+                let products = self.products_of_blocks(b, leaf, weights, some);
                 for (block, product) in some.iter().zip(products) {
                     sums.add(b, k as u32 * blocks.len() as u32 + block, product, shrink);
                 }
@@ -46,9 +53,7 @@ impl FlashKernel<'_> {
     fn products_of_blocks(
         &self,
         b: &mut Builder,
-        tile: &Tile,
-        lanes: &[Lanes],
-        start: Operand,
+        LeafTile { tile, lanes, start }: LeafTile,
         weights: &[[Operand; 4]],
         blocks: &[u32],
     ) -> Grid {

@@ -23,6 +23,18 @@ pub(super) struct Vector {
     columns: u32,
 }
 
+/// The columns that are copied into a stage.
+#[derive(Clone, Copy)]
+struct Columns {
+    /// The offset of the first column's element, and the distance to the next, `i64`.
+    origin: Operand,
+    stride: Operand,
+    /// How many columns there are from the first one on, `i32`.
+    left: Operand,
+    /// The index at which the stage begins.
+    start: Operand,
+}
+
 impl Vector {
     /// The parameters that a stage's vectors are of: those of 32-bit elements, which can be copied one by one.
     pub(super) fn params(stage: &Stage, form: &Pairwise) -> Vec<u32> {
@@ -64,27 +76,21 @@ impl Vector {
         let first = b.convert(Ty::I64, first);
         let of_first = b.mul(first, stride);
         let origin = b.add(origin, of_first);
+        let columns = Columns { origin, stride, left, start };
         for from in (0..self.columns).step_by(source.threads as usize) {
             let number = b.add(source.thread, from);
             if self.columns - from < source.threads {
                 let inside = b.lt(number, self.columns);
-                b.if_(inside, |b| self.copy(b, source, origin, stride, left, start, number));
+                b.if_(inside, |b| self.copy(b, source, columns, number));
             } else {
-                self.copy(b, source, origin, stride, left, start, number);
+                self.copy(b, source, columns, number);
             }
         }
     }
 
-    fn copy(
-        &self,
-        b: &mut Builder,
-        source: &Source,
-        origin: Operand,
-        stride: Operand,
-        left: Operand,
-        start: Operand,
-        number: Operand,
-    ) {
+    /// Starts the copy of one column.
+    fn copy(&self, b: &mut Builder, source: &Source, columns: Columns, number: Operand) {
+        let Columns { origin, stride, left, start } = columns;
         let tensor = Tensor::Param(self.param);
         let exists = b.lt(number, left);
         let number_64 = b.convert(Ty::I64, number);

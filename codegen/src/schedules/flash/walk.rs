@@ -4,8 +4,9 @@ use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::parameters::GROUP;
 use super::products::Starts;
 use super::sums::{BlockSums, PayloadSums, Sums};
+use super::tf32::LeafTile;
 use super::visible::{Range, Tiles};
-use super::weigh::Weights;
+use super::weigh::{Scores, Weights};
 use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
 use crate::block::copy::Source;
@@ -378,7 +379,10 @@ impl FlashKernel<'_> {
             self.know(b, &mut values, &products[number], number);
         }
         match &self.form.gauge {
-            Some(gauge) => self.gauged(b, gauge, &mut values, products, walk.sums, seen.as_deref()),
+            Some(gauge) => {
+                let scores = Scores { gauge, products, seen: seen.as_deref() };
+                self.gauged(b, scores, &mut values, walk.sums)
+            }
             None => self.plain(b, &mut values, walk.sums, seen.as_deref()),
         }
     }
@@ -409,7 +413,10 @@ impl FlashKernel<'_> {
                 let start = b.mul(filled.index, tile.len());
                 match sums {
                     BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, packed, sums, start),
-                    BlockSums::Shared(sums) => self.accumulate_split(b, tile, lanes, packed, sums, shrink, start),
+                    BlockSums::Shared(sums) => {
+                        let leaf = LeafTile { tile, lanes, start };
+                        self.accumulate_split(b, leaf, packed, sums, shrink);
+                    }
                 }
             }
         }

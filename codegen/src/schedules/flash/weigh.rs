@@ -16,6 +16,16 @@ pub(super) fn number(x: f64) -> Operand {
     Operand::Const(Ty::F32, Literal::Float(x))
 }
 
+/// The scores of a tile's pairs.
+#[derive(Clone, Copy)]
+pub(super) struct Scores<'a> {
+    pub gauge: &'a Gauge,
+    /// The contractions that have ended.
+    pub products: &'a [Grid],
+    /// The columns that each of the thread's rows sees; `None` where every row sees every column.
+    pub seen: Option<&'a [Range]>,
+}
+
 /// The weights of a tile's pairs.
 pub(super) struct Weights {
     /// The weights of every payload.
@@ -128,33 +138,25 @@ impl FlashKernel<'_> {
 
     /// The weights against the maximum, which grows; sums of rows are scaled to the new maximum, and others have yet [to
     /// be](Self::shrink).
-    pub(super) fn gauged(
-        &self,
-        b: &mut Builder,
-        gauge: &Gauge,
-        values: &mut Values,
-        products: &[Grid],
-        sums: &Sums,
-        seen: Option<&[Range]>,
-    ) -> Weights {
+    pub(super) fn gauged(&self, b: &mut Builder, scores: Scores, values: &mut Values, sums: &Sums) -> Weights {
         if self.schedule.slack > 0 {
-            return self.lagging(b, gauge, values, products, sums, seen);
+            return self.lagging(b, scores, values, sums);
         }
         let thread_tile = self.thread_tile();
-        let rate = self.rate(b, gauge, values);
-        let mut scores = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
+        let rate = self.rate(b, scores.gauge, values);
+        let mut grid = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut shrink = vec![];
         for row in 0..thread_tile.rows {
             let mut most = Operand::Reg(sums.maximum[row as usize]);
             for column in 0..thread_tile.columns {
-                let score = self.score(b, gauge, values, products, seen, row, column);
+                let score = self.score(b, scores, values, row, column);
                 let (block, at) = of_grid(self.blocks(), row, column);
-                scores[block][at] = score;
+                grid[block][at] = score;
                 most = b.binary(Binary::Max, most, score);
             }
             let most = over_group(b, Binary::Max, most);
             // The maximum of a row that has seen nothing is −∞, and no weight may be exp(−∞ + ∞).
-            let finite = if seen.is_some() || !self.is_scaled() {
+            let finite = if scores.seen.is_some() || !self.is_scaled() {
                 let nothing = b.eq(most, number(f64::NEG_INFINITY));
                 b.select(nothing, number(0.0), most)
             } else {
@@ -169,12 +171,12 @@ impl FlashKernel<'_> {
             b.assign(sums.maximum[row as usize], most);
             for column in 0..thread_tile.columns {
                 let (block, at) = of_grid(self.blocks(), row, column);
-                let exponent = b.fma(scores[block][at], rate, against);
-                scores[block][at] = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
+                let exponent = b.fma(grid[block][at], rate, against);
+                grid[block][at] = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
             }
         }
         let payloads = self.form.payloads.iter();
-        let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &scores)).collect();
+        let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &grid)).collect();
         self.add_rows(b, &grids, sums, Some(&shrink));
         Weights { grids, shrink, grows: None }
     }
@@ -199,10 +201,8 @@ impl FlashKernel<'_> {
     pub(super) fn score(
         &self,
         b: &mut Builder,
-        gauge: &Gauge,
+        Scores { gauge, products, seen }: Scores,
         values: &mut Values,
-        products: &[Grid],
-        seen: Option<&[Range]>,
         row: u32,
         column: u32,
     ) -> Operand {

@@ -1,6 +1,7 @@
 //! Rows of outputs of 16 bits. The four lanes of a row exchange what they have, so that each stores eight elements at once: stores of
 //! pairs would take as long as several tiles.
 
+use super::finals::InnerPlace;
 use super::sums::Sums;
 use super::{COLUMNS, FlashKernel};
 use crate::abi::{Tensor, elem};
@@ -42,7 +43,8 @@ impl FlashKernel<'_> {
         let origin = b.add(origin, own);
         for first in (0..self.depth_of(axis) / COLUMNS).step_by(FOUR as usize) {
             let words = [0, 1, 2, 3].map(|k| {
-                let two = self.two_places(b, &mut values, sums, row, first + k, (output, axis));
+                let place = InnerPlace { row, block: first + k, column: 0, axis };
+                let two = self.two_places(b, &mut values, sums, output, place);
                 b.pack(elem, two[0], two[1])
             });
             let words = self.exchange(b, words);
@@ -52,16 +54,16 @@ impl FlashKernel<'_> {
         }
     }
 
-    /// The two elements of an output that the thread has in a block of 8 places of a row.
+    /// The two elements of an output that the thread has in a block of 8 places of a row, from its first one on.
     fn two_places(
         &self,
         b: &mut Builder,
         values: &mut Values,
         sums: &Sums,
-        row: u32,
-        block: u32,
-        (output, axis): (usize, Axis),
+        output: usize,
+        place: InnerPlace,
     ) -> [Operand; 2] {
+        let InnerPlace { row, block, axis, .. } = place;
         let value = self.stage.program.outputs[output].value;
         let exists = values.row(row).exists;
         values.forget_inner();
@@ -70,7 +72,7 @@ impl FlashKernel<'_> {
             let at = b.add(twice, block * COLUMNS + c);
             let at = b.convert(Ty::I64, at);
             values.set_inner(c, axis, Index { at, exists });
-            self.set_sums(b, values, sums, row, block, c, axis);
+            self.set_sums(b, values, sums, InnerPlace { column: c, ..place });
             values.value(b, value, Coordinates { row: Some(row), column: None, inner: Some(c) })
         })
     }

@@ -3,10 +3,10 @@
 //! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
-use super::global::Global;
+use super::global::{Global, RowState};
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
-use super::{CHUNK, StateSpaceKernel, Time};
+use super::{CHUNK, StateSpaceKernel, TileAt, Time};
 use crate::abi::{Tensor, axes, tensors};
 use crate::block::ring::Ring;
 use crate::block::state_step::{Evaluator, StateStep};
@@ -27,6 +27,15 @@ pub(crate) struct Copier<'a> {
     /// Its number in its team, `i32`.
     pub thread: Operand,
     pub anchors: &'a Anchors,
+}
+
+/// The memory that a tile is brought into.
+#[derive(Clone, Copy)]
+pub(crate) struct Destination {
+    /// The tile's number among those of the kernel.
+    pub tile: usize,
+    pub stage: Operand,
+    pub shape: Shape,
 }
 
 impl StateSpaceKernel<'_> {
@@ -51,8 +60,8 @@ impl StateSpaceKernel<'_> {
             });
             let more = b.lt(number, self.own_tiles());
             b.if_(more, |b| {
-                let time = self.time(b, number);
-                self.fill(b, at.stage.into(), &time, copier);
+                let tile = TileAt { stage: at.stage.into(), time: self.time(b, number) };
+                self.fill(b, &tile, copier);
             });
             self.ring().advance_by(b, &at, self.schedule.teams);
         });
@@ -88,10 +97,10 @@ impl StateSpaceKernel<'_> {
         shapes.all(|shape| Some(shape) == first)
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
+    fn fill(&self, b: &mut Builder, at: &TileAt, copier: Copier) {
         let shapes: Vec<Shape> = self.values.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
-        self.fill_tiles(b, stage, &shapes, EARLY, time, copier, |b, i, pieces, sources| {
-            self.store_pieces(b, i, stage, pieces, sources, shapes[i]);
+        self.fill_tiles(b, at, &shapes, EARLY, copier, |b, to, pieces, sources| {
+            self.store_pieces(b, to, pieces, sources);
         });
     }
 
@@ -100,16 +109,17 @@ impl StateSpaceKernel<'_> {
     pub(crate) fn fill_tiles(
         &self,
         b: &mut Builder,
-        stage: Operand,
+        at: &TileAt,
         shapes: &[Shape],
         early_registers: u32,
-        time: &Time,
         copier: Copier,
-        store: impl Fn(&mut Builder, usize, &[Piece], Vec<Global>),
+        store: impl Fn(&mut Builder, Destination, &[Piece], Vec<Global>),
     ) {
         let Copier { thread, anchors } = copier;
+        let TileAt { stage, ref time } = *at;
         let (mut early, mut registers) = (vec![], 0);
-        for (i, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
+        for (number, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
+            let to = Destination { tile: number, stage, shape: *shape };
             let beneath = params_beneath(&self.stage.program, tile.value);
             let sources = |b: &mut Builder, pieces: &[Piece]| {
                 let source = |piece| {
@@ -124,21 +134,21 @@ impl StateSpaceKernel<'_> {
                 let pieces = self.few_pieces(b, *shape, thread).unwrap_or_default();
                 let mut sources = sources(b, &pieces);
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
-                early.push((i, pieces, sources));
+                early.push((to, pieces, sources));
                 registers += own;
                 continue;
             }
             self.each_piece(b, *shape, beneath.len(), thread, |b, pieces| {
                 let mut sources = sources(b, pieces);
                 if let Some(param) = self.copied(tile) {
-                    return self.copy_pieces(b, i, stage, param, pieces, &sources, *shape);
+                    return self.copy_pieces(b, to, param, pieces, &sources);
                 }
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
-                store(b, i, pieces, sources);
+                store(b, to, pieces, sources);
             });
         }
-        for (i, pieces, sources) in early {
-            store(b, i, &pieces, sources);
+        for (to, pieces, sources) in early {
+            store(b, to, &pieces, sources);
         }
         if self.arrivals_per_thread() > 1 {
             b.arrive_with_copies(self.frame.full, stage);
@@ -175,9 +185,9 @@ impl StateSpaceKernel<'_> {
     }
 
     /// The row of the block and the state that a row of a tile is for, `i32`.
-    fn row_and_state(&self, b: &mut Builder, tile: &Tile, row: Operand) -> (Operand, Operand) {
+    fn row_and_state(&self, b: &mut Builder, tile: &Tile, row: Operand) -> RowState {
         if !tile.states {
-            return (if tile.rows { row } else { Operand::i32(0) }, Operand::i32(0));
+            return RowState::first_of(if tile.rows { row } else { Operand::i32(0) });
         }
         let [states, lanes, capacity] =
             [self.schedule.states, self.schedule.lanes, self.schedule.capacity()].map(|n| Operand::i32(n as i32));
@@ -189,30 +199,22 @@ impl StateSpaceKernel<'_> {
         let lane = b.binary(Binary::Rem, number, lanes);
         let k = b.binary(Binary::Div, number, lanes);
         let first = b.mul(lane, states);
-        (own, b.add(first, k))
+        RowState { row: own, state: b.add(first, k) }
     }
 
     /// The values at a piece of a tile.
     fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
-        let (row, state) = self.row_and_state(b, tile, piece.row);
-        Global::at(b, self, row, state, time, piece, width)
+        let from = self.row_and_state(b, tile, piece.row);
+        Global::at(b, self, from, time, piece, width)
     }
 
-    fn copy_pieces(
-        &self,
-        b: &mut Builder,
-        i: usize,
-        stage: Operand,
-        param: u32,
-        pieces: &[Piece],
-        sources: &[Global],
-        shape: Shape,
-    ) {
+    fn copy_pieces(&self, b: &mut Builder, to: Destination, param: u32, pieces: &[Piece], sources: &[Global]) {
+        let Destination { tile, stage, shape } = to;
         for (piece, source) in pieces.iter().zip(sources) {
             b.if_(piece.held, |b| {
                 let (from_index, exists) = source.offset(b, Tensor::Param(param), 0);
                 let to_index = self.element(b, shape.height, stage, piece.row, piece.column);
-                let (to, from) = (self.tiles[i], self.args.pointer(Tensor::Param(param)));
+                let (to, from) = (self.tiles[tile], self.args.pointer(Tensor::Param(param)));
                 b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard: Some(exists) });
             });
         }
@@ -226,21 +228,14 @@ impl StateSpaceKernel<'_> {
     }
 
     /// Stores the values computed from loaded pieces.
-    fn store_pieces(
-        &self,
-        b: &mut Builder,
-        i: usize,
-        stage: Operand,
-        pieces: &[Piece],
-        mut sources: Vec<Global>,
-        shape: Shape,
-    ) {
-        let tile = &self.values.tiles[i];
+    fn store_pieces(&self, b: &mut Builder, to: Destination, pieces: &[Piece], mut sources: Vec<Global>) {
+        let Destination { tile, stage, shape } = to;
+        let value = self.values.tiles[tile].value;
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
-                let values = self.steps_of(b, source, tile.value, shape.width);
+                let values = self.steps_of(b, source, value, shape.width);
                 let to = self.element(b, shape.height, stage, piece.row, piece.column);
-                self.store_shared(b, Memory::Shared(self.tiles[i]), to, &values);
+                self.store_shared(b, Memory::Shared(self.tiles[tile]), to, &values);
             });
         }
     }

@@ -1,7 +1,7 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
 use super::copy::{Copier, load_steps};
-use super::global::Global;
+use super::global::{Global, RowState};
 use super::pieces::{Piece, Shape};
 use super::{StateSpaceKernel, Time};
 use crate::abi::Tensor;
@@ -79,7 +79,7 @@ impl StateSpaceKernel<'_> {
     }
 
     fn drain_source(&self, b: &mut Builder, stage: Operand, time: &Time, piece: &Piece, width: u32) -> Drain<'_, '_> {
-        let global = Global::at(b, self, piece.row, Operand::i32(0), time, piece, width);
+        let global = Global::at(b, self, RowState::first_of(piece.row), time, piece, width);
         Drain { kernel: self, global, stage, piece: *piece, loaded: HashMap::new() }
     }
 

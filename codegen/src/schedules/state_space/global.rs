@@ -19,6 +19,20 @@ pub(crate) struct Steps {
     pub exists: Operand,
 }
 
+/// A row of the block, and the first one of the states that values are taken at. Both `i32`.
+#[derive(Clone, Copy)]
+pub(crate) struct RowState {
+    pub row: Operand,
+    pub state: Operand,
+}
+
+impl RowState {
+    /// A row from its first state on.
+    pub(crate) fn first_of(row: Operand) -> RowState {
+        RowState { row, state: Operand::i32(0) }
+    }
+}
+
 /// The source of values at a row, from state `state` and step `time` on.
 #[derive(Clone)]
 pub(crate) struct Global<'k, 's> {
@@ -44,16 +58,16 @@ impl<'k, 's> Global<'k, 's> {
         Global { kernel, row, state, steps, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
-    /// Values at a row, from a state on, at the `width` steps of a piece of a tile.
+    /// Values of a row, from a state on, at the `width` steps of a piece of a tile.
     pub(crate) fn at(
         b: &mut Builder,
         kernel: &'k StateSpaceKernel<'s>,
-        row: Operand,
-        state: Operand,
+        from: RowState,
         time: &Time,
         piece: &Piece,
         width: u32,
     ) -> Self {
+        let RowState { row, state } = from;
         let column = b.convert(Ty::I64, piece.column);
         let steps = Steps { first: b.add(time.first, column), exists: b.lt(piece.column, time.steps) };
         Global { kernel, row, state, steps, width, known: HashMap::new(), loaded: HashMap::new() }

@@ -132,6 +132,12 @@ pub(crate) struct Time {
     pub(crate) steps: Operand,
 }
 
+/// A tile of time in a stage of the ring.
+pub(crate) struct TileAt {
+    pub(crate) stage: Operand,
+    pub(crate) time: Time,
+}
+
 impl<'s> StateSpaceKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, schedule: &'s StateSpace) -> Option<Self> {
         let (scan, state) = (stage.scan()?, stage.state_axis()?);

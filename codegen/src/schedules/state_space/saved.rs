@@ -33,6 +33,17 @@ pub(crate) struct Room {
     padded: bool,
 }
 
+/// Neighbouring states of a row, before the sub-tile of a step.
+pub(crate) struct StateRun<'a> {
+    /// The step, `i64`.
+    pub step: Operand,
+    /// The row of the block, `i32`.
+    pub row: Operand,
+    /// The number of the first state, `i32`.
+    pub first: Operand,
+    pub states: &'a [Operand],
+}
+
 /// The outer axes other than that of the rows.
 pub(crate) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
     row.map_or(AxisSet::EMPTY, |row| stage.outer_axes().without(row))
@@ -114,17 +125,9 @@ impl Saved {
 }
 
 impl StateSpaceKernel<'_> {
-    /// Stores neighbouring states of a row before the sub-tile of a step.
-    pub(crate) fn store_states(
-        &self,
-        b: &mut Builder,
-        saved: &Saved,
-        step: Operand,
-        row: Operand,
-        first: Operand,
-        states: &[Operand],
-        guard: Operand,
-    ) {
+    /// Stores neighbouring states of a row.
+    pub(crate) fn store_states(&self, b: &mut Builder, saved: &Saved, run: StateRun, guard: Operand) {
+        let StateRun { step, row, first, states } = run;
         let subtile = b.binary(Binary::Div, step, SUBTILE);
         let row = b.convert(Ty::I64, row);
         let row = b.add(self.frame.block.first_row, row);

@@ -6,7 +6,7 @@
 
 use super::global::Global;
 use super::lane::LanePlace;
-use super::saved::Saved;
+use super::saved::{Saved, StateRun};
 use super::{CHUNK, StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
@@ -44,6 +44,14 @@ struct Tile {
     time: Time,
     /// The values of the next chunk: by tile, those without states.
     next: Vec<Vec<Reg>>,
+}
+
+/// One term of a sum over states.
+struct Term {
+    element: Value,
+    at: StateStep,
+    /// Whether the state exists.
+    exists: Operand,
 }
 
 impl StateSpaceKernel<'_> {
@@ -192,7 +200,8 @@ impl StateSpaceKernel<'_> {
         let step = b.add(tile.time.first, column);
         let position = b.mul(lane.lanes.position, self.schedule.states);
         let states: Vec<Operand> = lane.states.iter().map(|fields| fields[0].into()).collect();
-        self.store_states(b, saved, step, lane.row, position, &states, guard);
+        let run = StateRun { step, row: lane.row, first: position, states: &states };
+        self.store_states(b, saved, run, guard);
     }
 
     /// Loads the chunk at a column of all tiles without states.
@@ -240,8 +249,8 @@ impl StateSpaceKernel<'_> {
                 now = self.step(b, &mut evaluator, &mut source, at, now, exists[step as usize]);
                 for (sum, (_, element)) in sums.iter_mut().zip(&self.values.sums) {
                     let so_far = &mut sum[step as usize];
-                    let mask = lane.exists[state as usize];
-                    *so_far = Some(self.accumulate(b, &mut evaluator, &mut source, *element, at, *so_far, mask));
+                    let term = Term { element: *element, at, exists: lane.exists[state as usize] };
+                    *so_far = Some(self.accumulate(b, &mut evaluator, &mut source, &term, *so_far));
                 }
             }
             assign(b, &lane.states[state as usize], &now);
@@ -276,17 +285,16 @@ impl StateSpaceKernel<'_> {
         after
     }
 
-    /// Adds one more element to a sum; nothing where the state does not exist.
+    /// Adds one more term to a sum; nothing where its state does not exist.
     fn accumulate(
         &self,
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        element: Value,
-        at: StateStep,
+        term: &Term,
         so_far: Option<Operand>,
-        exists: Operand,
     ) -> Operand {
+        let Term { element, at, exists } = *term;
         let factors = match self.stage.program.node(element).op {
             Op::Binary(Binary::Mul, x, y) if !self.schedule.padded => Some((x, y)),
             _ => None,

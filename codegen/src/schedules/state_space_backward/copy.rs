@@ -6,11 +6,11 @@ use crate::abi::Tensor;
 use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::schedules::Pass;
-use crate::schedules::state_space::Time;
-use crate::schedules::state_space::copy::{BARRIER, Copier, load_steps};
-use crate::schedules::state_space::global::Global;
+use crate::schedules::state_space::copy::{BARRIER, Copier, Destination, load_steps};
+use crate::schedules::state_space::global::{Global, RowState};
 use crate::schedules::state_space::pieces::{Piece, Shape};
 use crate::schedules::state_space::tiles::Tile;
+use crate::schedules::state_space::{TileAt, Time};
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Literal, Op};
@@ -46,44 +46,37 @@ impl StateSpaceBackwardKernel<'_> {
             });
             let more = b.lt(number, base.own_tiles());
             b.if_(more, |b| {
-                let time = base.time(b, number);
-                self.fill(b, at.stage.into(), &time, copier);
+                let tile = TileAt { stage: at.stage.into(), time: base.time(b, number) };
+                self.fill(b, &tile, copier);
             });
             base.ring().advance_by(b, &at, teams);
         });
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
+    fn fill(&self, b: &mut Builder, at: &TileAt, copier: Copier) {
         let shapes: Vec<Shape> = self.tiles.tiles.iter().map(|tile| self.base.tile_shape(tile)).collect();
         // No registers are set aside for loads: walking warps leave few.
-        self.base.fill_tiles(b, stage, &shapes, 0, time, copier, |b, i, pieces, sources| {
-            self.store_pieces(b, i, stage, pieces, sources, shapes[i]);
+        self.base.fill_tiles(b, at, &shapes, 0, copier, |b, to, pieces, sources| {
+            self.store_pieces(b, to, pieces, sources);
         });
     }
 
     /// Stores the values computed from loaded pieces, and the tile's filling where they do not exist.
-    fn store_pieces(
-        &self,
-        b: &mut Builder,
-        i: usize,
-        stage: Operand,
-        pieces: &[Piece],
-        mut sources: Vec<Global>,
-        shape: Shape,
-    ) {
-        let (base, form, tile) = (&self.base, self.form, &self.tiles.tiles[i]);
+    fn store_pieces(&self, b: &mut Builder, to: Destination, pieces: &[Piece], mut sources: Vec<Global>) {
+        let Destination { tile: number, stage, shape } = to;
+        let (base, form, tile) = (&self.base, self.form, &self.tiles.tiles[number]);
         let plain = matches!(form.program.node(tile.value).op, Op::Param(_));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
                 let mut values = base.steps_of(b, source, tile.value, shape.width);
                 if !plain {
                     let exists = self.piece_exists(b, tile, source);
-                    let other = if self.tiles.fills[i] == Fill::One { 1.0 } else { 0.0 };
+                    let other = if self.tiles.fills[number] == Fill::One { 1.0 } else { 0.0 };
                     let other = Operand::Const(Ty::F32, Literal::Float(other));
                     values = values.into_iter().map(|v| b.select(exists, v, other)).collect();
                 }
                 let to = base.element(b, shape.height, stage, piece.row, piece.column);
-                base.store_shared(b, Memory::Shared(base.tiles[i]), to, &values);
+                base.store_shared(b, Memory::Shared(base.tiles[number]), to, &values);
             });
         }
     }
@@ -111,7 +104,7 @@ impl StateSpaceBackwardKernel<'_> {
             base.each_piece(b, shape, 1, thread, |b, pieces| {
                 for piece in pieces {
                     b.if_(piece.held, |b| {
-                        let mut to = Global::at(b, base, piece.row, Operand::i32(0), time, piece, shape.width);
+                        let mut to = Global::at(b, base, RowState::first_of(piece.row), time, piece, shape.width);
                         to.known = anchors.offsets(b, base, time, piece);
                         let (offset, exists) = to.offset(b, tensor, 0);
                         let from = base.element(b, shape.height, stage, piece.row, piece.column);

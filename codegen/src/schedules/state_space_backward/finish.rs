@@ -2,13 +2,13 @@
 
 use super::StateSpaceBackwardKernel;
 use super::lane::Lane;
-use super::subtile::{Carry, TileAt, Totals};
+use super::subtile::{Carry, Totals};
 use super::walk::Term;
 use crate::abi::Tensor;
 use crate::block::lane_sum::over_lanes;
 use crate::block::state_step::{Source, StateStep};
 use crate::build::{Builder, zero};
-use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::{CHUNK, TileAt};
 use crate::stage::kind::Given;
 use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;

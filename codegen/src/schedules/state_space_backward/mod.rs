@@ -45,7 +45,7 @@ pub use scratch::{before, passes, scratch, sum_threads};
 
 use super::state_space::frame::{Axes, Frame};
 use super::state_space::tiles::{Tile, Values};
-use super::state_space::{CHUNK, SUBTILE, StateSpaceKernel, height};
+use super::state_space::{CHUNK, SUBTILE, StateSpaceKernel, TileAt, height};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
@@ -59,7 +59,6 @@ use masks::Masks;
 use oplus_dsl::Ty;
 use row_sums::RowSums;
 use scratch::{SEGMENT_CARRIES, Scratch};
-use subtile::TileAt;
 use tiles::Tiles;
 
 /// Whether the walk of a stage that the schedule takes can be cut into segments of time.
@@ -190,7 +189,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             outputs.push(free.next().map_or_else(|| own(b), |i| arrays[i]));
         }
         let row_sums = if walks { RowSums::declare(b, form, schedule) } else { None };
-        let base = base(b, stage, form, schedule, states, args, tiles.tiles.clone(), arrays)?;
+        let base = base(b, stage, form, schedule, states, Memories { args, tiles: tiles.tiles.clone(), arrays })?;
         let scratch = Scratch::find(b, &base, form, schedule);
         let masks = Masks::of(form, &tiles, schedule);
         Some(StateSpaceBackwardKernel { base, schedule, form, tiles, masks, outputs, row_sums, scratch })
@@ -254,6 +253,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 }
 
+/// The tensors of a kernel, its tiles and their arrays.
+struct Memories {
+    args: Args,
+    tiles: Vec<Tile>,
+    arrays: Vec<SharedId>,
+}
+
 /// The part of the kernel that the forward schedule shares: tensors, tiles of time, rows of the block.
 fn base<'s>(
     b: &mut Builder,
@@ -261,9 +267,7 @@ fn base<'s>(
     form: &'s BackwardScan,
     schedule: &StateSpaceBackward,
     states: &'s StateSpace,
-    args: Args,
-    tiles: Vec<Tile>,
-    arrays: Vec<SharedId>,
+    Memories { args, tiles, arrays }: Memories,
 ) -> Option<StateSpaceKernel<'s>> {
     let mut scan = stage.scan()?;
     scan.reverse = form.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);

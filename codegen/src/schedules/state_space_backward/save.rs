@@ -1,10 +1,11 @@
 //! The pass that saves the states before every eighth step.
 
 use super::lane::Lane;
-use super::subtile::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::state_step::StateStep;
 use crate::build::Builder;
+use crate::schedules::state_space::TileAt;
+use crate::schedules::state_space::saved::StateRun;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 
@@ -34,7 +35,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (r, states) in states.iter().enumerate() {
             let guard = b.and(inside, lane.row_exists[r]);
             let values: Vec<Operand> = states.iter().map(|reg| (*reg).into()).collect();
-            self.base.store_states(b, saved, step, lane.rows[r], first, &values, guard);
+            let run = StateRun { step, row: lane.rows[r], first, states: &values };
+            self.base.store_states(b, saved, run, guard);
         }
     }
 

@@ -1,11 +1,11 @@
 //! The first pass where time is cut, before the one that saves states: the element that each segment combines to.
 
 use super::lane::Lane;
-use super::subtile::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::block::state_step::StateStep;
 use crate::build::Builder;
+use crate::schedules::state_space::TileAt;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Binary;
 

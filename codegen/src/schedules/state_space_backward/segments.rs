@@ -12,12 +12,12 @@
 
 use super::chain::Chain;
 use super::lane::Lane;
-use super::subtile::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::args::Args;
 use crate::block::state_step::StateStep;
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::TileAt;
 use crate::schedules::state_space::segments::Segment;
 use crate::stage::kind::BackwardScan;
 use crate::tile::{Memory, Operand, Reg};

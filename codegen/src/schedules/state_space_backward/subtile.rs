@@ -3,7 +3,6 @@
 use super::StateSpaceBackwardKernel;
 use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::Builder;
-use crate::schedules::state_space::Time;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::{Op, Value};
 use std::collections::HashMap;
@@ -33,12 +32,6 @@ impl Carry {
     pub(super) fn before(&self, j: u32) -> &[Vec<Reg>] {
         &self.states[j as usize % self.states.len()]
     }
-}
-
-/// The tile that is walked.
-pub(super) struct TileAt {
-    pub stage: Operand,
-    pub time: Time,
 }
 
 /// A sub-tile being walked.

@@ -3,13 +3,13 @@
 use super::chain::Chain;
 use super::lane::Lane;
 use super::row_sums::BatchPlace;
-use super::subtile::{Carry, Eight, LaneRows, TileAt};
+use super::subtile::{Carry, Eight, LaneRows};
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::{Builder, zero};
-use crate::schedules::state_space::CHUNK;
 use crate::schedules::state_space::copy::load_steps;
 use crate::schedules::state_space::saved::Saved;
+use crate::schedules::state_space::{CHUNK, TileAt};
 use crate::stage::kind::Sum;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
@@ -30,6 +30,24 @@ struct Sums {
 struct RowState {
     row: usize,
     state: u32,
+}
+
+/// One of the lane's rows, with a state and a step.
+#[derive(Clone, Copy)]
+struct RowStep {
+    row: usize,
+    at: StateStep,
+}
+
+/// A sub-tile of a tile.
+#[derive(Clone, Copy)]
+struct SubtileAt<'t> {
+    tile: &'t TileAt,
+    /// Its first step in the tile, `i32`.
+    column: Operand,
+    /// The half of the ring of sums over rows that it belongs to, and its number in that half.
+    half: Operand,
+    number: u32,
 }
 
 /// One term of a sum.
@@ -63,7 +81,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                 let subtile = b.add(before, j);
                 let subtile = self.subtile(b, subtile);
                 let column = b.mul(subtile, SUBTILE);
-                self.walk_subtile(b, lane, carry, tile, column, half.unwrap_or(Operand::i32(0)), j);
+                let subtile = SubtileAt { tile, column, half: half.unwrap_or(Operand::i32(0)), number: j };
+                self.walk_subtile(b, lane, carry, subtile);
             }
             if let (Some(sums), Some(half)) = (&self.row_sums, half) {
                 self.close_half(b, sums, half);
@@ -164,16 +183,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     // ---- a sub-tile
 
-    fn walk_subtile(
-        &self,
-        b: &mut Builder,
-        lane: &Lane<'_, 's>,
-        carry: &Carry,
-        tile: &TileAt,
-        column: Operand,
-        half: Operand,
-        j: u32,
-    ) {
+    fn walk_subtile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, at: SubtileAt) {
+        let SubtileAt { tile, column, half, number: j } = at;
         let mut lane_rows = self.lane_rows(b, lane, tile, column);
         let rows = self.form.row_sums.len();
         let steps = || vec![None; SUBTILE as usize];
@@ -183,7 +194,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             sums.rows = vec![steps(); rows];
             for row in 0..lane.rows.len() {
                 let own = RowState { row, state };
-                self.walk_on(b, lane, carry, &mut lane_rows, j, own, &mut sums);
+                let before = carry.before(j)[row][state as usize];
+                self.walk_on(b, lane, &mut lane_rows, own, before, &mut sums);
+                self.add_totals(b, carry, &mut lane_rows, own, false);
             }
             if state + 1 < self.schedule.states {
                 self.load_states(b, &mut lane_rows, lane, tile, state + 1, column);
@@ -287,26 +300,25 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         }
     }
 
-    /// Walks one state of a row of the lane eight steps on, with the sums that do not need the cotangents.
+    /// Walks one state of a row of the lane, `before` the sub-tile, eight steps on, with the sums over states and rows that do not need
+    /// the cotangents.
     fn walk_on(
         &self,
         b: &mut Builder,
         lane: &Lane,
-        carry: &Carry,
         lane_rows: &mut LaneRows,
-        j: u32,
         own: RowState,
+        before: Reg,
         sums: &mut Sums,
     ) {
-        let RowState { row: r, state } = own;
+        let RowState { row, state } = own;
         // A copy: the state of a later sub-tile is loaded before this one is walked back.
-        let mut now = b.let_(Ty::F32, Expr::Copy(carry.before(j)[r][state as usize].into()));
+        let mut now = b.let_(Ty::F32, Expr::Copy(before.into()));
         for step in self.in_order(SUBTILE) {
             let at = StateStep { state, step };
-            now = self.step_on(b, lane_rows, r, at, now);
-            self.add_terms(b, lane, lane_rows, r, at, sums, false);
+            now = self.step_on(b, lane_rows, row, at, now);
+            self.add_terms(b, lane, lane_rows, RowStep { row, at }, sums, false);
         }
-        self.add_totals(b, carry, lane_rows, own, false);
     }
 
     /// The state after a step; the state before it where the step does not exist.
@@ -345,7 +357,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for step in order {
             let at = StateStep { state, step };
             chain = self.step_back(b, lane_rows, r, at, chain);
-            self.add_terms(b, lane, lane_rows, r, at, sums, true);
+            self.add_terms(b, lane, lane_rows, RowStep { row: r, at }, sums, true);
         }
         let next = chain.carried(b);
         b.assign(reg, next);
@@ -360,8 +372,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         b: &mut Builder,
         lane: &Lane,
         lane_rows: &mut LaneRows,
-        r: usize,
-        at: StateStep,
+        RowStep { row: r, at }: RowStep,
         sums: &mut Sums,
         late: bool,
     ) {

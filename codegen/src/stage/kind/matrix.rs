@@ -42,6 +42,21 @@ pub struct MatrixRecurrence {
     pub reverse: bool,
 }
 
+/// A field of a scan's states.
+#[derive(Clone, Copy)]
+pub(super) struct StateField {
+    pub tuple: Value,
+    pub field: u32,
+}
+
+/// The axes of a state that is a matrix.
+#[derive(Clone, Copy)]
+pub(super) struct StateAxes {
+    /// The axis that is summed away.
+    pub depth: Axis,
+    pub width: Axis,
+}
+
 /// The logarithm of a decay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decay {
@@ -104,7 +119,8 @@ impl MatrixRecurrence {
         if scan.reverse {
             return Err(Refusal::Reverse);
         }
-        let mut form = MatrixRecurrence::of_scan(program, &scan, tuple, field, depth, width, decay)?;
+        let mut form =
+            MatrixRecurrence::of_scan(program, &scan, StateField { tuple, field }, StateAxes { depth, width }, decay)?;
         form.readout(program)?;
         form.check_outputs(stage)?;
         match form.elem(program)? {
@@ -117,10 +133,8 @@ impl MatrixRecurrence {
     pub(super) fn of_scan(
         program: &Program,
         scan: &Scan<'_>,
-        tuple: Value,
-        field: u32,
-        depth: Axis,
-        width: Axis,
+        StateField { tuple, field }: StateField,
+        StateAxes { depth, width }: StateAxes,
         decay: Option<Decay>,
     ) -> Result<MatrixRecurrence, Refusal> {
         let state = axes_of(program, tuple, field).without(scan.axis);

@@ -4,7 +4,9 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
 use oplus_dsl::walk::all;
 
-use super::matrix::{Decay, MatrixRecurrence, axes_of, coefficient, decay_of, exponential, only_field};
+use super::matrix::{
+    Decay, MatrixRecurrence, StateAxes, StateField, axes_of, coefficient, decay_of, exponential, only_field,
+};
 use super::product::{Product, is};
 use crate::stage::opposite::{sum_over, total};
 use crate::stage::{Refusal, Stage};
@@ -82,9 +84,10 @@ impl MatrixRecurrenceBackward {
             (true, false) => return Err(Refusal::Channels { axis: name(width) }),
             (false, _) => {}
         }
-        let of_scan = |scan, tuple, field| MatrixRecurrence::of_scan(program, scan, tuple, field, depth, width, decay);
-        let states = of_scan(&forward, tuple, field)?;
-        let cotangents = of_scan(&back, dual, dual_field)?;
+        let axes = StateAxes { depth, width };
+        let of_scan = |scan, state| MatrixRecurrence::of_scan(program, scan, state, axes, decay);
+        let states = of_scan(&forward, StateField { tuple, field })?;
+        let cotangents = of_scan(&back, StateField { tuple: dual, field: dual_field })?;
         if states.reverse || !cotangents.reverse {
             return Err(Refusal::Reverse);
         }

@@ -4,7 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
 use oplus_dsl::walk::follow;
 
-use super::matrix::{MatrixRecurrence, axes_of, coefficient, decay_of, only_field};
+use super::matrix::{MatrixRecurrence, StateAxes, StateField, axes_of, coefficient, decay_of, only_field};
 use crate::stage::opposite::{bare_decays, is_affine, is_zero, narrow, shifted_decay};
 use crate::stage::{Scan, Stage};
 
@@ -24,9 +24,8 @@ impl MatrixRecurrence {
         let state: Vec<Axis> = axes_of(program, tuple, field).without(scan.axis).iter().collect();
         let of_decay = decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
         let widths = |depth: Axis| state.iter().rev().copied().filter(move |w| *w != depth && !of_decay.contains(*w));
-        let pairs = state.iter().rev().flat_map(|depth| widths(*depth).map(|width| (*depth, width)));
-        let of_pair =
-            |(depth, width)| MatrixRecurrence::of_scan(program, &scan, tuple, field, depth, width, decay).ok();
+        let pairs = state.iter().rev().flat_map(|depth| widths(*depth).map(|width| StateAxes { depth: *depth, width }));
+        let of_pair = |axes| MatrixRecurrence::of_scan(program, &scan, StateField { tuple, field }, axes, decay).ok();
         let form = pairs.into_iter().find_map(of_pair)?;
         let is_multiplied = matches!(form.elem(program).ok()?, Elem::Bf16 | Elem::F16 | Elem::F32);
         let all_final = program.outputs.iter().all(|output| form.is_final(program, &scan, output.value));

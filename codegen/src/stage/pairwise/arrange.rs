@@ -231,7 +231,7 @@ fn computed_leaves(program: &Program) -> BTreeMap<Value, Elem> {
             continue;
         }
         let score = operator.gauge.map(|k| elements[k as usize]);
-        let payloads = computed_payloads(program, &weights, (score, elements));
+        let payloads = computed_payloads(program, &weights, score, elements);
         let is_divided = |c: &Value| matches!(factors_of(program, *c), Some((x, y)) if has(program, x, column) != has(program, y, column));
         let is_leaf = |c: &Value| payloads.iter().any(|v| matches!(program.node(*v).op, Op::Field(t, _) if t == *c));
         let is_contraction = |c: &Value| is_divided(c) && !is_leaf(c) && !is_weighted(program, &weights, *c);
@@ -256,7 +256,8 @@ fn computed_leaves(program: &Program) -> BTreeMap<Value, Elem> {
 fn computed_payloads(
     program: &Program,
     weights: &BTreeSet<Value>,
-    (score, elements): (Option<Value>, &[Value]),
+    score: Option<Value>,
+    elements: &[Value],
 ) -> BTreeSet<Value> {
     let is_weight = |v: &Value| weights.contains(v);
     let is_made = |v: &Value| is_made(program, weights, *v);

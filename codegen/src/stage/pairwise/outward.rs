@@ -4,13 +4,13 @@
 //! `if c { x } else { 0 }`: what is summed over M is then a map again.
 
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, Op, OperatorId, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, Op, Program, Unary, Value};
 use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::follow;
 
 use super::find::is_zero;
 use super::rebuild::rebuild;
-use crate::stage::reduction::{Reduction, is_sum};
+use crate::stage::reduction::{Reduction, Sum, is_sum};
 
 /// The program with such sums exchanged. One that cannot be built again is given back as it is.
 pub(super) fn outward(program: &Program) -> Program {
@@ -58,10 +58,8 @@ fn lacks(program: &Program, value: Value, inner: Value, axis: Axis) -> bool {
 
 /// The program in which an outer sum is exchanged with the sum beneath it.
 fn exchange(program: &Program, tuple: Value) -> Result<Program, TypeError> {
-    rebuild(program, |b, value, place| match (&program.node(value).op, inner_sum(program, value)) {
-        (Op::Reduce { axis, operator, .. }, Some(inner)) if value == tuple => {
-            exchanged(b, program, value, *axis, *operator, inner, place).map(Some)
-        }
+    rebuild(program, |b, value, place| match inner_sum(program, value) {
+        Some(inner) if value == tuple => exchanged(b, program, value, inner, place).map(Some),
         _ => Ok(None),
     })
 }
@@ -71,17 +69,15 @@ fn exchanged(
     b: &mut Builder,
     program: &Program,
     tuple: Value,
-    axis: Axis,
-    operator: OperatorId,
     inner: Value,
     place: &[Value],
 ) -> Result<Value, TypeError> {
-    let (Some(outer), Some(own)) = (Reduction::of(program, tuple), Reduction::of(program, inner)) else {
+    let (Some(outer), Some(own)) = (Sum::of(program, tuple), Sum::of(program, inner)) else {
         return Err(TypeError::NotATuple);
     };
-    let element = proportional(b, program, outer.elements[0], place[own.elements[0].0 as usize], place)?;
-    let sum = b.reduce(axis, operator, &[element])?;
-    let outer = b.reduce(own.axis, operator, &sum)?;
+    let element = proportional(b, program, outer.element, place[own.element.0 as usize], place)?;
+    let sum = b.reduce(outer.axis, outer.operator, &[element])?;
+    let outer = b.reduce(own.axis, outer.operator, &sum)?;
     match b.program().node(outer[0]).op {
         Op::Field(tuple, _) => Ok(tuple),
         _ => Err(TypeError::NotATuple),

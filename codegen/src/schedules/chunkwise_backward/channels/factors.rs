@@ -1,7 +1,7 @@
 //! Factors of products that are scaled channel by channel.
 
 use super::{Arrays, Steps};
-use crate::block::matmul::{Blocks, Factor, map_left, map_right, map_transposed, scale_pair};
+use crate::block::matmul::{Blocks, Factor, PairPlace, map_left, map_right, map_transposed, scale_pair};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
@@ -52,11 +52,11 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The warp's keys as left factors over the depth, scaled up to a border.
     pub(super) fn scaled_left(&self, b: &mut Builder, own: &Steps, border: Operand) -> Blocks {
         let left = Factor::of(b, &self.keys, &own.views.deep.left, Operand::i32(0));
-        let (row, column) = (self.first_row(b), self.fragment.column(b));
+        let first = PairPlace { row: self.first_row(b), column: self.fragment.column(b) };
         let scale = Scale { factor: ScaledFactor::Key, border };
         let sixteen = |sixteen: u32| {
             let packed = left.four(b, 0, sixteen, false);
-            map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
+            map_left(b, packed, first, sixteen, |b, pair, time, channel| {
                 let powers = self.powers(b, own.arrays, time, channel, scale);
                 scale_pair(b, self.keys.elem, pair, powers)
             })
@@ -74,8 +74,8 @@ impl ChunkwiseBackwardKernel<'_> {
         sixteen: u32,
         scale: Scale,
     ) -> [Operand; 4] {
-        let (row, column) = (b.add(first, self.fragment.group), self.fragment.column(b));
-        map_right(b, packed, row, column, sixteen, |b, pair, time, channel| {
+        let first = PairPlace { row: b.add(first, self.fragment.group), column: self.fragment.column(b) };
+        map_right(b, packed, first, sixteen, |b, pair, time, channel| {
             let powers = self.powers(b, arrays, time, channel, scale);
             scale_pair(b, self.keys.elem, pair, powers)
         })

@@ -15,6 +15,17 @@ use oplus_dsl::Ty;
 /// A decay that leaves nothing has a logarithm below this one: logarithms are at least −160, less the rounding errors of their sums.
 const NOTHING: f64 = -150.0;
 
+/// The cotangents of a channel at the warp's times.
+struct ChannelCotangents {
+    /// The output that they go to.
+    output: usize,
+    /// The first time of the chunk, `i64`.
+    first: Operand,
+    channel: Operand,
+    /// The number that is added to the sums of all times.
+    constant: Operand,
+}
+
 impl ChunkwiseBackwardKernel<'_> {
     /// Sums S·D of each thread's channels over 16 places of the width; the sums of a slice are added to those of the slices before.
     pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, slice: Option<Operand>) {
@@ -92,22 +103,14 @@ impl ChunkwiseBackwardKernel<'_> {
                 let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
                 let constant = b.fma(whole, energy, end_terms);
                 let constant = b.add(constant, blocks);
-                self.store_times(b, arrays, values.clone(), output, first, channel, constant);
+                self.store_times(b, arrays, values.clone(), &ChannelCotangents { output, first, channel, constant });
             });
         }
     }
 
     /// Stores the sums of a channel at the warp's times, plus a constant.
-    fn store_times(
-        &self,
-        b: &mut Builder,
-        arrays: &Arrays,
-        mut values: Values,
-        output: usize,
-        first: Operand,
-        channel: Operand,
-        constant: Operand,
-    ) {
+    fn store_times(&self, b: &mut Builder, arrays: &Arrays, mut values: Values, cotangents: &ChannelCotangents) {
+        let ChannelCotangents { output, first, channel, constant } = *cotangents;
         let (depth, tensor) = (self.form.states.depth, Tensor::Output(output as u32));
         let value = self.stage.program.outputs[output].value;
         let block = self.border(b, 0);

@@ -107,13 +107,14 @@ impl<'s> Deref for WarpgroupSweep<'s> {
 impl<'s> WarpgroupSweep<'s> {
     pub(super) fn declare(
         b: &mut Builder,
-        of: (&'s Stage, &'s MatrixRecurrenceBackward),
+        stage: &'s Stage,
+        form: &'s MatrixRecurrenceBackward,
         schedule: &'s ChunkwiseBackward,
         args: Args,
     ) -> Self {
-        let tiles = Tiles::declare(b, of.0, of.1, schedule);
+        let tiles = Tiles::declare(b, stage, form, schedule);
         let scores = b.shared("scores", SharedKind::Elem(Elem::F32), TIMES * TIMES);
-        let mut sweep = GradientSweep::declare(b, of, schedule, args, tiles);
+        let mut sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles);
         let [begun, weights_full, weights_free, pairs_summed] =
             ["begun", "weights_full", "weights_free", "pairs_summed"]
                 .map(|name| b.shared(name, SharedKind::Mbarrier, 1));
@@ -124,8 +125,8 @@ impl<'s> WarpgroupSweep<'s> {
         {
             tiles.into_iter().for_each(|tile| tile.full = own);
         }
-        let panel_ring = schedule.are_split(of.0, of.1).then(|| PanelRing::declare(b, schedule.heads()));
-        let rounds = of.1.elem(of.0) == Elem::F16;
+        let panel_ring = schedule.are_split(stage, form).then(|| PanelRing::declare(b, schedule.heads()));
+        let rounds = form.elem(stage) == Elem::F16;
         let rounding = rounds.then(|| [1, schedule.heads()].map(|stages| Rounding::declare(b, stages)));
         WarpgroupSweep {
             sweep,

@@ -36,6 +36,16 @@ struct Finish<'s> {
     args: Args,
 }
 
+/// One of the thread's two columns.
+#[derive(Clone, Copy)]
+struct OwnColumn {
+    /// Which of the two it is.
+    half: u32,
+    index: Index,
+    /// Whether it exists and any row sees it.
+    seen: Operand,
+}
+
 impl Finish<'_> {
     fn body(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
@@ -58,17 +68,17 @@ impl Finish<'_> {
         let column = b.add(first, column);
         let along = b.convert(Ty::I64, place.along);
         let sight = self.sight(b, &outer);
-        let columns = [0, 8].map(|further| {
+        let columns = [(0, 0), (1, 8)].map(|(half, further)| {
             let at = b.add(column, further);
             let exists = b.lt(at, self.args.size(self.form.column));
             let seen = self.is_seen(b, sight, at);
-            (Index { at, exists }, b.and(exists, seen))
+            OwnColumn { half, index: Index { at, exists }, seen: b.and(exists, seen) }
         });
         // A tile none of whose columns is seen by any row has no sums.
-        let any = b.binary(Binary::Or, columns[0].1, columns[1].1);
+        let any = b.binary(Binary::Or, columns[0].seen, columns[1].seen);
         let sums = self.load(b, number, thread, any);
-        for (half, (index, seen)) in (0..).zip(columns) {
-            self.store(b, &outer, (half, index, along), seen, &sums);
+        for column in columns {
+            self.store(b, &outer, column, along, &sums);
         }
     }
 
@@ -87,13 +97,13 @@ impl Finish<'_> {
             .collect()
     }
 
-    /// Stores the sums of one of the thread's two columns.
+    /// Stores the sums of one of the thread's two columns, from place `along` of the leaf's axis on.
     fn store(
         &self,
         b: &mut Builder,
         outer: &[(Axis, Operand)],
-        (half, index, along): (u32, Index, Operand),
-        seen: Operand,
+        OwnColumn { half, index, seen }: OwnColumn,
+        along: Operand,
         sums: &[Vec<Operand>],
     ) {
         let Some(output) = self.output() else { return };
