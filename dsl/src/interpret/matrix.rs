@@ -57,6 +57,14 @@ struct Extent {
     ty: Ty,
 }
 
+/// What each step of a lane multiplies and adds.
+struct Operands<'a> {
+    decay: Lane<'a>,
+    /// The values of each term.
+    terms: &'a [Vec<Lane<'a>>],
+    input: Lane<'a>,
+}
+
 impl Interpreter<'_> {
     /// All states.
     pub(super) fn matrix_scan(&self, scan: &MatrixScan, node: &Node, n: usize) -> Data {
@@ -98,7 +106,7 @@ impl Interpreter<'_> {
                 if resets.as_ref().is_some_and(|resets| resets.at(&index, t)) {
                     state.fill(0.0);
                 }
-                let next = step(scan, &extent, &state, t, (decay, &terms, input));
+                let next = step(scan, &extent, &state, t, Operands { decay, terms: &terms, input });
                 let given = if scan.exclusive { &before } else { &next };
                 given.iter().enumerate().for_each(|(k, x)| states[base + t * time + k * along] = *x);
                 state = next;
@@ -133,7 +141,7 @@ fn step(
     extent: &Extent,
     state: &[f64],
     t: usize,
-    (decay, terms, input): (Lane<'_>, &[Vec<Lane<'_>>], Lane<'_>),
+    Operands { decay, terms, input }: Operands<'_>,
 ) -> Vec<f64> {
     let of_two = |op: Binary, l: f64, r: f64| scalar::round_to(extent.ty, scalar::float_binary(op, l, r));
     let times = |l: f64, r: f64| of_two(Binary::Mul, l, r);

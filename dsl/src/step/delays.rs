@@ -62,15 +62,15 @@ pub(super) fn delays(program: &Program, axis: Axis) -> Result<Vec<Delay>, StepEr
         };
         match find(&delays, value, fill) {
             Some(at) => delays[at].count = count.max(delays[at].count),
-            None if count > 0 => delays.push(delay(program, axis, (value, fill, count), &mut names)),
+            None if count > 0 => delays.push(delay(program, axis, Kept { value, fill, count }, &mut names)),
             None => {}
         }
     }
     Ok(delays)
 }
 
-/// Finds the value in one step of a shift along the scanned axis.
-pub(super) fn read(program: &Program, delays: &[Delay], (by, value, fill): (i64, Value, Value)) -> Read {
+/// Finds the value in one step of a shift of a value along the scanned axis.
+pub(super) fn read(program: &Program, delays: &[Delay], by: i64, value: Value, fill: Value) -> Read {
     if by == 0 {
         return Read::Now(value);
     }
@@ -113,7 +113,14 @@ fn find(delays: &[Delay], value: Value, fill: Literal) -> Option<usize> {
     delays.iter().position(|delay| delay.value == value && delay.fill == fill)
 }
 
-fn delay(program: &Program, axis: Axis, (value, fill, count): (Value, Literal, usize), names: &mut Names) -> Delay {
+/// The last elements of a value, as [`Delay`] has them.
+struct Kept {
+    value: Value,
+    fill: Literal,
+    count: usize,
+}
+
+fn delay(program: &Program, axis: Axis, Kept { value, fill, count }: Kept, names: &mut Names) -> Delay {
     let of = param(program, value);
     let name = of.map_or("shift", |param| &param.name);
     let stored = match program.node(unbroadcast(program, value)).op {

@@ -121,7 +121,7 @@ impl Rewrite<'_> {
             },
             Op::Last { axis, value, .. } | Op::First { axis, value, .. } if *axis == self.axis => image(value),
             Op::Shift { axis, by, value, fill } if *axis == self.axis => {
-                match read(self.from, self.delays, (*by, *value, *fill)) {
+                match read(self.from, self.delays, *by, *value, *fill) {
                     Read::Now(value) | Read::Given(value) => image(&value),
                     Read::Before(delay, by) => self.before[delay][by - 1],
                 }

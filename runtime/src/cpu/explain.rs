@@ -57,7 +57,7 @@ impl Compiled {
         let program = self.program();
         self.check_sizes(sizes)?;
         if let Some(parts) = self.parts() {
-            return parts.explain(program, sizes, (params, outputs));
+            return parts.explain(program, sizes, params, outputs);
         }
         let layout = |axes: &[oplus_dsl::ir::Axis], strides: &[i64]| {
             let reach = |(axis, stride): (&oplus_dsl::ir::Axis, &i64)| {

@@ -138,10 +138,11 @@ pub(super) fn merge(
         outputs: dims.iter().map(along).collect(),
         in_blocks: false,
         first: First::AsOthers,
+        exclusive: false,
     };
     let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
     let mut none: Vec<_> = states.iter().map(|_| None).collect();
-    sweep(&of.merge, &geometry, &elements, states, &mut none, false, &mut Workspace::default())
+    sweep(&of.merge, &geometry, &elements, states, &mut none, &mut Workspace::default())
 }
 
 /// Values of a block, and the axes over which they vary (bit k for axis k of the block), dense over them.
@@ -312,8 +313,9 @@ impl Block<'_> {
             outputs: self.states.iter().map(|dims| self.strides(dims | 1 << self.axis, start)).collect(),
             in_blocks: of.in_blocks(),
             first,
+            exclusive: of.exclusive,
         };
         let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
-        sweep(&of.scan, &geometry, &elements, results.states, results.outputs, of.exclusive, workspace)
+        sweep(&of.scan, &geometry, &elements, results.states, results.outputs, workspace)
     }
 }

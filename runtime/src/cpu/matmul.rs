@@ -23,6 +23,15 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
+/// The size of a product of two matrices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProductSize {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// The terms of each element's sum.
+    pub(super) terms: usize,
+}
+
 /// The most rows or columns to which the library fills its tiles up.
 const FILLED: usize = 64;
 
@@ -31,7 +40,8 @@ const FILLED: usize = 64;
 ///
 /// # Errors
 /// [`CpuError::OutOfMemory`].
-pub(super) fn check_room<T>([rows, columns, terms]: [usize; 3]) -> Result<(), CpuError> {
+pub(super) fn check_room<T>(size: ProductSize) -> Result<(), CpuError> {
+    let ProductSize { rows, columns, terms } = size;
     let elements = terms.saturating_mul(rows.saturating_add(columns).saturating_add(2 * FILLED));
     let bytes = elements.saturating_mul(size_of::<T>());
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| CpuError::OutOfMemory { bytes })
@@ -42,7 +52,7 @@ pub(super) fn add_product<T: Scalar + LinalgScalar>(
     to: &mut [T],
     strides: [usize; 2],
     [left, right]: [Matrix<'_, T>; 2],
-    [rows, columns, terms]: [usize; 3],
+    ProductSize { rows, columns, terms }: ProductSize,
 ) {
     if rows == 0 || columns == 0 || terms == 0 {
         return;

@@ -71,6 +71,14 @@ pub(super) struct Temporary {
     pub(super) last_use: usize,
 }
 
+/// A tensor that a stage writes.
+struct StageTarget {
+    /// The value that it takes.
+    value: Value,
+    target: Target,
+    layout: TargetLayout,
+}
+
 /// A tensor that a stage writes: axes with sizes and strides, and the element of index 0, 0, ….
 #[derive(Clone, Debug)]
 struct TargetLayout {
@@ -228,7 +236,7 @@ impl<'a> Planner<'a> {
         }
         let targets = self.targets(stage, &shape)?;
         let mut partitions = vec![];
-        for (value, target, layout) in &targets {
+        for StageTarget { value, target, layout } in &targets {
             let partition = self.partition(draft, &shape, *value, layout);
             let (Target::Output(output), true) = (target, partition.as_ref().is_none_or(Partition::is_in_pieces))
             else {
@@ -243,8 +251,8 @@ impl<'a> Planner<'a> {
             let partition = self.partition(draft, &shape, *value, layout);
             partitions.push(Some(partition.ok_or_else(|| CpuError::Interleaved { output: name.clone() })?));
         }
-        let stores = targets.into_iter().zip(partitions.into_iter().flatten()).collect();
-        let lowered = self.lower(stage, shape, stores);
+        let targets = targets.into_iter().zip(partitions.into_iter().flatten()).collect();
+        let lowered = self.lower(stage, shape, targets);
         self.stages.push(lowered);
         Ok(None)
     }
@@ -270,17 +278,17 @@ impl<'a> Planner<'a> {
     }
 
     /// The tensors that a stage writes; those that it passes on are dense over its axes.
-    fn targets(&mut self, stage: usize, shape: &Shape) -> Result<Vec<(Value, Target, TargetLayout)>, CpuError> {
+    fn targets(&mut self, stage: usize, shape: &Shape) -> Result<Vec<StageTarget>, CpuError> {
         let mut targets = vec![];
         for k in &self.drafts.stages[stage].outputs {
             let (output, layout) = (&self.drafts.program.outputs[*k], &self.request.outputs[*k]);
             let axes = output.axes.iter().zip(&layout.strides).map(|(axis, stride)| (*axis, self.size(*axis), *stride));
             let layout = TargetLayout { axes: axes.collect(), offset: layout.offset };
-            targets.push((output.value, Target::Output(*k), layout));
+            targets.push(StageTarget { value: output.value, target: Target::Output(*k), layout });
         }
         for (value, last_use) in self.saved[stage].clone() {
             let layout = self.temporary(value, last_use, shape)?;
-            targets.push((value, Target::Temporary(self.buffers.len() - 1), layout));
+            targets.push(StageTarget { value, target: Target::Temporary(self.buffers.len() - 1), layout });
         }
         Ok(targets)
     }
@@ -325,12 +333,12 @@ impl<'a> Planner<'a> {
         Partition::new(&layout.axes, layout.offset, &cuts)
     }
 
-    fn lower(&self, stage: usize, shape: Shape, targets: Vec<((Value, Target, TargetLayout), Partition)>) -> Stage {
+    fn lower(&self, stage: usize, shape: Shape, targets: Vec<(StageTarget, Partition)>) -> Stage {
         let draft = &self.drafts.stages[stage];
         let memory = Memory { params: &self.params, temporaries: &self.temporaries };
         let mut lower = Lower::new(self.drafts, stage, &shape.order, memory);
         lower.values(&self.roots(stage));
-        let stores = targets.into_iter().map(|((value, target, _), partition)| Store {
+        let stores = targets.into_iter().map(|(StageTarget { value, target, .. }, partition)| Store {
             register: lower.register(value),
             target,
             partition,

@@ -20,7 +20,6 @@ pub(super) fn sweep(
     elements: &[Slice<'_>],
     state: &mut Values,
     output: Option<&mut Values>,
-    exclusive: bool,
 ) {
     let (c, e) = match recurrence {
         Recurrence::Fold { element, .. } => (element, element),
@@ -33,7 +32,7 @@ pub(super) fn sweep(
         lanes: geometry.field_loops(field, lanes),
         steps: geometry.steps,
         along: [geometry.elements[c].step, geometry.elements[e].step, out.step].map(|step| step as usize),
-        exclusive,
+        exclusive: geometry.exclusive,
         in_blocks: geometry.in_blocks,
         first: geometry.first,
     };

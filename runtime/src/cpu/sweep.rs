@@ -45,6 +45,8 @@ pub(super) struct Geometry {
     pub(super) in_blocks: bool,
     /// How the first step is taken.
     pub(super) first: First,
+    /// Whether outputs get the state before each step, not the one after it.
+    pub(super) exclusive: bool,
 }
 
 /// Memory that sweeps reuse.
@@ -79,15 +81,14 @@ impl Workspace {
     }
 }
 
-/// Sweeps: `states` go from before the first step to after the last; the state after each step (before it, if
-/// `exclusive`) goes to the output of each field that has one.
+/// Sweeps: `states` go from before the first step to after the last; the state after each step (before it, in an exclusive
+/// sweep) goes to the output of each field that has one.
 pub(super) fn sweep(
     kernel: &Kernel,
     geometry: &Geometry,
     elements: &[Slice<'_>],
     states: &mut [Values],
     outputs: &mut [Option<&mut Values>],
-    exclusive: bool,
     workspace: &mut Workspace,
 ) -> Result<(), CpuError> {
     if geometry.steps == 0 {
@@ -95,14 +96,14 @@ pub(super) fn sweep(
     }
     let Some(recurrences) = &kernel.recurrences else {
         if let Some(groups) = Groups::new(kernel, geometry) {
-            return groups.run(elements, states, outputs, exclusive, workspace);
+            return groups.run(elements, states, outputs, workspace);
         }
-        return Stepper::new(kernel, geometry).run(elements, states, outputs, exclusive, workspace);
+        return Stepper::new(kernel, geometry).run(elements, states, outputs, workspace);
     };
     for (field, recurrence) in recurrences.iter().enumerate() {
         if let Some(recurrence) = recurrence {
             let output = outputs[field].as_deref_mut();
-            recurrence::sweep(*recurrence, geometry, field, elements, &mut states[field], output, exclusive);
+            recurrence::sweep(*recurrence, geometry, field, elements, &mut states[field], output);
         }
     }
     Ok(())
@@ -191,7 +192,6 @@ impl<'a> Stepper<'a> {
         elements: &[Slice<'_>],
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
-        exclusive: bool,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
         workspace.nodes.clear();
@@ -199,7 +199,7 @@ impl<'a> Stepper<'a> {
         workspace.next.clear();
         workspace.next.extend(self.kernel.fields.iter().map(|(ty, _)| Values::empty(*ty)));
         for step in self.geometry.first.from()..self.geometry.steps {
-            if exclusive {
+            if self.geometry.exclusive {
                 self.write(step, states, outputs);
             }
             let at = |k: usize| elements[k].from(self.geometry.elements[k].at(step));
@@ -223,7 +223,7 @@ impl<'a> Stepper<'a> {
             for field in (0..states.len()).filter(|field| self.next[*field].is_some()) {
                 std::mem::swap(&mut states[field], &mut workspace.next[field]);
             }
-            if !exclusive {
+            if !self.geometry.exclusive {
                 self.write(step, states, outputs);
             }
         }

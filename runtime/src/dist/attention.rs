@@ -251,7 +251,7 @@ impl Ring {
                 let (k, v) = (held[0].slice(N, place.clone())?, held[1].slice(N, place)?);
                 for (query, total) in queries.iter_mut().enumerate() {
                     let Some(kernel) = self.kernel(query, (owner, chunk)) else { continue };
-                    let [q, k, v] = self.gradient(kernel, made, bars, (query, &k, &v))?;
+                    let [q, k, v] = self.gradient(kernel, made, bars, query, [&k, &v])?;
                     add(total, q)?;
                     add(&mut keys[chunk][0], k)?;
                     add(&mut keys[chunk][1], v)?;
@@ -273,7 +273,8 @@ impl Ring {
         kernel: &Kernel,
         made: &Attended,
         bars: [Option<&Tensor>; 2],
-        (query, k, v): (usize, &Tensor, &Tensor),
+        query: usize,
+        [k, v]: [&Tensor; 2],
     ) -> Result<[Tensor; 3], Error> {
         let rows = |tensor: &Tensor| tensor.slice(M, self.queries[query].clone());
         let (q, o, lse) = (rows(&made.inputs.q)?, rows(&made.o)?, rows(&made.lse)?);

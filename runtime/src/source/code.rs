@@ -104,9 +104,19 @@ impl Code {
     }
 }
 
-/// Offsets in the header of an ELF file of 64 bits: the offset of a table, the size of its entries and their number.
-const PROGRAM_TABLE: [usize; 3] = [32, 54, 56];
-const SECTION_TABLE: [usize; 3] = [40, 58, 60];
+/// Where the header of an ELF file of 64 bits describes a table.
+#[derive(Clone, Copy)]
+struct TableFields {
+    /// The place of the table's offset in the file.
+    offset: usize,
+    /// The place of the size of its entries.
+    entry_size: usize,
+    /// The place of their number.
+    count: usize,
+}
+
+const PROGRAM_TABLE: TableFields = TableFields { offset: 32, entry_size: 54, count: 56 };
+const SECTION_TABLE: TableFields = TableFields { offset: 40, entry_size: 58, count: 60 };
 /// Bytes of that header.
 const HEADER: usize = 64;
 /// The kind of a section that takes no bytes of the file.
@@ -134,8 +144,9 @@ fn fault_of_machine_code(code: &[u8]) -> Option<&'static str> {
 }
 
 /// Where the entries of a table begin; `None` when they are not all in the file.
-fn entries(code: &[u8], [offset, size, count]: [usize; 3], least: u64) -> Option<Vec<usize>> {
-    let (offset, size, count) = (number(code, offset, 8), number(code, size, 2), number(code, count, 2));
+fn entries(code: &[u8], table: TableFields, least: u64) -> Option<Vec<usize>> {
+    let [size, count] = [table.entry_size, table.count].map(|at| number(code, at, 2));
+    let offset = number(code, table.offset, 8);
     if count == 0 {
         return Some(vec![]);
     }
@@ -193,7 +204,7 @@ mod tests {
             assert!(fault(&shortest[..len]).is_some(), "{len} of {} bytes", shortest.len());
         }
         let mut wild = shortest.to_vec();
-        wild[SECTION_TABLE[0]..SECTION_TABLE[0] + 8].copy_from_slice(&[0xff; 8]);
+        wild[SECTION_TABLE.offset..SECTION_TABLE.offset + 8].copy_from_slice(&[0xff; 8]);
         assert!(fault(&wild).is_some());
     }
 }

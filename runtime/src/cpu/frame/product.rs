@@ -7,7 +7,7 @@ use ndarray::LinalgScalar;
 use crate::cpu::CpuError;
 use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::map::is_finite;
-use crate::cpu::matmul::{self, add_product};
+use crate::cpu::matmul::{self, ProductSize, add_product};
 use crate::cpu::memory;
 use crate::cpu::tile::{Load, Matrix, MatrixSource, Product, Reg, size, strides};
 use crate::cpu::values::{Scalar, Slice, Values};
@@ -25,12 +25,20 @@ pub(super) struct Block<'a, T: Scalar> {
     pub(super) mask: Option<(&'a [bool], PerAxis<isize>)>,
 }
 
+/// The axes of a sum of products.
+#[derive(Clone, Copy)]
+pub(super) struct SumAxes {
+    /// The axis that is summed over.
+    pub(super) axis: usize,
+    /// The axes of the result: bit k for axis k of the tile.
+    pub(super) dims: u64,
+}
+
 /// The axes along which a product is computed.
 struct Nest {
     /// The axes outside: extents, and the distances in the result, the left and the right matrix.
     outer: Loops<3>,
-    /// Rows, columns, terms.
-    sizes: [usize; 3],
+    size: ProductSize,
     /// The distances of rows and columns.
     to: [usize; 2],
     left: [usize; 2],
@@ -61,7 +69,7 @@ impl<'a> Frame<'a> {
             return Ok(());
         }
         let [left, right] = [self.block(&product.left)?, self.block(&product.right)?];
-        self.add_product((product.axis, dims), dst, [&left, &right])
+        self.add_product(SumAxes { axis: product.axis, dims }, dst, [&left, &right])
     }
 
     /// The elements of a matrix: where they lie, if they are not to be converted or turned round.
@@ -105,32 +113,33 @@ impl<'a> Frame<'a> {
         Ok((Cow::Owned(elements), own))
     }
 
-    /// Adds the sum over an axis of left·right to a block over the axes `dims`.
+    /// Adds the sum over an axis of left·right to a block.
     ///
     /// # Errors
     /// [`CpuError::OutOfMemory`].
     pub(super) fn add_product<T: Scalar + LinalgScalar>(
         &self,
-        (axis, dims): (usize, u64),
+        over: SumAxes,
         to: &mut [T],
         [left, right]: [&Block<'_, T>; 2],
     ) -> Result<(), CpuError> {
         let is_lost = |masked: &Block<'_, T>, other: &Block<'_, T>| masked.mask.is_some() && !self.is_finite(other);
         if is_lost(left, right) || is_lost(right, left) {
-            self.add_seen((axis, dims), to, [left, right]);
+            self.add_seen(over, to, [left, right]);
             return Ok(());
         }
-        let nest = self.nest_of((axis, dims), [left, right]);
-        matmul::check_room::<T>(nest.sizes)?;
+        let nest = self.nest_of(over, [left, right]);
+        matmul::check_room::<T>(nest.size)?;
         nest.outer.each(|[t, l, r]| {
             let matrices = [(left, l, nest.left), (right, r, nest.right)]
                 .map(|(block, at, strides)| matmul::Matrix { elements: &block.elements[at..], strides });
-            add_product(&mut to[t..], nest.to, matrices, nest.sizes);
+            add_product(&mut to[t..], nest.to, matrices, nest.size);
         });
         Ok(())
     }
 
-    fn nest_of<T: Scalar>(&self, (axis, dims): (usize, u64), [left, right]: [&Block<'_, T>; 2]) -> Nest {
+    fn nest_of<T: Scalar>(&self, over: SumAxes, [left, right]: [&Block<'_, T>; 2]) -> Nest {
+        let SumAxes { axis, dims } = over;
         let (extents, to) = (&self.tile.extents, strides(dims, &self.tile.extents));
         let within = |k: usize, dims: u64| dims >> k & 1 == 1;
         let own = |of: u64, other: u64| {
@@ -156,7 +165,7 @@ impl<'a> Frame<'a> {
         let outer = (0..extents.len()).filter(is_outer);
         Nest {
             outer: Loops::new(outer.map(|k| (extents[k], [to[k], left.strides[k], right.strides[k]]))).singles(),
-            sizes: [rows, columns, extents[axis]],
+            size: ProductSize { rows, columns, terms: extents[axis] },
             to: [of_rows[0], of_columns[0]],
             left: [of_rows[1], left.strides[axis] as usize],
             right: [right.strides[axis] as usize, of_columns[1]],
@@ -171,12 +180,8 @@ impl<'a> Frame<'a> {
     }
 
     /// Adds the sum over an axis of those left·right of which neither is masked.
-    fn add_seen<T: Scalar + LinalgScalar>(
-        &self,
-        (axis, dims): (usize, u64),
-        to: &mut [T],
-        [left, right]: [&Block<'_, T>; 2],
-    ) {
+    fn add_seen<T: Scalar + LinalgScalar>(&self, over: SumAxes, to: &mut [T], [left, right]: [&Block<'_, T>; 2]) {
+        let SumAxes { axis, dims } = over;
         let strides_to = strides(dims, &self.tile.extents);
         let all = dims | 1 << axis;
         let none = PerAxis::from_elem(0, strides_to.len());

@@ -14,7 +14,7 @@ use crate::cpu::tile::{Combine, Gauge, Matrix, Payload, Products, Reg, strides};
 use crate::cpu::values::Values;
 
 use super::Frame;
-use super::product::Block;
+use super::product::{Block, SumAxes};
 
 /// The weights of a tile of a merge.
 struct Weights {
@@ -75,7 +75,8 @@ impl Frame<'_> {
                 continue;
             }
             let [left, right] = [self.block::<T>(left)?, self.block::<T>(right)?];
-            self.add_product((combine.axis, combine.dims[payload.field]), state.all(), [&left, &right])?;
+            let over = SumAxes { axis: combine.axis, dims: combine.dims[payload.field] };
+            self.add_product(over, state.all(), [&left, &right])?;
         }
         Ok(())
     }
@@ -116,7 +117,8 @@ impl Frame<'_> {
                 strides: strides(of_score, &self.tile.extents),
                 mask: by.seen.map(|seen| self.mask(seen)),
             };
-            self.add_product((combine.axis, dims), state.all(), [&left, &self.block(right)?])?;
+            let over = SumAxes { axis: combine.axis, dims };
+            self.add_product(over, state.all(), [&left, &self.block(right)?])?;
         }
         Ok(())
     }

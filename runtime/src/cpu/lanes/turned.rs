@@ -197,6 +197,7 @@ impl Turned<'_> {
             outputs: self.block.states.iter().map(along).collect(),
             in_blocks: false,
             first: First::AsOthers,
+            exclusive: true,
         };
         let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
         let kept = of.merge.kept();
@@ -204,7 +205,7 @@ impl Turned<'_> {
         for (field, start) in starts.into_iter().flatten().enumerate().filter(|(field, _)| kept >> field & 1 == 1) {
             outputs[field] = Some(start);
         }
-        sweep(&of.merge, &geometry, &elements, states, &mut outputs, true, workspace)
+        sweep(&of.merge, &geometry, &elements, states, &mut outputs, workspace)
     }
 
     /// The state before each part, where parts that lose states are taken step by step; `states` go to after the last
@@ -322,6 +323,7 @@ impl Turned<'_> {
             outputs: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis)).collect(),
             in_blocks: how.in_blocks,
             first: if self.parts == 1 { self.first } else { First::AsOthers },
+            exclusive: how.exclusive,
         }
     }
 
@@ -337,11 +339,11 @@ impl Turned<'_> {
     ) -> Result<(), CpuError> {
         if how.leaves_out {
             geometry.steps = 1;
-            sweep(kernel, &geometry, slices, states, outputs, how.exclusive, workspace)?;
+            sweep(kernel, &geometry, slices, states, outputs, workspace)?;
             self.forget(kernel, states)?;
             (geometry.steps, geometry.first) = (self.steps, First::LeftOut);
         }
-        sweep(kernel, &geometry, slices, states, outputs, how.exclusive, workspace)
+        sweep(kernel, &geometry, slices, states, outputs, workspace)
     }
 
     /// The element with the steps outermost; `None` if it does not vary along the swept axis.

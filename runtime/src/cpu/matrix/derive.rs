@@ -29,7 +29,7 @@ impl<'a> Derived<'a> {
     }
 
     /// Notes the tensors that a group wrote.
-    pub(super) fn know(&mut self, group: &Group, (exports, ends): (&[usize], &[usize])) {
+    pub(super) fn know(&mut self, group: &Group, exports: &[usize], ends: &[usize]) {
         self.exports.extend(group.exports.iter().copied().zip(exports.iter().copied()));
         self.ends.extend(group.ends.iter().zip(ends).map(|(end, k)| (end.node, *k, group.time)));
     }

@@ -21,7 +21,8 @@ impl Parts {
         &self,
         program: &Program,
         sizes: &[usize],
-        (params, outputs): (&[&[i64]], &[&[i64]]),
+        params: &[&[i64]],
+        outputs: &[&[i64]],
     ) -> Result<CpuPlan, CpuError> {
         let buffers = Buffers::new(self, sizes);
         let mut plan = CpuPlan {
@@ -54,7 +55,7 @@ impl Parts {
                 Part::Group { group, code, imports, exports, ends } => {
                     let written = exports.iter().chain(ends).map(|k| tensor(*k)).collect();
                     let read = imports.iter().map(|k| tensor(*k)).collect();
-                    plan.walks.push(walk(program, sizes, (group, code), (read, written)));
+                    plan.walks.push(walk(program, sizes, group, code, read, written));
                 }
             }
         }
@@ -83,8 +84,10 @@ fn named(mut walk: Walk, tensors: &[usize]) -> Walk {
 fn walk(
     program: &Program,
     sizes: &[usize],
-    (group, code): (&Group, &Code),
-    (reads, writes): (Vec<String>, Vec<String>),
+    group: &Group,
+    code: &Code,
+    reads: Vec<String>,
+    writes: Vec<String>,
 ) -> Walk {
     let size = |axis: &Axis| sizes[axis.0 as usize];
     let axis = |axis: &Axis| (program.axis_name(*axis).to_owned(), size(axis));

@@ -316,12 +316,23 @@ fn read_columns<T: Real>(out: &mut [T], [matrix, other]: [View<'_, T>; 2], width
     true
 }
 
-/// The sum of a product over the rows (`along`), or within each.
+/// How a product is summed.
+#[derive(Clone, Copy)]
+pub(super) struct Summing {
+    /// Whether the sum is negated.
+    pub(super) negative: bool,
+    /// Whether it is over the rows, instead of within each.
+    pub(super) along: bool,
+    /// Whether terms are added one after the other.
+    pub(super) ordered: bool,
+}
+
+/// The sum of a product over the rows, or within each.
 #[inline(always)]
 pub(super) fn sum<T: Real>(
     out: &mut [T],
     views: &[View<'_, T>],
-    (negative, along, ordered): (bool, bool, bool),
+    Summing { negative, along, ordered }: Summing,
     (length, width): (usize, usize),
 ) {
     if !ordered || along {

@@ -21,7 +21,7 @@ use super::{Compiled, CpuError, View, ViewMut};
 use code::Code;
 use derive::Derived;
 use group::{Group, Known};
-use run::Buffers;
+use run::{Buffers, GroupTensors};
 
 /// A tensor that parts hand each other.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ impl Parts {
             imports.iter().for_each(|k| parts.tensors[*k].last_use = number);
             known.ran.extend(&group.scans);
             known.tensors.extend(group.exports.iter().copied().chain(group.ends.iter().map(|end| end.node)));
-            derived.know(&group, (&exports, &ends));
+            derived.know(&group, &exports, &ends);
             let (group, code) = (Box::new(group), Box::new(code));
             parts.parts.push(Part::Group { group, code, imports, exports, ends });
         }
@@ -149,10 +149,11 @@ impl Parts {
         for (number, part) in self.parts.iter().enumerate() {
             match part {
                 Part::Program { compiled, inputs: sources, tensors } => {
-                    buffers.program(compiled, (sources, tensors.as_deref()), (inputs, outputs))?;
+                    buffers.program(compiled, sources, tensors.as_deref(), inputs, outputs)?;
                 }
                 Part::Group { group, code, imports, exports, ends } => {
-                    buffers.group((group, code), imports, (exports, ends), (self.ordered, workers))?;
+                    let tensors = GroupTensors { imports, exports, ends };
+                    buffers.group(group, code, tensors, self.ordered, workers)?;
                 }
             }
             buffers.free(number);

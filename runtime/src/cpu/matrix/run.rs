@@ -23,6 +23,16 @@ pub(super) struct Buffers<'p> {
     words: Vec<Vec<u64>>,
 }
 
+/// The tensors of a group, by number.
+#[derive(Clone, Copy)]
+pub(super) struct GroupTensors<'a> {
+    /// The tensors that it reads.
+    pub(super) imports: &'a [usize],
+    /// The tensors of values at all times, and of those at one end of time.
+    pub(super) exports: &'a [usize],
+    pub(super) ends: &'a [usize],
+}
+
 impl<'p> Buffers<'p> {
     pub(super) fn new(parts: &'p Parts, sizes: &'p [usize]) -> Buffers<'p> {
         Buffers { parts, sizes, words: vec![vec![]; parts.tensors.len()] }
@@ -92,8 +102,10 @@ impl<'p> Buffers<'p> {
     pub(super) fn program(
         &mut self,
         compiled: &Compiled,
-        (sources, tensors): (&[Source], Option<&[usize]>),
-        (inputs, outputs): (&[Option<View<'_>>], &mut [ViewMut<'_>]),
+        sources: &[Source],
+        tensors: Option<&[usize]>,
+        inputs: &[Option<View<'_>>],
+        outputs: &mut [ViewMut<'_>],
     ) -> Result<(), CpuError> {
         let mut written = tensors.unwrap_or_default().iter().map(|k| self.room(*k)).collect::<Result<Vec<_>, _>>()?;
         let given: Vec<Option<View<'_>>> = sources
@@ -117,26 +129,28 @@ impl<'p> Buffers<'p> {
         Ok(())
     }
 
-    /// Runs a group.
+    /// Runs a group; with `ordered` every operation in the order of the program, see [`code`](super::code).
     pub(super) fn group(
         &mut self,
-        (group, code): (&Group, &Code),
-        imports: &[usize],
-        written: (&[usize], &[usize]),
-        how: (bool, usize),
+        group: &Group,
+        code: &Code,
+        tensors: GroupTensors<'_>,
+        ordered: bool,
+        workers: usize,
     ) -> Result<(), CpuError> {
         match group.ty {
-            Ty::F32 => self.walk::<f32>((group, code), imports, written, how),
-            _ => self.walk::<f64>((group, code), imports, written, how),
+            Ty::F32 => self.walk::<f32>(group, code, tensors, ordered, workers),
+            _ => self.walk::<f64>(group, code, tensors, ordered, workers),
         }
     }
 
     fn walk<T: Real>(
         &mut self,
-        (group, code): (&Group, &Code),
-        imports: &[usize],
-        (exports, ends): (&[usize], &[usize]),
-        (ordered, workers): (bool, usize),
+        group: &Group,
+        code: &Code,
+        GroupTensors { imports, exports, ends }: GroupTensors<'_>,
+        ordered: bool,
+        workers: usize,
     ) -> Result<(), CpuError> {
         let numbers = exports.iter().chain(ends);
         let mut written = numbers.map(|k| self.room(*k)).collect::<Result<Vec<_>, _>>()?;
@@ -167,7 +181,7 @@ impl<'p> Buffers<'p> {
                 let len = self.count(&self.parts.tensors[*k].axes)?;
                 slices.push(&mut cast_slice_mut::<u64, T>(words)[..len]);
             }
-            run_lanes(&walk, &sizes, lanes, (slices, exports.len()), workers)?;
+            run_lanes(&walk, &sizes, lanes, slices, exports.len(), workers)?;
         }
         for (k, words) in exports.iter().chain(ends).zip(written) {
             self.words[*k] = words;
@@ -176,12 +190,13 @@ impl<'p> Buffers<'p> {
     }
 }
 
-/// Threads take lanes until there are none left.
+/// Threads take lanes until there are none left. The first `exports` slices are exports, the others ends.
 fn run_lanes<T: Real>(
     walk: &Walk<'_, T>,
     sizes: &[usize],
     lanes: usize,
-    (slices, exports): (Vec<&mut [T]>, usize),
+    slices: Vec<&mut [T]>,
+    exports: usize,
     workers: usize,
 ) -> Result<(), CpuError> {
     let mut tasks: Vec<Written<'_, T>> = (0..lanes).map(|_| Written { exports: vec![], ends: vec![] }).collect();

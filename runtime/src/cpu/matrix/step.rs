@@ -1,7 +1,7 @@
 //! The next state of a recurrence: S·M + X.
 
 use super::group::Kind;
-use super::loops::{Part, Real, View, sum};
+use super::loops::{Part, Real, Summing, View, sum};
 
 /// The input of a step.
 #[derive(Clone, Copy)]
@@ -81,7 +81,7 @@ impl<T: Real> Step<'_, T> {
             Term::Pair { column, .. } => {
                 read.resize(width, T::ZERO);
                 let own = View { kind: Kind::Whole, data: state, number: T::ZERO };
-                sum(read, &[own, *column], (false, true, true), self.size);
+                sum(read, &[own, *column], Summing { negative: false, along: true, ordered: true }, self.size);
             }
             Term::Dense { matrix, transposed } => {
                 read.clear();

@@ -11,7 +11,7 @@ use crate::room::repeated;
 
 use super::code::{Code, Input, Instruction, Map, Operand, Part, Place};
 use super::group::Kind;
-use super::loops::{FACTORS, Real, View, map, product, select, sum};
+use super::loops::{FACTORS, Real, Summing, View, map, product, select, sum};
 use super::step::{Added, Step, Term};
 
 /// States are kept before so many steps.
@@ -309,7 +309,14 @@ impl<'a, T: Real> Machine<'a, T> {
                 let views = self.views(factors, time);
                 simd(
                     #[inline(always)]
-                    || sum(&mut out, &views[..factors.len()], (*negative, *along, ordered), size),
+                    || {
+                        sum(
+                            &mut out,
+                            &views[..factors.len()],
+                            Summing { negative: *negative, along: *along, ordered },
+                            size,
+                        )
+                    },
                 );
             }
             Instruction::Step(_) => {}

@@ -69,14 +69,13 @@ impl<'a> Groups<'a> {
         elements: &[Slice<'_>],
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
-        exclusive: bool,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
         match (self.program.ty, self.lanes.most() <= FEW) {
-            (Ty::F32, true) => self.of::<f32, FEW>(elements, states, outputs, exclusive, workspace),
-            (Ty::F32, false) => self.of::<f32, WIDTH>(elements, states, outputs, exclusive, workspace),
-            (_, true) => self.of::<f64, FEW>(elements, states, outputs, exclusive, workspace),
-            (_, false) => self.of::<f64, WIDTH>(elements, states, outputs, exclusive, workspace),
+            (Ty::F32, true) => self.of::<f32, FEW>(elements, states, outputs, workspace),
+            (Ty::F32, false) => self.of::<f32, WIDTH>(elements, states, outputs, workspace),
+            (_, true) => self.of::<f64, FEW>(elements, states, outputs, workspace),
+            (_, false) => self.of::<f64, WIDTH>(elements, states, outputs, workspace),
         }
     }
 
@@ -85,7 +84,6 @@ impl<'a> Groups<'a> {
         elements: &[Slice<'_>],
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
-        exclusive: bool,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
         let read = self.program.reads.iter().map(|k| From::new(elements[*k]));
@@ -108,7 +106,7 @@ impl<'a> Groups<'a> {
             locations,
             file,
             turned,
-            exclusive,
+            exclusive: self.geometry.exclusive,
         };
         let turned = if T::IS_WIDE && W == WIDTH { widest(steps) } else { narrow(steps) };
         kept.iter_mut().zip(turned).for_each(|(kept, turned)| kept.turned = turned);

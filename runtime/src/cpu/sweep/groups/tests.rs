@@ -77,6 +77,7 @@ fn geometries(steps: usize) -> Vec<Geometry> {
                     outputs: vec![out; 2],
                     in_blocks: false,
                     first,
+                    exclusive: false,
                 };
                 all.extend([backwards(&geometry), geometry]);
             }
@@ -102,14 +103,14 @@ fn groups_take_the_steps_that_single_nodes_take() {
         for (number, kernel) in kernels(elem).iter().enumerate() {
             for geometry in [0, 1, 2, 7, 8, 15, 16, 17, 40].into_iter().flat_map(geometries) {
                 for exclusive in [false, true] {
-                    assert_same(kernel, &geometry, ty, exclusive, number);
+                    assert_same(kernel, &Geometry { exclusive, ..geometry.clone() }, ty, number);
                 }
             }
         }
     }
 }
 
-fn assert_same(kernel: &Kernel, geometry: &Geometry, ty: Ty, exclusive: bool, number: usize) {
+fn assert_same(kernel: &Kernel, geometry: &Geometry, ty: Ty, number: usize) {
     let lanes: usize = geometry.lanes.iter().product();
     let n = (lanes * geometry.steps).max(lanes);
     let all = [numbers(ty, n, 1), numbers(ty, n, 2)];
@@ -121,10 +122,10 @@ fn assert_same(kernel: &Kernel, geometry: &Geometry, ty: Ty, exclusive: bool, nu
         let mut workspace = Workspace::default();
         if in_groups {
             let groups = Groups::new(kernel, geometry).expect("the kernel is for groups");
-            groups.run(&elements, &mut states, &mut targets, exclusive, &mut workspace).unwrap();
+            groups.run(&elements, &mut states, &mut targets, &mut workspace).unwrap();
         } else {
             let stepper = Stepper::new(kernel, geometry);
-            stepper.run(&elements, &mut states, &mut targets, exclusive, &mut workspace).unwrap();
+            stepper.run(&elements, &mut states, &mut targets, &mut workspace).unwrap();
         }
         (states, outputs)
     };
