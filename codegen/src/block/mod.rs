@@ -10,6 +10,7 @@ pub(crate) mod lane_sum;
 pub(crate) mod layout;
 pub(crate) mod matmul;
 pub(crate) mod messages;
+pub(crate) mod non_finite;
 pub(crate) mod pair;
 pub(crate) mod parts;
 pub mod persistent;

@@ -5,6 +5,7 @@ mod carry;
 mod evaluate;
 mod lane_sum;
 mod matmul;
+mod non_finite;
 mod parts;
 mod persistent;
 mod reads;

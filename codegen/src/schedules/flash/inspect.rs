@@ -7,11 +7,11 @@
 use super::walk::Course;
 use super::{FlashKernel, SumsOver};
 use crate::block::layout::Tile;
+use crate::block::non_finite::Pieces;
 use crate::block::ring::{Ring, RingStage};
-use crate::build::{Builder, zero};
+use crate::build::Builder;
 use crate::target::WARP;
 use crate::tile::{Memory, Operand};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::Unary;
 
 impl FlashKernel<'_> {
@@ -98,40 +98,18 @@ impl FlashKernel<'_> {
 
     /// Replaces the non-finite elements of the thread's pieces of a tile by 0; gives whether the warp has found any.
     fn clean_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand) -> Operand {
-        let memory = Memory::Shared(tile.array);
         let start = b.mul(stage, tile.len());
-        let pieces = tile.depth / tile.piece();
-        let (count, threads) = (tile.rows * pieces, self.schedule.copiers * WARP);
-        let load = |b: &mut Builder, number: Operand| {
-            let [row, piece] = b.div_rem(number, pieces);
+        let (count, step) = (tile.rows * tile.pieces(), self.schedule.copiers * WARP);
+        let index = |b: &mut Builder, number: Operand| {
+            let [row, piece] = b.div_rem(number, tile.pieces());
             let place = tile.piece_index(b, row, piece);
-            let at = b.add(place, start);
-            (at, b.load(memory, at, tile.piece(), None, zero(Ty::F32)))
+            b.add(place, start)
         };
-        // Zero times a non-finite number is NaN. Several pieces at once: each sum waits for its piece and for itself.
-        let at_once = [4, 2, 1].into_iter().find(|n| count.is_multiple_of(n * threads)).unwrap_or(1);
-        let zeros = b.var(zero(Ty::F32));
-        b.for_(self.thread.number, count, at_once * threads, |b, number| {
-            let loaded: Vec<Vec<Operand>> = (0..at_once)
-                .map(|k| {
-                    let number = b.add(number, k * threads);
-                    load(b, number).1
-                })
-                .collect();
-            let sum_of = |b: &mut Builder, piece: &[Operand]| {
-                piece.iter().fold(zero(Ty::F32), |sum, x| b.fma(*x, zero(Ty::F32), sum))
-            };
-            let sums: Vec<Operand> = loaded.iter().map(|piece| sum_of(b, piece)).collect();
-            let all = sums.into_iter().fold(zeros.into(), |all, sum| b.add(all, sum));
-            b.assign(zeros, all);
-        });
-        let has_any = b.ne(zeros.into(), zero(Ty::F32));
+        let at_once = [4, 2, 1].into_iter().find(|n| count.is_multiple_of(n * step)).or(Some(1));
+        let pieces = Pieces { tile, first: self.thread.number, count, step, at_once, index: &index };
+        let has_any = pieces.has_non_finite(b);
         b.if_(has_any, |b| {
-            b.for_(self.thread.number, count, threads, |b, number| {
-                let (at, elements) = load(b, number);
-                let elements: Vec<Operand> = elements.iter().map(|x| self.finite_or_zero(b, *x)).collect();
-                b.store(memory, at, &elements, None);
-            });
+            pieces.clear(b);
             self.fence(b);
         });
         let clean = b.unary(Unary::Not, has_any);

@@ -12,6 +12,7 @@ use super::{COLUMNS, FlashKernel};
 use crate::abi::Tensor;
 use crate::block::copy::Source;
 use crate::block::layout::Tile;
+use crate::block::non_finite::Pieces;
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
@@ -113,36 +114,15 @@ impl FlashKernel<'_> {
 
     /// Replaces the non-finite elements in a column's pieces from the first one on by 0; gives whether there were any.
     fn clean(&self, b: &mut Builder, tile: &Tile, start: Operand, column: Operand, first: Operand) -> Operand {
-        let memory = Memory::Shared(tile.array);
-        let pieces = |b: &mut Builder, each: &mut dyn FnMut(&mut Builder, Operand, Vec<Operand>)| {
-            let step = Operand::i32(self.shares().each as i32);
-            b.for_(first, tile.pieces(), step, |b, piece| {
-                let place = tile.piece_index(b, column, piece);
-                let at = b.add(place, start);
-                let piece = b.load(memory, at, tile.piece(), None, zero(Ty::F32));
-                each(b, at, piece);
-            });
+        let index = |b: &mut Builder, piece: Operand| {
+            let place = tile.piece_index(b, column, piece);
+            b.add(place, start)
         };
-        // Zero times a non-finite number is NaN.
-        let zeros = b.var(zero(Ty::F32));
-        pieces(b, &mut |b, _, piece| {
-            let sum = piece.into_iter().fold(zeros.into(), |sum, x| b.fma(x, zero(Ty::F32), sum));
-            b.assign(zeros, sum);
-        });
-        let non_finite = b.ne(zeros.into(), zero(Ty::F32));
-        b.if_(non_finite, |b| {
-            pieces(b, &mut |b, at, piece| {
-                let piece: Vec<Operand> = piece.into_iter().map(|x| self.finite_or_zero(b, x)).collect();
-                b.store(memory, at, &piece, None);
-            });
-        });
+        let (count, step) = (tile.pieces(), self.shares().each);
+        let pieces = Pieces { tile, first, count, step, at_once: None, index: &index };
+        let non_finite = pieces.has_non_finite(b);
+        b.if_(non_finite, |b| pieces.clear(b));
         non_finite
-    }
-
-    pub(super) fn finite_or_zero(&self, b: &mut Builder, x: Operand) -> Operand {
-        let nothing = b.sub(x, x);
-        let finite = b.eq(nothing, zero(Ty::F32));
-        b.select(finite, x, zero(Ty::F32))
     }
 
     /// Whether a parameter has any flag.

@@ -9,6 +9,7 @@ use super::course::{Course, Visit};
 use super::weigh::PackedRegisters;
 use super::{ACROSS, BLOCK_ROWS, STAGED, SUMMING};
 use crate::block::layout::Tile;
+use crate::block::non_finite::Pieces;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
@@ -103,15 +104,9 @@ impl FlashKernel<'_> {
     /// Whether the block's rows that sums over rows weight have non-finite elements.
     pub(super) fn find_non_finite(&self, b: &mut Builder) -> Operand {
         let (tile, array) = (self.across_leaf(), Memory::Shared(self.arrays().non_finite));
-        let zeros = b.var(zero(Ty::F32));
-        let pieces = tile.rows * tile.pieces();
-        b.for_(self.thread.number, pieces, self.schedule.walkers(), |b, number| {
-            let at = b.mul(number, tile.piece());
-            let piece = b.load(Memory::Shared(tile.array), at, tile.piece(), None, zero(Ty::F32));
-            let sum = piece.into_iter().fold(zeros.into(), |sum, x| b.fma(x, zero(Ty::F32), sum));
-            b.assign(zeros, sum);
-        });
-        let finite = b.eq(zeros.into(), zero(Ty::F32));
+        let index = |b: &mut Builder, number: Operand| b.mul(number, tile.piece());
+        let (first, count, step) = (self.thread.number, tile.rows * tile.pieces(), self.schedule.walkers());
+        let finite = Pieces { tile, first, count, step, at_once: None, index: &index }.are_finite(b);
         let finite = b.all(finite);
         let flag = b.select(finite, Operand::i32(0), Operand::i32(1));
         let first = b.eq(self.thread.lane, 0);
