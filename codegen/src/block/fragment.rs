@@ -2,7 +2,7 @@
 //!
 //! A fragment of a left factor has 16 rows, one of a right factor 8 columns, and a thread has four numbers of their block of sums.
 
-use super::layout::{Lanes, Tile};
+use super::layout::{Lanes, Tile, TileStage};
 use crate::build::{Builder, zero};
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
@@ -28,6 +28,11 @@ impl<'a> Factor<'a> {
     /// The factor in a stage.
     pub(crate) fn of(b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes, stage: Operand) -> Factor<'a> {
         Factor { tile, lanes, start: b.mul(stage, tile.len()) }
+    }
+
+    /// The tile's stage, which warpgroups read without lanes.
+    pub(crate) fn stage(self) -> TileStage<'a> {
+        TileStage { tile: self.tile, start: self.start }
     }
 
     /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.

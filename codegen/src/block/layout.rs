@@ -49,6 +49,11 @@ pub(crate) struct TileStage<'t> {
 }
 
 impl<'t> TileStage<'t> {
+    /// The stage of a tile that has that number.
+    pub(crate) fn of(b: &mut Builder, tile: &'t Tile, stage: Operand) -> TileStage<'t> {
+        TileStage { tile, start: b.mul(stage, tile.len()) }
+    }
+
     /// The stage of a tile that has one.
     pub(crate) fn only(tile: &'t Tile) -> TileStage<'t> {
         TileStage { tile, start: Operand::i32(0) }
@@ -80,14 +85,6 @@ pub(crate) struct TileShape {
 /// The indices at which a lane's rows of matrices begin, for every even piece of a panel's row.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes(Vec<Operand>);
-
-impl Lanes {
-    /// No lanes, of tiles that warpgroups read whole.
-    pub(crate) fn none() -> &'static Lanes {
-        static NONE: Lanes = Lanes(vec![]);
-        &NONE
-    }
-}
 
 impl Tile {
     /// Declares a tile of a parameter.

@@ -5,7 +5,7 @@
 pub(crate) use super::fragment::{
     Blocks, COLUMNS, Factor, ROWS, assign_blocks, block_values, block_vars, load_four, mma, mma_two, zeros,
 };
-use super::layout::Tile;
+use super::layout::{Tile, TileStage};
 use super::tf32;
 use crate::build::{Builder, swizzle, zero};
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
@@ -115,7 +115,7 @@ pub(crate) fn multiply_in_time(
 }
 
 /// Starts a product of a warpgroup: adds left·right over the rows of the right factor, 16 for each left factor.
-pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], left: &[[Operand; 4]], right: Factor) {
+pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], left: &[[Operand; 4]], right: TileStage) {
     let step = |(sixteen, left): (usize, &[Operand; 4])| {
         let row = Operand::i32((sixteen as u32 * ROWS) as i32);
         (Left::Registers(*left), right.tile.panels(b, right.start, row, 0))
@@ -125,7 +125,7 @@ pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], left: &[[Operand
 }
 
 /// Starts left·rightᵀ over the depth, by a warpgroup, from shared memory. Its sums are not to be read before [`finish`].
-pub(crate) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4]> {
+pub(crate) fn start(b: &mut Builder, left: TileStage, right: TileStage) -> Vec<[Reg; 4]> {
     let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
     let steps = (0..right.tile.depth / ROWS).map(|sixteen| {
         let [left, right] = [left, right].map(|factor| factor.tile.panels(b, factor.start, Operand::i32(0), sixteen));
@@ -138,7 +138,7 @@ pub(crate) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4
 
 /// Starts left·right over the rows of the right factor, by a warpgroup, from shared memory: the columns of a panel of the right factor.
 /// Its sums are not to be read before [`finish`].
-pub(crate) fn start_panel(b: &mut Builder, left: Factor, right: Factor, panel: u32) -> Vec<[Reg; 4]> {
+pub(crate) fn start_panel(b: &mut Builder, left: TileStage, right: TileStage, panel: u32) -> Vec<[Reg; 4]> {
     let columns = right.tile.panel();
     let sums: Vec<[Reg; 4]> = (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
     let steps = (0..left.tile.depth / ROWS).map(|sixteen| {
@@ -152,7 +152,7 @@ pub(crate) fn start_panel(b: &mut Builder, left: Factor, right: Factor, panel: u
 }
 
 /// Starts to add left·right over the rows of the right factor, by a warpgroup, from shared memory.
-pub(crate) fn start_rows(b: &mut Builder, sums: &[[Reg; 4]], left: Factor, right: Factor) {
+pub(crate) fn start_rows(b: &mut Builder, sums: &[[Reg; 4]], left: TileStage, right: TileStage) {
     let steps = (0..left.tile.depth / ROWS).map(|sixteen| {
         let row = Operand::i32((sixteen * ROWS) as i32);
         let left = left.tile.panels(b, left.start, Operand::i32(0), sixteen);

@@ -49,11 +49,6 @@ fn pair_elem(elem: Elem) -> Elem {
 }
 
 impl Parts {
-    /// A fragment whose parts are there.
-    pub(crate) fn of(high: [Operand; 4], low: Option<[Operand; 4]>) -> Parts {
-        Parts { high, low }
-    }
-
     /// Two neighbouring blocks as a left factor.
     pub(crate) fn of_blocks(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> Parts {
         let pair = |block: usize, h: usize| [two[block][2 * h], two[block][2 * h + 1]];
@@ -120,10 +115,14 @@ impl Parts {
     /// Four matrices whose rows lanes name by this index, of a tile that begins at a multiple of its rows' length.
     pub(crate) fn at(b: &mut Builder, tile: &Tile, index: Operand, transposed: bool) -> Parts {
         let high = load_four(b, tile, index, transposed);
-        let low = (tile.elem == Elem::F32).then(|| {
-            let beside = low_index(b, tile, index);
-            load_four(b, tile, beside, transposed)
-        });
+        let low = match tile.low_part() {
+            Some(low) => Some(load_four(b, &low, index, transposed)),
+            None if tile.elem == Elem::F32 => {
+                let beside = low_index(b, tile, index);
+                Some(load_four(b, tile, beside, transposed))
+            }
+            None => None,
+        };
         Parts { high, low }
     }
 

@@ -1,11 +1,13 @@
-//! Products of a warpgroup whose factors are in two parts: a high one in `bf16`, rounded to nearest, and a low one, what is left, in tiles
-//! of their own.
+//! Factors of `f32` in two parts, each in a tile of its own: a high part in `bf16`, rounded to nearest, and a low part, what is left.
 //!
-//! A product is that of both high parts and of each low part with the other's high part; what is left out is below 2⁻¹⁶ of it.
+//! A tile [declares](Tile::in_parts) the array of its low parts beside that of the high ones. Warps read elements to registers and write
+//! both parts when a stage is free; warpgroups multiply them. A product is that of both high parts and of each low part with the other's
+//! high part; what is left out is below 2⁻¹⁶ of it.
 
 use super::copy::ReadPiece;
 use super::fragment::{COLUMNS, ROWS};
-use super::layout::Tile;
+use super::layout::{Tile, TileStage};
+use super::matmul::{block_of, pack};
 use super::parts::Parts;
 use crate::build::Builder;
 use crate::tile::{Left, Memory, Operand, Panels, Reg, Stmt};
@@ -13,6 +15,15 @@ use oplus_dsl::{Elem, Ty};
 
 /// The parts of the left and the right factor in each of the three products, the smallest first.
 const PRODUCTS: [(usize, usize); 3] = [(1, 0), (0, 1), (0, 0)];
+
+/// The order in which the products of parts are added to a sum.
+#[derive(Clone, Copy)]
+pub(crate) enum Order {
+    /// The products with low parts of all steps come before those of high parts.
+    SmallestFirst,
+    /// All products of a step come before those of the next step.
+    StepByStep,
+}
 
 /// One step of a product: 16 terms, of the high and the low part of each factor.
 pub(crate) struct Step {
@@ -37,9 +48,51 @@ impl Tile {
             b.store(Memory::Shared(low), index, &rest, None);
         }
     }
+
+    /// Writes two neighbouring blocks of sums at the index that lanes name, as matrices; both parts, if the tile has low ones.
+    pub(crate) fn store_blocks(&self, b: &mut Builder, index: Operand, two: &[[Operand; 4]]) {
+        let packed = pack(b, self.elem, two);
+        b.store_matrix(self.array, index, &packed, false);
+        if let Some(low) = self.low {
+            let rest: Vec<_> = two.iter().map(|block| block_rests(b, block)).collect();
+            let packed = pack(b, self.elem, &rest);
+            b.store_matrix(low, index, &packed, false);
+        }
+    }
+
+    /// The elements of a block, as [`block_of`] reads them: sums of both parts, if the tile has low ones.
+    pub(crate) fn whole_block(
+        &self,
+        b: &mut Builder,
+        start: Operand,
+        row: Operand,
+        piece: Operand,
+        column: Operand,
+    ) -> [Operand; 4] {
+        let high = block_of(b, self, start, row, piece, column);
+        let Some(low) = self.low_part() else { return high };
+        let low = block_of(b, &low, start, row, piece, column);
+        [0, 1, 2, 3].map(|r: usize| b.add(high[r], low[r]))
+    }
+}
+
+/// The low parts of a block of numbers.
+fn block_rests(b: &mut Builder, block: &[Operand; 4]) -> [Operand; 4] {
+    let rests = rests(b, block);
+    [rests[0], rests[1], rests[2], rests[3]]
 }
 
 impl Step {
+    /// The steps of left·rightᵀ over the depth.
+    pub(crate) fn over_depth(b: &mut Builder, left: TileStage, right: TileStage) -> Vec<Step> {
+        let none = Operand::i32(0);
+        let step = |sixteen: u32| Step {
+            left: left.tile.panels_of_parts(b, left.start, none, sixteen).map(Left::Shared),
+            right: right.tile.panels_of_parts(b, right.start, none, sixteen),
+        };
+        (0..left.tile.depth / ROWS).map(step).collect()
+    }
+
     /// The steps of left·right over the rows of the right factor, for the columns of its tile: 16 rows for each left factor.
     pub(crate) fn over_rows(b: &mut Builder, left: &[Parts], right: &Tile, start: Operand) -> Vec<Step> {
         let step = |(sixteen, left): (u32, &Parts)| {
@@ -59,10 +112,23 @@ pub(crate) fn new_sums(b: &mut Builder, columns: u32) -> Vec<[Reg; 4]> {
 
 /// Starts the product of all steps, added to sums unless these are cleared; `transposed` says whether rows of right factors are summed
 /// over.
-pub(crate) fn start(b: &mut Builder, sums: &[[Reg; 4]], clear: bool, steps: &[Step], transposed: bool) {
-    let of_parts = |(left, right): (usize, usize)| steps.iter().map(move |step| (step.left[left], step.right[right]));
-    let steps = PRODUCTS.into_iter().flat_map(of_parts).collect();
+pub(crate) fn start(b: &mut Builder, sums: &[[Reg; 4]], clear: bool, steps: &[Step], order: Order, transposed: bool) {
+    let of_parts = |step: &Step, (left, right): (usize, usize)| (step.left[left], step.right[right]);
+    let steps = match order {
+        Order::SmallestFirst => {
+            PRODUCTS.into_iter().flat_map(|parts| steps.iter().map(move |step| of_parts(step, parts))).collect()
+        }
+        Order::StepByStep => steps.iter().flat_map(|step| PRODUCTS.map(|parts| of_parts(step, parts))).collect(),
+    };
     b.push(Stmt::WarpgroupMma { elem: Elem::Bf16, sums: sums.concat(), clear, steps, transposed });
+}
+
+/// Starts left·rightᵀ over the depth.
+pub(crate) fn start_over_depth(b: &mut Builder, left: TileStage, right: TileStage) -> Vec<[Reg; 4]> {
+    let sums = new_sums(b, right.tile.rows);
+    let steps = Step::over_depth(b, left, right);
+    start(b, &sums, true, &steps, Order::SmallestFirst, false);
+    sums
 }
 
 /// The low parts of numbers: the differences from their high parts.

@@ -12,6 +12,7 @@ mod reads;
 mod ring;
 mod rounding;
 mod thread;
+mod two_parts;
 mod words;
 
 use crate::build::Builder;

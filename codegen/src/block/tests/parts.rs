@@ -13,7 +13,7 @@ use oplus_dsl::{Elem, Ty};
 const NONE: Operand = Operand::i32(0);
 
 /// Numbers of 16 bits or fewer: high and low part of each hold it exactly.
-fn long_numbers(count: usize) -> Vec<f64> {
+pub(super) fn long_numbers(count: usize) -> Vec<f64> {
     numbers(count).into_iter().enumerate().map(|(i, x)| x * 257.0 + (i % 7) as f64).collect()
 }
 
@@ -26,7 +26,7 @@ fn prepare_all(b: &mut Builder, tile: &Tile, lane: Operand) {
 }
 
 /// Compares with a relative error of the largest number.
-fn assert_near(found: &[f64], wanted: &[f64], error: f64, what: &str) {
+pub(super) fn assert_near(found: &[f64], wanted: &[f64], error: f64, what: &str) {
     let most = wanted.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
     assert!(most > 0.0 && found.len() == wanted.len(), "{what}");
     for (found, wanted) in found.iter().zip(wanted) {

@@ -19,16 +19,13 @@ impl ChunkwiseKernel<'_> {
         if self.factored.is_none() || self.states.is_none() {
             b.push(Stmt::FenceAsync);
         }
-        match &self.low {
-            Some(low) => self.start_read_parts(b, low, chunk),
-            None => self.start_read(b, chunk),
-        }
+        if self.is_split() { self.start_read_parts(b, chunk) } else { self.start_read(b, chunk) }
     }
 
     /// Computes the rest of the chunk.
     pub(super) fn finish_chunk(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
-        if let Some(low) = &self.low {
-            return self.finish_parts(b, low, running, chunk, started);
+        if self.is_split() {
+            return self.finish_parts(b, running, chunk, started);
         }
         let decays = self.decays(b, chunk.iteration);
         match (started, chunk.queries, decays.numbers) {

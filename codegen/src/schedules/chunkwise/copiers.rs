@@ -75,12 +75,12 @@ impl ChunkwiseKernel<'_> {
         let base = self.base(b);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
-            if let Some(low) = &self.low {
+            if self.is_split() {
                 let first = self.first_time(b, iteration, iterations);
                 let read = self.read_rows(b, &source, &origins, first);
                 let rates = self.rates(b, &values, first);
                 self.wait_free(b, handover, to);
-                self.write_parts(b, low, read, to.index);
+                self.write_parts(b, read, to.index);
                 self.hand_over(b, handover, iteration, to, &rates);
             } else if self.factored.is_some() {
                 self.wait_free(b, handover, to);

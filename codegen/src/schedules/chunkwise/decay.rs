@@ -127,7 +127,7 @@ impl Rates {
 impl ChunkwiseKernel<'_> {
     /// Whether running sums are two numbers, a sum and its rounding error.
     pub(super) fn has_rounding_errors(&self) -> bool {
-        self.elem() == Elem::F32 || self.low.is_some()
+        self.elem() == Elem::F32 || self.is_split()
     }
 
     /// From a running sum to its rounding error.

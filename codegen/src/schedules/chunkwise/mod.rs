@@ -32,7 +32,6 @@ pub(crate) mod decay;
 mod factored;
 pub(crate) mod fits;
 mod gates;
-mod low_parts;
 mod numbers;
 pub(crate) mod outputs;
 mod parameters;
@@ -66,7 +65,6 @@ use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
 use copiers::Handover;
-use low_parts::LowParts;
 use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
@@ -188,8 +186,6 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
-    /// The low parts of all factors, if they are of `f32` for a warpgroup.
-    pub(crate) low: Option<LowParts>,
     /// The numbers of chunks whose weights are products, where warps only copy and no states are saved.
     pub(crate) factored: Option<Factored>,
     /// The powers of two by which states are scaled, if they are of `f16` for a warpgroup.
@@ -250,10 +246,14 @@ impl<'s> ChunkwiseKernel<'s> {
         });
         let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
         let of_states = saved.map_or(if is_tf32 { Elem::F32 } else { keys.elem }, |saved| saved.elem);
-        let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
+        let mut states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
         let own = elem(stage, Tensor::Param(keys.param));
         let is_split = parts::are_split(own, schedule);
-        let low = is_split.then(|| LowParts::declare(b, stages, [queries.as_ref(), states.as_ref()], [&keys, &values]));
+        if is_split {
+            queries = queries.map(|tile| tile.in_parts(b, stages));
+            [keys, values] = [keys, values].map(|tile| tile.in_parts(b, stages));
+            states = states.map(|tile| if tile.elem == Elem::Bf16 { tile.in_parts(b, 1) } else { tile });
+        }
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
         let all_full = (is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
         let full =
@@ -289,7 +289,6 @@ impl<'s> ChunkwiseKernel<'s> {
             values,
             gate,
             states,
-            low,
             factored,
             powers,
             is_tf32,
@@ -373,13 +372,18 @@ impl<'s> ChunkwiseKernel<'s> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
         match self.handover.map(Handover::rounded) {
             // Sums and gains arrive with the tiles.
-            Some(None) if self.low.is_some() => vec![(self.keys.full, 1)],
+            Some(None) if self.is_split() => vec![(self.keys.full, 1)],
             Some(None) => vec![(self.keys.full, tiles.count() as u32 + 1)],
             // They arrive with the rounded elements.
             Some(Some(rounded)) => vec![(self.keys.full, tiles.count() as u32), (rounded, 1)],
             None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
             None => tiles.collect(),
         }
+    }
+
+    /// Whether factors are in two parts.
+    fn is_split(&self) -> bool {
+        self.keys.low.is_some()
     }
 
     /// The type of factors.

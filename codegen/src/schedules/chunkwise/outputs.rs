@@ -46,7 +46,7 @@ impl ChunkwiseKernel<'_> {
                 values.set_column(c, self.index_along(b, at, self.form.width));
             }
             self.read_gates(b, &mut values, row, column, block as u32);
-            let own = self.values_of(b, stage, row, Operand::i32(block as i32), column);
+            let own = self.values.whole_block(b, stage, row, Operand::i32(block as i32), column);
             for h in 0..2 {
                 let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, coordinates) in coordinates.into_iter().enumerate() {

@@ -37,7 +37,7 @@ impl ChunkwiseKernel<'_> {
     /// would take a quarter of the registers.
     pub(super) fn start_read(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
         let (queries, states) = chunk.queries.zip(chunk.states)?;
-        let [scores, y] = [chunk.keys, states].map(|right| start(b, queries, right));
+        let [scores, y] = [chunk.keys, states].map(|right| start(b, queries.stage(), right.stage()));
         Some(Started { scores, y })
     }
 
@@ -59,7 +59,7 @@ impl ChunkwiseKernel<'_> {
         let packed = self.weights(b, decays, &scores);
         let y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
-        start_in_time(b, &y, &packed, in_time);
+        start_in_time(b, &y, &packed, in_time.stage());
         y
     }
 
@@ -84,7 +84,7 @@ impl ChunkwiseKernel<'_> {
         let before = powers.map_or(before, |powers| powers.divided(b, before));
         self.scale_read(b, numbers, &y, before);
         self.follow(b, state, decays);
-        start_in_time(b, &y, &packed, in_time);
+        start_in_time(b, &y, &packed, in_time.stage());
         let after = powers.map_or(after, |powers| powers.undone(b, after));
         (y, after)
     }

@@ -1,12 +1,11 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::low_parts::LowParts;
 use super::scale::Scale;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
 use crate::block::layout::{Lanes, Tile, left_rows};
 use crate::block::matmul::{
-    Blocks, Factor, assign_blocks, block_values, load_four, multiply_in_time, pack, scale_pair, start_in_time,
+    Blocks, Factor, assign_blocks, block_values, load_four, multiply_in_time, scale_pair, start_in_time,
 };
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::tf32;
@@ -175,7 +174,7 @@ impl ChunkwiseKernel<'_> {
         if let Some(whole) = whole {
             state.scale_by(b, whole);
         }
-        start_in_time(b, &state.blocks, left, keys);
+        start_in_time(b, &state.blocks, left, keys.stage());
     }
 
     /// Copies the rounded state, or both its parts, before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
@@ -185,8 +184,7 @@ impl ChunkwiseKernel<'_> {
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
-        let low = self.low.as_ref().and_then(LowParts::states);
-        let arrays: Vec<SharedId> = [states].into_iter().chain(low).map(|tile| tile.array).collect();
+        let arrays: Vec<SharedId> = [states.array].into_iter().chain(states.low).collect();
         let first_index = b.mul(number, arrays.len() as u32 * states.len());
         if !bulk {
             return self.save_pieces(b, states, to, first_index);
@@ -265,10 +263,7 @@ impl ChunkwiseKernel<'_> {
         } else {
             for (step, two) in (0..).zip(state.blocks.chunks(2)) {
                 let index = states.index(b, &lanes, 0, step);
-                let two = block_values(two);
-                let packed = pack(b, states.elem, &two);
-                b.store_matrix(states.array, index, &packed, false);
-                self.store_low_state(b, index, &two);
+                states.store_blocks(b, index, &block_values(two));
             }
         }
         b.push(Stmt::FenceAsync);

@@ -7,7 +7,7 @@ use super::walk::{AllViews, Head, Sums};
 use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
 use crate::block::layout::{Tile, right_rows};
 use crate::block::matmul::{
-    Blocks, Factor, block_of, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
+    Blocks, Factor, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
 };
 use crate::block::two_parts::rests;
 use crate::build::{Builder, zero};
@@ -310,10 +310,7 @@ impl GradientSweep<'_> {
         let start = b.mul(stage, tile.len());
         let half = b.mul(self.half, tile.depth / 2 / COLUMNS);
         let piece = b.add(half, k);
-        let high = block_of(b, tile, start, row, piece, column);
-        let Some(low) = tile.low_part() else { return high };
-        let low = block_of(b, &low, start, row, piece, column);
-        [0, 1, 2, 3].map(|r: usize| b.add(high[r], low[r]))
+        tile.whole_block(b, start, row, piece, column)
     }
 
     /// The sums over the heads so far that an array has.

@@ -1,7 +1,8 @@
 //! The role of key' and value': Dᵀ·value and D·key of every head, and at the end E, summed over heads, times queries.
 
+use super::parts::DepthRole;
 use super::{InFlight, WarpgroupSweep};
-use crate::block::layout::{Tile, left_rows};
+use crate::block::layout::{Tile, TileStage, left_rows};
 use crate::block::matmul::{Factor, block_values, finish, scale_rows, start_in_time};
 use crate::build::Builder;
 use crate::schedules::chunkwise_backward::{ROWS, TIMES};
@@ -12,7 +13,7 @@ impl WarpgroupSweep<'_> {
     /// Computes key' of a chunk, and value' of all its heads.
     pub(super) fn keys_role(&self, b: &mut Builder) {
         if self.panel_ring.is_some() {
-            return self.keys_role_of_parts(b);
+            return self.depth_role_of_parts(b, DepthRole::Keys);
         }
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
@@ -27,7 +28,7 @@ impl WarpgroupSweep<'_> {
             return;
         }
         let pairs = self.rows_of(b, &self.weights, Operand::i32(0));
-        let queries = self.shared_factor(b, &self.queries, Operand::i32(0));
+        let queries = TileStage::of(b, &self.queries, Operand::i32(0));
         start_in_time(b, &sums, &pairs, queries);
         finish(b, &sums, 0);
         self.store_sums(b, &chunk, Cotangent::Keys, &sums);
@@ -53,7 +54,7 @@ impl WarpgroupSweep<'_> {
     ) {
         let rows = self.rows_of(b, tile, head.stage);
         let scaled: Vec<_> = rows.into_iter().map(|four| scale_rows(b, tile.elem, four, scales)).collect();
-        let states = self.shared_factor(b, states, head.stage);
+        let states = TileStage::of(b, states, head.stage);
         start_in_time(b, sums, &scaled, states);
     }
 

@@ -26,8 +26,7 @@ use super::tiles::Tiles;
 use super::walk::Chunk;
 use super::{ChunkwiseBackward, GradientSweep, TIMES, unit};
 use crate::block::args::Args;
-use crate::block::fragment::{COLUMNS, Factor};
-use crate::block::layout::{Lanes, Tile};
+use crate::block::fragment::COLUMNS;
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::block::rounding::Rounding;
@@ -281,11 +280,6 @@ impl<'s> WarpgroupSweep<'s> {
     /// Registers for sums of a warp's 16 times and so many columns, at 0.
     fn sums(b: &mut Builder, columns: u32) -> Vec<[Reg; 4]> {
         (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect()
-    }
-
-    /// A stage of a tile as warpgroups read it.
-    fn shared_factor<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
-        Factor { tile, lanes: Lanes::none(), start: b.mul(stage, tile.len()) }
     }
 
     /// Waits until E, summed over heads, is in the place of weights.

@@ -2,6 +2,7 @@
 
 use super::super::partials::Partials;
 use super::{InFlight, PAIRS, WarpgroupSweep};
+use crate::block::layout::TileStage;
 use crate::block::matmul::{block_values, finish, start};
 use crate::block::ring::RingStage;
 use crate::build::Builder;
@@ -33,7 +34,7 @@ impl WarpgroupSweep<'_> {
         let scores = match self.panel_ring {
             Some(_) => self.scores_of_parts(b),
             None => {
-                let [keys, queries] = [&self.keys, &self.queries].map(|tile| self.shared_factor(b, tile, none));
+                let [keys, queries] = [&self.keys, &self.queries].map(|tile| TileStage::of(b, tile, none));
                 start(b, keys, queries)
             }
         };
@@ -47,7 +48,7 @@ impl WarpgroupSweep<'_> {
 
     /// Adds E of a head to the sums, and hands its weights over.
     fn weigh_head(&self, b: &mut Builder, head: &InFlight, sums: &[[Reg; 4]]) {
-        let [values, cotangents] = [&self.values, &self.cotangents].map(|tile| self.shared_factor(b, tile, head.stage));
+        let [values, cotangents] = [&self.values, &self.cotangents].map(|tile| TileStage::of(b, tile, head.stage));
         let products = start(b, values, cotangents);
         let mut partials = Partials::default();
         finish(b, &products, 0);

@@ -1,8 +1,9 @@
 //! The role of query': Sᵀ·cotangent and ⟨S, D⟩ of every head, and at the end E, summed over heads, times keys.
 
 use super::super::partials::{Partials, accumulate};
+use super::parts::DepthRole;
 use super::{InFlight, WarpgroupSweep};
-use crate::block::layout::right_rows;
+use crate::block::layout::{TileStage, right_rows};
 use crate::block::matmul::{block_values, finish, load_four, start_in_time, start_panel};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
@@ -14,7 +15,7 @@ impl WarpgroupSweep<'_> {
     /// Computes query' of a chunk, and each head's ⟨query, first term of query'⟩ and ⟨S, D⟩.
     pub(super) fn queries_role(&self, b: &mut Builder) {
         if self.panel_ring.is_some() {
-            return self.queries_role_of_parts(b);
+            return self.depth_role_of_parts(b, DepthRole::Queries);
         }
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
@@ -27,7 +28,7 @@ impl WarpgroupSweep<'_> {
             return;
         }
         let pairs = self.pairs_as_left(b);
-        let keys = self.shared_factor(b, &self.keys, Operand::i32(0));
+        let keys = TileStage::of(b, &self.keys, Operand::i32(0));
         start_in_time(b, &sums, &pairs, keys);
         finish(b, &sums, 0);
         self.store_sums(b, &chunk, Cotangent::Queries, &sums);
@@ -43,8 +44,8 @@ impl WarpgroupSweep<'_> {
             self.start_scaled(b, head, &self.cotangents, scales, &self.states, sums);
             return finish(b, sums, 0);
         }
-        let left = self.shared_factor(b, &self.cotangents, head.stage);
-        let right = self.shared_factor(b, &self.states, head.stage);
+        let left = TileStage::of(b, &self.cotangents, head.stage);
+        let right = TileStage::of(b, &self.states, head.stage);
         let panels = self.schedule.depth.div_ceil(self.states.panel());
         let mut shares = [None; 2];
         let per_panel = self.states.panel() / COLUMNS;

@@ -2,7 +2,8 @@
 
 use super::super::partials::Partials;
 use super::{InFlight, WarpgroupSweep};
-use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, start, start_rows};
+use crate::block::layout::TileStage;
+use crate::block::matmul::{Blocks, block_values, block_vars, finish, start, start_rows};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
@@ -16,7 +17,7 @@ impl WarpgroupSweep<'_> {
     pub(super) fn start_through_duals(&self, b: &mut Builder, head: &InFlight) -> Vec<[Reg; 4]> {
         // Rematerialised: the addresses of keys would stay in registers from head to head.
         let first = self.rematerialiser.of(b, Operand::i32(0));
-        let (keys, duals) = (self.shared_factor(b, &self.keys, first), self.shared_factor(b, &self.duals, head.stage));
+        let (keys, duals) = (TileStage::of(b, &self.keys, first), TileStage::of(b, &self.duals, head.stage));
         start(b, keys, duals)
     }
 
@@ -30,18 +31,13 @@ impl WarpgroupSweep<'_> {
         let found = block_vars(b, &found);
         let written = RingStage::only(b, head.iteration);
         b.wait(self.weights_full, written);
-        let cotangents = self.shared_factor(b, &self.cotangents, head.stage);
-        start_rows(b, &found, self.all_weights(), cotangents);
+        let cotangents = TileStage::of(b, &self.cotangents, head.stage);
+        start_rows(b, &found, TileStage::only(&self.weights), cotangents);
         self.store_partials(b, &partials);
         finish(b, &found, 0);
         b.arrive(self.weights_free, Operand::i32(0));
         let place = own.slice.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, head.stage, place, &block_values(&found));
-    }
-
-    /// The weights of all pairs as a left factor.
-    fn all_weights(&self) -> Factor<'_> {
-        Factor { tile: &self.weights, lanes: crate::block::layout::Lanes::none(), start: Operand::i32(0) }
     }
 
     /// The constants of the block, rematerialised: what follows from them would stay in registers from head to head.

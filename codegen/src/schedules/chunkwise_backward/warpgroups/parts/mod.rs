@@ -12,16 +12,15 @@
 //! they add.
 
 mod copies;
-mod keys;
+mod depth;
 mod pairs;
-mod queries;
+
+pub(super) use depth::DepthRole;
 
 use super::{InFlight, Registers, WarpgroupSweep};
-use crate::block::layout::{Tile, left_rows};
-use crate::block::matmul::load_four;
-use crate::block::parts::Parts;
+use crate::block::layout::{Tile, TileStage};
 use crate::block::ring::Ring;
-use crate::block::two_parts::{Step, new_sums, start};
+use crate::block::two_parts::{Order, Step, new_sums, start, start_over_depth};
 use crate::build::Builder;
 use crate::schedules::ChunkwiseBackward;
 use crate::schedules::chunkwise::ROWS;
@@ -103,7 +102,7 @@ impl WarpgroupSweep<'_> {
             })
             .collect();
         let sums = new_sums(b, right.depth);
-        start(b, &sums, true, &steps, true);
+        start(b, &sums, true, &steps, Order::SmallestFirst, true);
         sums
     }
 
@@ -116,41 +115,8 @@ impl WarpgroupSweep<'_> {
         right: &Tile,
         of_right: Operand,
     ) -> Vec<[Reg; 4]> {
-        let sums = new_sums(b, right.rows);
-        let none = Operand::i32(0);
-        let [left_start, right_start] =
-            [(left, of_left), (right, of_right)].map(|(tile, stage)| b.mul(stage, tile.len()));
-        let steps: Vec<Step> = (0..left.depth / ROWS)
-            .map(|sixteen| Step {
-                left: left.panels_of_parts(b, left_start, none, sixteen).map(Left::Shared),
-                right: right.panels_of_parts(b, right_start, none, sixteen),
-            })
-            .collect();
-        start(b, &sums, true, &steps, false);
-        sums
-    }
-
-    /// The warp's rows of E, summed over heads, as left factors over the later times.
-    fn pair_rows(&self, b: &mut Builder) -> Vec<Parts> {
-        let (row, piece) = left_rows(b, self.thread.lane);
-        let of_warp = b.mul(self.block, ROWS);
-        let row = b.add(row, of_warp);
-        let lanes = self.weights.lanes(b, row, piece);
-        let low = self.weights.low_part();
-        let sixteens = 0..self.weights.depth / ROWS;
-        sixteens
-            .map(|sixteen| {
-                let index = self.weights.index(b, &lanes, 0, sixteen);
-                let high = load_four(b, &self.weights, index, false);
-                Parts::of(high, low.as_ref().map(|low| load_four(b, low, index, false)))
-            })
-            .collect()
-    }
-
-    /// Adds the products of E, summed over heads, and a tile of keys or queries to sums.
-    fn start_pairs(&self, b: &mut Builder, sums: &[[Reg; 4]], pairs: &[Parts], tile: &Tile) {
-        let steps = Step::over_rows(b, pairs, tile, Operand::i32(0));
-        start(b, sums, false, &steps, true);
+        let [left, right] = [(left, of_left), (right, of_right)].map(|(tile, stage)| TileStage::of(b, tile, stage));
+        start_over_depth(b, left, right)
     }
 
     /// Divides the rows of a tile of keys or queries in two parts, and announces them.

@@ -3,7 +3,7 @@
 use super::{InFlight, WarpgroupSweep};
 use crate::block::matmul::{Blocks, block_values, finish};
 use crate::block::parts::Parts;
-use crate::block::two_parts::{Step, new_sums, start};
+use crate::block::two_parts::{Order, Step, new_sums, start};
 use crate::build::Builder;
 use crate::schedules::chunkwise::ROWS;
 use crate::schedules::chunkwise_backward::TIMES;
@@ -51,7 +51,7 @@ impl WarpgroupSweep<'_> {
         let first = b.mul(head.stage, self.cotangents.len());
         let steps = Step::over_rows(b, &left, &self.cotangents, first);
         let found = new_sums(b, self.cotangents.depth);
-        start(b, &found, true, &steps, true);
+        start(b, &found, true, &steps, Order::SmallestFirst, true);
         self.store_partials(b, &partials);
         finish(b, &found, 0);
         // The other term comes after: beside the weights its sums would have too few registers.
@@ -82,7 +82,7 @@ impl WarpgroupSweep<'_> {
                     right: self.duals.panels_of_parts(b, first, Operand::i32(0), sixteen),
                 })
                 .collect();
-            start(b, &found, panel.number == 0, &steps, false);
+            start(b, &found, panel.number == 0, &steps, Order::SmallestFirst, false);
             finish(b, &found, 0);
         });
         found
