@@ -13,35 +13,7 @@ use super::plan::call;
 use super::run::check_within;
 
 /// Layers as users write them. A gate alone leaves the cotangent of the readout independent of it; behind a norm it depends on it.
-const LAYERS: &str = "
-fn gated_delta(
-    q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], beta: wide[B, H, T], z: [B, H, T, V],
-    s0: wide[B, H, K, V] = 0,
-) -> (y: [B, H, T, V], s_last: wide[B, H, K, V]) {
-    let s = scan(T, GatedDeltaRule(g, beta, k, v), init = s0);
-    y = sum(K, q * s) * silu(z);
-    s_last = last(T, s);
-}
-fn normed_delta(
-    q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], beta: wide[B, H, T], z: [B, H, T, V], w: wide[V],
-) -> (y: [B, H, T, V]) {
-    let s = scan(T, GatedDeltaRule(g, beta, k, v));
-    let o = sum(K, q * s);
-    y = o * rsqrt(sum(V, o * o) / (size(V) as call) + 0.00001) * w * silu(z);
-}
-fn gated_kda(
-    q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T, K], beta: wide[B, H, T], z: [B, H, T, V],
-) -> (y: [B, H, T, V]) {
-    let s = scan(T, ChannelDeltaRule(g, beta, k, v));
-    y = sum(K, q * s) * silu(z);
-}
-fn gated_rwkv7(
-    r: [B, H, T, K], w: wide[B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [B, H, T, K], b: [B, H, T, K], z: [B, H, T, V],
-) -> (y: [B, H, T, V]) {
-    let s = scan(T, DiagonalPlusPair(exp(w), a, b, k * v));
-    y = sum(K, r * s) * sigmoid(z);
-}
-";
+const LAYERS: &str = include_str!("layers.scan");
 
 fn layers(elem: Elem) -> Vec<Program> {
     let items = oplus_front::compile(LAYERS).unwrap_or_else(|e| panic!("{e}"));

@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
     let fits = |rule: &Rule, shape: &[usize; 4], elem| elem != Elem::F32 || rule.0 != "kda" || shape[3] <= 64;
     let others = others.filter(|(rule, shape, elem)| fits(rule, shape, *elem));
     let of_half = (of_two_keys, OF_TWO_KEYS[0], Elem::F16);
-    let layer: Rule = ("gated-delta-layer", gated_delta_layer::kernel(), with_gate);
+    let layer: Rule = ("gated-delta-layer", gated_delta_layer(), with_gate);
     let all = one.chain(two).chain(others).chain([of_half, (layer, SHAPES[0], Elem::Bf16)]);
     all.flat_map(|(rule, shape, elem)| [false, true].map(|back| case(rule, shape, elem, back))).collect()
 }

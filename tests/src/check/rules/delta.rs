@@ -32,9 +32,9 @@ const MODELS: [(&str, Get); 7] = [
     ("gated_delta_rule", models::gated_delta_rule::kernel),
     ("kda", models::kda::kernel),
     ("rwkv7", models::rwkv7::kernel),
-    ("gated_delta_layer", gated_delta_layer::kernel),
-    ("normed_delta_layer", normed_delta_layer::kernel),
-    ("gated_kda_layer", gated_kda_layer::kernel),
+    ("gated_delta_layer", gated_delta_layer),
+    ("normed_delta_layer", normed_delta_layer),
+    ("gated_kda_layer", gated_kda_layer),
 ];
 
 /// The relative root mean square of an error in `f32`.

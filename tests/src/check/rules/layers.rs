@@ -1,33 +1,32 @@
-//! Delta rules whose readouts go on through a gate or a norm in the same program.
+//! Delta rules whose readouts go on through a gate or a norm in the same program: the text that tests of stages have, too.
 
-use oplus::scan;
+use std::sync::LazyLock;
 
-scan! {
-    /// The gated delta rule with a gate z at its output: y[t] = silu(z[t])·Σ over K of q[t]·s[t].
-    pub fn gated_delta_layer(
-        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], beta: wide[B, H, T], z: [B, H, T, V],
-        s0: wide[B, H, K, V] = 0,
-    ) -> (y: [B, H, T, V], s_last: wide[B, H, K, V]) {
-        let s = scan(T, GatedDeltaRule(g, beta, k, v), init = s0);
-        y = sum(K, q * s) * silu(z);
-        s_last = last(T, s);
-    }
+use oplus::Kernel;
 
-    /// With the root mean square over V as a norm before the gate, and a weight w for each element.
-    pub fn normed_delta_layer(
-        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], beta: wide[B, H, T], z: [B, H, T, V],
-        w: wide[V],
-    ) -> (y: [B, H, T, V]) {
-        let s = scan(T, GatedDeltaRule(g, beta, k, v));
-        let o = sum(K, q * s);
-        y = o * rsqrt(sum(V, o * o) / (size(V) as call) + 0.00001) * w * silu(z);
-    }
+/// The kernels of the text.
+static LAYERS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
+    let text = include_str!("../../../../codegen/tests/stages/layers.scan");
+    let items = oplus_front::compile(text).unwrap_or_else(|error| panic!("{error}"));
+    let programs = items.iter().filter_map(|item| item.kernel()).map(|kernel| kernel.program.clone());
+    programs.map(|program| Kernel::from_program(program).unwrap_or_else(|error| panic!("{error}"))).collect()
+});
 
-    /// Kimi delta attention with a gate at its output.
-    pub fn gated_kda_layer(
-        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T, K], beta: wide[B, H, T], z: [B, H, T, V],
-    ) -> (y: [B, H, T, V]) {
-        let s = scan(T, ChannelDeltaRule(g, beta, k, v));
-        y = sum(K, q * s) * sigmoid(z);
-    }
+fn layer(name: &str) -> &'static Kernel {
+    LAYERS.iter().find(|kernel| kernel.name() == name).unwrap_or_else(|| panic!("the text has no `{name}`"))
+}
+
+/// The gated delta rule with a gate at its output.
+pub fn gated_delta_layer() -> &'static Kernel {
+    layer("gated_delta_layer")
+}
+
+/// The gated delta rule with a norm before the gate.
+pub fn normed_delta_layer() -> &'static Kernel {
+    layer("normed_delta_layer")
+}
+
+/// Kimi delta attention with a gate at its output.
+pub fn gated_kda_layer() -> &'static Kernel {
+    layer("gated_kda_layer")
 }
