@@ -16,6 +16,7 @@ pub(crate) mod parts;
 pub mod persistent;
 pub mod point;
 pub(crate) mod powers;
+pub(crate) mod prepare;
 pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;
@@ -23,6 +24,7 @@ pub(crate) mod ring;
 pub(crate) mod roles;
 pub(crate) mod rounding;
 pub mod scalar;
+pub(crate) mod split_tile;
 pub(crate) mod state_step;
 pub mod steps;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{DeltaKernel, PAIRS, ROWS, TIMES, WARPS, copies_late, deep_stages};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileStage};
 use crate::block::pair::Values;
-use crate::block::parts::prepare;
+use crate::block::prepare::prepare;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::target::WARP;

@@ -1,7 +1,7 @@
 //! The parameters that a plan may choose.
 
 use super::ChunkDelta;
-use crate::block::parts::factor_elem;
+use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use oplus_dsl::Elem;
 

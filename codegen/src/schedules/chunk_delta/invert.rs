@@ -4,7 +4,7 @@ use oplus_dsl::Ty;
 
 use super::ahead::TilePlace;
 use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
-use crate::block::parts::{piece_of_eight, place_of_two, store_two};
+use crate::block::split_tile::{piece_of_eight, place_of_two, store_two};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::f32;
 use crate::tile::{Memory, Operand, Shuffle, Stmt};

@@ -7,7 +7,7 @@ use super::rates::{ADDED, BEFORE, READ, SUMS};
 use super::{COLUMNS, DeltaKernel, ELEMENTS, PITCH, ROWS};
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, Factor, zeros};
-use crate::block::parts::{place_of_two, store_two};
+use crate::block::split_tile::{place_of_two, store_two};
 use crate::build::Builder;
 use crate::schedules::chunkwise::decay::f32;
 use crate::tile::{Expr, Memory, Operand};

@@ -4,7 +4,7 @@ use super::TIMES;
 use super::gradients::{Gradients, Place};
 use crate::block::layout::{Tile, TileStage};
 use crate::block::matmul::ROWS;
-use crate::block::parts::prepare;
+use crate::block::prepare::prepare;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::tile::{Operand, Stmt};

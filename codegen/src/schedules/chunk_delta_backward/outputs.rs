@@ -7,7 +7,7 @@ use super::steps::Share;
 use crate::block::layout::Tile;
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
-use crate::block::parts::block_of;
+use crate::block::split_tile::block_of;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;

@@ -4,7 +4,7 @@ use super::TIMES;
 use super::saved::ACCESS;
 use super::walk::Walk;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS};
-use crate::block::parts::{low_index, piece_of_eight, place_of_two, split_eight, split_two};
+use crate::block::split_tile::{low_index, piece_of_eight, place_of_two, split_eight, split_two};
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{ELEMENTS, State};
 use crate::tile::{Memory, Operand, ParamId, Stmt};

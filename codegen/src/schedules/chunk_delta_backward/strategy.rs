@@ -4,7 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::{ChunkDeltaBackward, DeltaSweep, STAGES, TIMES, candidates, cost, scratch, sweeps};
-use crate::block::parts::factor_elem;
+use crate::block::prepare::factor_elem;
 use crate::schedules::chunk_delta::fit;
 use crate::schedules::chunkwise::fits::counted;
 use crate::schedules::cost::{Cost, Memory};

@@ -3,7 +3,7 @@
 use super::{ChunkDeltaBackward, TIMES};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileOf, TileShape};
-use crate::block::parts::{are_copied, factor_elem};
+use crate::block::prepare::{are_copied, factor_elem};
 use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;

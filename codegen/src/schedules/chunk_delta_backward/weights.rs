@@ -7,7 +7,7 @@ use super::rates::{ADDED, BEFORE, GIVEN, READ, SUMS};
 use super::steps::PairShares;
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, zeros};
-use crate::block::parts::{piece_of_eight, place_of_two, store_two};
+use crate::block::split_tile::{piece_of_eight, place_of_two, store_two};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::schedules::chunkwise::decay::f32;

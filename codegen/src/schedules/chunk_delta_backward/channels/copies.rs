@@ -3,7 +3,7 @@
 use super::{ChannelGradients, Place, WARPS};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileStage};
-use crate::block::parts::{are_copied, prepare};
+use crate::block::prepare::{are_copied, prepare};
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunk_delta_backward::{BLOCKS, TIMES};

@@ -28,7 +28,7 @@ use crate::block::args::Args;
 use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
 use crate::block::matmul::{COLUMNS, Factor, ROWS};
 use crate::block::pair::{Index, Values};
-use crate::block::parts::factor_elem;
+use crate::block::prepare::factor_elem;
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{LogReader, PITCH};
 use crate::stage::Stage;

@@ -5,7 +5,7 @@ use super::{ChannelGradients, Place, SLICE, times};
 use crate::abi::Tensor;
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
-use crate::block::parts::block_of;
+use crate::block::split_tile::block_of;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::Fragment;
 use crate::schedules::chunk_delta_backward::TIMES;

@@ -4,7 +4,7 @@ use super::ChannelGradients;
 use super::sixteen::each;
 use crate::block::layout::Tile;
 use crate::block::matmul::{COLUMNS, ROWS};
-use crate::block::parts::load_one;
+use crate::block::split_tile::load_one;
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, PITCH};
 use crate::schedules::chunkwise::decay::f32;
