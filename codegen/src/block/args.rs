@@ -132,7 +132,7 @@ impl Args {
     }
 }
 
-/// The index along an axis among some; 0 where it is none of theirs.
+/// The index along an axis, from those along some axes; 0 where it is not among them.
 pub fn index_of(indices: &[(Axis, Operand)], axis: Axis) -> Operand {
     indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
 }

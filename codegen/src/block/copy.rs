@@ -12,7 +12,7 @@ use oplus_dsl::ir::{Axis, Binary};
 pub(crate) struct Source<'s> {
     /// The stage's parameters.
     pub args: &'s Args,
-    /// Where the block is.
+    /// The block's index along every outer axis.
     pub outer: &'s [(Axis, Operand)],
     /// Threads of the block.
     pub threads: u32,
@@ -96,7 +96,7 @@ impl Tile {
         self.arrive(b, source, stage);
     }
 
-    /// [`Self::fill`], each piece from where the one before was: for warps that only copy and have few registers.
+    /// Does as [`Self::fill`], and finds each piece from the one before: for warps that only copy and have few registers.
     pub(crate) fn fill_in_steps(
         &self,
         b: &mut Builder,

@@ -115,7 +115,7 @@ impl Side {
     }
 }
 
-/// `keep` plus what the lane at the other end of a distance gives.
+/// The sum of `keep` and of the number that the lane at the other end of a distance gives.
 fn exchanged(b: &mut Builder, keep: Operand, give: Operand, distance: Operand) -> Operand {
     let taken = b.shuffle(Shuffle::Xor, give, distance);
     b.add(keep, taken)

@@ -49,12 +49,12 @@ pub(crate) struct TileStage<'t> {
 }
 
 impl<'t> TileStage<'t> {
-    /// The stage of a tile that has that number.
+    /// The stage of a tile of a number.
     pub(crate) fn of(b: &mut Builder, tile: &'t Tile, stage: Operand) -> TileStage<'t> {
         TileStage { tile, start: b.mul(stage, tile.len()) }
     }
 
-    /// The stage of a tile that has one.
+    /// The only stage of a tile.
     pub(crate) fn only(tile: &'t Tile) -> TileStage<'t> {
         TileStage { tile, start: Operand::i32(0) }
     }

@@ -6,7 +6,7 @@
 
 use super::fragment::{Factor, ROWS, load_four, mma_two};
 use super::layout::Tile;
-use super::split_tile::low_index;
+use super::split_tile::{low_index, split};
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::Elem;
@@ -142,12 +142,4 @@ pub(crate) fn multiply_in_time(b: &mut Builder, sums: &mut [[Operand; 4]], left:
         let columns = right.parts(b, sixteen * ROWS, pair, true);
         left.multiply(b, right.tile.elem, sums, columns);
     }
-}
-
-/// A pair of numbers as two packed pairs: rounded to nearest, and what is left.
-pub(super) fn split(b: &mut Builder, [x, y]: [Operand; 2]) -> [Operand; 2] {
-    let high = b.pack(Elem::Bf16, x, y);
-    let [nearest_x, nearest_y] = b.unpack(Elem::Bf16, high);
-    let (x, y) = (b.sub(x, nearest_x), b.sub(y, nearest_y));
-    [high, b.pack(Elem::Bf16, x, y)]
 }

@@ -5,7 +5,6 @@
 
 use super::fragment::{COLUMNS, ROWS};
 use super::layout::Tile;
-use super::parts::split;
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::ir::Binary;
@@ -13,6 +12,14 @@ use oplus_dsl::{Elem, Ty};
 
 /// Pieces of 16 elements of `f32` whose low parts follow.
 pub(super) const HIGH_PIECES: u32 = 2;
+
+/// A pair of numbers as two packed pairs: rounded to nearest, and what is left.
+pub(super) fn split(b: &mut Builder, [x, y]: [Operand; 2]) -> [Operand; 2] {
+    let high = b.pack(Elem::Bf16, x, y);
+    let [nearest_x, nearest_y] = b.unpack(Elem::Bf16, high);
+    let (x, y) = (b.sub(x, nearest_x), b.sub(y, nearest_y));
+    [high, b.pack(Elem::Bf16, x, y)]
+}
 
 /// The bits of the high and the low parts of a pair of numbers, as an element of a tile.
 pub(crate) fn split_two(b: &mut Builder, two: [Operand; 2]) -> [Operand; 2] {

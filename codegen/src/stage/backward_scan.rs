@@ -9,25 +9,25 @@
 //!
 //! Its outputs are sums of maps of both: over the state axis N, over the rows of a block D, over time T, and the
 //! cotangent d\[0\]·λ\[0\] of the initial state. All of them are taken where h and λ are, so neither is stored. Every other
-//! value of the program is computed from those by ordinary stages, which [`cut`] makes.
+//! value of the program is computed from those by ordinary stages, which [`cut`](super::cut::cut) makes.
+
+mod first_stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Output, Param, Program, Value};
-use oplus_dsl::typing::TypeError;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
 use oplus_dsl::walk::follow;
 
 use super::ahead::Ahead;
-use super::copy::Copier;
-use super::cut::{cut, prepare};
+use super::cut::prepare;
 use super::error::CutError;
 use super::factors::Matrices;
 use super::flags::flagged;
 use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted_decay, sum_over, total};
 use super::reduction::is_sum;
 use super::time_invariant::{inward, varying};
-use super::{Cut, Sink, Source, Stage, Temporary};
+use super::{Cut, Stage};
 
 /// A program as a backward-scan stage and the stages that finish its sums; `None` if it has no two such scans.
 pub fn cut_backward_scan(program: &Program) -> Result<Option<Cut>, CutError> {
@@ -173,19 +173,6 @@ enum Level {
     Kept,
     /// None of these.
     Other,
-}
-
-/// A value that the backward-scan stage gives, as an output of that stage, and where it goes.
-struct StageOutput {
-    value: Value,
-    output: Output,
-    sink: Sink,
-}
-
-/// A backward-scan stage, and the tensors that it writes for later stages.
-struct FirstStage {
-    stage: Stage,
-    buffers: Vec<Temporary>,
 }
 
 /// A program divided into a backward-scan stage and the stages that read its outputs.
@@ -379,97 +366,5 @@ impl<'p> Outline<'p> {
         let sums_of_states =
             |v: &&Value| self.sums != Sums::OfStates && over(v) && self.levels[v.0 as usize] == Level::Row;
         needed.iter().find(sums_of_states).or(needed.iter().find(over)).copied()
-    }
-
-    // ---- the cut
-
-    /// The backward-scan stage.
-    fn first_stage(&self) -> Result<FirstStage, CutError> {
-        let mut buffers = vec![];
-        let mut given: Vec<StageOutput> = vec![];
-        for (k, value) in &self.direct {
-            let output = self.program.outputs[*k].clone();
-            given.push(StageOutput { value: *value, output, sink: Sink::Output(*k as u32) });
-        }
-        for value in &self.exports {
-            let sink = Sink::Buffer(buffers.len() as u32);
-            let buffer = self.buffer(*value);
-            let Temporary { name, axes, elem } = buffer.clone();
-            given.push(StageOutput { value: *value, output: Output { name, axes, elem, value: *value }, sink });
-            buffers.push(buffer);
-        }
-        Ok(FirstStage { stage: self.stage(&given)?, buffers })
-    }
-
-    /// The cut that begins with this stage.
-    fn finished(&self, FirstStage { stage, mut buffers }: FirstStage) -> Result<Cut, CutError> {
-        let mut stages = vec![stage];
-        if self.direct.len() < self.program.outputs.len() {
-            let rest = cut(&self.rest(&buffers))?;
-            stages.extend(rest.stages.into_iter().map(|stage| self.moved(stage, buffers.len() as u32)));
-            buffers.extend(rest.buffers);
-        }
-        Ok(Cut { stages, buffers, partial_axis: None })
-    }
-
-    /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time is contiguous.
-    fn buffer(&self, value: Value) -> Temporary {
-        let node = self.program.node(value);
-        let within = match self.sums {
-            Sums::All => self.row().into_iter().chain([self.state]).collect(),
-            Sums::OfStates => AxisSet::EMPTY,
-        };
-        let last = within.with(self.pair.time);
-        let time = node.axes.iter().filter(|a| *a == self.pair.time);
-        let inner = node.axes.iter().filter(|a| within.contains(*a));
-        let axes = node.axes.minus(last).iter().chain(time).chain(inner).collect();
-        Temporary { name: format!("v{}", value.0), axes, elem: node.ty.elem().unwrap_or(oplus_dsl::Elem::F32) }
-    }
-
-    fn stage(&self, given: &[StageOutput]) -> Result<Stage, TypeError> {
-        let mut copier = Copier::new(self.program, &self.program.name)?;
-        if let Some(sum) = self.first_sum() {
-            copier.copy(sum)?;
-        }
-        for StageOutput { value, output, .. } in given {
-            copier.output(output, *value)?;
-        }
-        Ok(copier.finish(given.iter().map(|given| given.sink).collect()))
-    }
-
-    /// The program of all that reads the outputs of the stage.
-    fn rest(&self, buffers: &[Temporary]) -> Program {
-        let mut rest = self.program.clone();
-        rest.name = format!("{}_sums", rest.name);
-        for (value, buffer) in self.exports.iter().zip(buffers) {
-            rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
-            let Temporary { name, axes, elem } = buffer.clone();
-            rest.params.push(Param { name, axes, elem, or: None, default: None });
-        }
-        let mut k = 0..;
-        rest.outputs.retain(|_| k.next().is_some_and(|k| !self.direct.contains_key(&k)));
-        rest
-    }
-
-    /// A stage of the rest as one of the whole program: with the tensors of that.
-    fn moved(&self, mut stage: Stage, buffers: u32) -> Stage {
-        let params = self.program.params.len() as u32;
-        let outputs: Vec<u32> =
-            (0..self.program.outputs.len()).filter(|k| !self.direct.contains_key(k)).map(|k| k as u32).collect();
-        for source in &mut stage.sources {
-            *source = match *source {
-                Source::Param(i) if i >= params => Source::Buffer(i - params),
-                Source::Param(i) => Source::Param(i),
-                Source::Output(i) => Source::Output(outputs[i as usize]),
-                Source::Buffer(i) => Source::Buffer(i + buffers),
-            };
-        }
-        for sink in &mut stage.sinks {
-            *sink = match *sink {
-                Sink::Output(i) => Sink::Output(outputs[i as usize]),
-                Sink::Buffer(i) => Sink::Buffer(i + buffers),
-            };
-        }
-        stage
     }
 }

@@ -67,7 +67,7 @@ impl ChunkwiseKernel<'_> {
         self.walkers_barrier(b);
     }
 
-    /// The warp's values scaled to the chunk's end, and what the state before the chunk is multiplied by.
+    /// The warp's values scaled to the chunk's end, and the factor of the state before the chunk.
     fn factors_to_advance(
         &self,
         b: &mut Builder,

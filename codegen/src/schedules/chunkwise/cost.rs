@@ -8,7 +8,7 @@ use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
 use oplus_dsl::Elem;
 
-/// Microseconds, and why. Blocks go through chunks: four products for each, over time, depth and width.
+/// The estimate in microseconds, and its reason. Blocks go through chunks: four products for each, over time, depth and width.
 pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
     let Problem { stage, target, constants, .. } = *problem;
     let Ok(form) = stage.kind().matrices() else {

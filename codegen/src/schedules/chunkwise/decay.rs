@@ -130,7 +130,7 @@ impl ChunkwiseKernel<'_> {
         self.elem() == Elem::F32 || self.is_split()
     }
 
-    /// From a running sum to its rounding error.
+    /// The distance from a running sum to its rounding error.
     pub(super) fn errors_apart(&self) -> u32 {
         if self.handover.is_some() { self.schedule.stages * self.schedule.times() } else { self.schedule.times() }
     }

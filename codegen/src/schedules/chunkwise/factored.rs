@@ -47,7 +47,7 @@ impl ChunkwiseKernel<'_> {
         b.assign(base, next);
     }
 
-    /// The numbers by which the thread's rows of what queries read are multiplied before weighed values are added, and after.
+    /// The factors of the thread's rows of the queries' reads: those before weighed values are added, and those after.
     pub(super) fn row_factors(&self, b: &mut Builder, decays: &Decays, numbers: ChunkNumbers) -> [[Operand; 2]; 2] {
         let is_near = numbers.is_near;
         let before = decays.from_start.map(|own| b.select(is_near, f32(1.0), own));

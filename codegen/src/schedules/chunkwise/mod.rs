@@ -29,6 +29,7 @@ pub(crate) mod channels;
 mod copiers;
 pub(crate) mod cost;
 pub(crate) mod decay;
+mod declare;
 mod factored;
 pub(crate) mod fits;
 mod gates;
@@ -51,10 +52,10 @@ pub(crate) use parameters::COPIERS;
 pub use parameters::Chunkwise;
 
 use super::{LowerError, Strategy};
-use crate::abi::{Tensor, elem};
+use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::copy::{Origin, Source};
-use crate::block::layout::{Tile, TileOf, TileShape};
+use crate::block::layout::Tile;
 pub(crate) use crate::block::matmul::{COLUMNS, ROWS, zeros};
 use crate::block::pair::Values;
 use crate::block::rematerialise::Rematerialiser;
@@ -63,7 +64,7 @@ use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
-use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind};
+use crate::tile::{Kernel, Operand, ParamId, SharedId};
 use copiers::Handover;
 use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
@@ -197,7 +198,7 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gains: SharedId,
     /// The mbarriers of stages that are free, and of stages whose sums and gains are written, where warps only copy.
     pub(crate) handover: Option<Handover>,
-    /// Where the state before every chunk is written, if it is.
+    /// The destination of the states before every chunk, if they are saved.
     pub(crate) saved: Option<Saved>,
     /// The block's segment, and the segment carries.
     pub(crate) segment: Segment,
@@ -212,100 +213,7 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) slice: Option<Operand>,
 }
 
-/// The number of a block's recurrence, and the first place of its slice of the width, where that has several.
-fn point_and_slice(b: &mut Builder, row: Operand, slices: Option<Operand>, width: u32) -> (Operand, Option<Operand>) {
-    let Some(slices) = slices else { return (row, None) };
-    let (point, slice) = divided(b, row, slices);
-    let slice = b.convert(Ty::I32, slice);
-    (point, Some(b.mul(slice, width)))
-}
-
-impl<'s> ChunkwiseKernel<'s> {
-    pub(crate) fn declare(
-        b: &mut Builder,
-        stage: &'s Stage,
-        form: &'s MatrixRecurrence,
-        schedule: &'s Chunkwise,
-        args: Args,
-        saved: Option<Saved>,
-    ) -> Self {
-        let (times, stages) = (schedule.times(), schedule.stages);
-        let mut tile = |param: u32, inner: Axis, depth: u32| {
-            let own = elem(stage, Tensor::Param(param));
-            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16 && saved.is_none() && !form.reverse;
-            let factor = if is_kept { own } else { Elem::Bf16 };
-            let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
-            Tile::declare_as(b, stage, of, shape, factor)
-        };
-        let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
-        let mut keys = tile(form.key, form.depth, schedule.depth);
-        let mut values = tile(form.value, form.width, schedule.width());
-        let mut gate = Self::gate_of(stage, form, schedule).map(|param| {
-            let of = TileOf { param, along: form.time, inner: form.width };
-            Tile::declare(b, stage, of, TileShape { rows: times, depth: schedule.width(), stages: 1 })
-        });
-        let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
-        let of_states = saved.map_or(if is_tf32 { Elem::F32 } else { keys.elem }, |saved| saved.elem);
-        let mut states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
-        let own = elem(stage, Tensor::Param(keys.param));
-        let is_split = parts::are_split(own, schedule);
-        if is_split {
-            queries = queries.map(|tile| tile.in_parts(b, stages));
-            [keys, values] = [keys, values].map(|tile| tile.in_parts(b, stages));
-            states = states.map(|tile| if tile.elem == Elem::Bf16 { tile.in_parts(b, 1) } else { tile });
-        }
-        // Two blocks of 64 KB of tiles in flight have no room for more than one array.
-        let all_full = (is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
-        let full =
-            |b: &mut Builder, name: &str, stages: u32| b.shared(format!("{name}_full"), SharedKind::Mbarrier, stages);
-        for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
-            tile.full = all_full.unwrap_or_else(|| full(b, &tile.name, stages));
-        }
-        gate.iter_mut().for_each(|tile| tile.full = full(b, &tile.name, 1));
-        let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, is_split);
-        let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
-            .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
-        let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
-        let powers = is_scaled.then(|| Powers::declare(b, schedule.warps));
-        let is_factored = schedule.copiers > 0 && saved.is_none() && !form.reverse && !is_split;
-        let factored = is_factored.then(|| Factored::declare(b, stages));
-        let handover = (schedule.copiers > 0).then(|| Handover::declare(b, stages, times, rounds));
-        let thread = Thread::of(b);
-        let fragment = FragmentPlace::of(b, thread.lane);
-        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
-        let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
-        let segment = Segment::of(b, &args, form.outer, slices, schedule.ends);
-        let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
-        let outer = args.indices(b, point, form.outer);
-        let segment_carries = args.scratch[args.scratch.len() - 1];
-        ChunkwiseKernel {
-            stage,
-            form,
-            schedule,
-            args,
-            queries,
-            keys,
-            values,
-            gate,
-            states,
-            factored,
-            powers,
-            is_tf32,
-            sums,
-            gains,
-            handover,
-            saved,
-            segment,
-            segment_carries,
-            rematerialiser,
-            thread,
-            fragment,
-            outer,
-            slice,
-        }
-    }
-
+impl ChunkwiseKernel<'_> {
     /// Whether nothing but the final state is asked for: then only the ends of all segments but the last are found.
     fn is_final(&self) -> bool {
         self.form.readout.is_none() && !self.schedule.ends && self.saved.is_none()
@@ -415,21 +323,4 @@ pub(crate) fn origin_at(b: &mut Builder, tile: &Tile, source: &Source, place: Op
     let place = b.convert(Ty::I64, place);
     let by = b.mul(place, source.args.stride(Tensor::Param(tile.param), tile.inner));
     Origin { offset: b.add(origin, by), place: Some(place) }
-}
-
-/// The lengths of the running sums and of the gains, for all chunks in flight. Beside warps that only copy every stage has its own;
-/// sums of factors in two parts are two numbers each.
-fn rates_len(form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem, is_split: bool) -> [u32; 2] {
-    let times = schedule.times();
-    let of_stages = schedule.stages * times;
-    let is_tf32 = schedule.unit == Unit::Warp && elem != Elem::Bf16;
-    if schedule.copiers > 0 {
-        return [if is_split { 2 * of_stages } else { of_stages }, of_stages];
-    }
-    let of_sums = match form.channels {
-        true => channels::sums_len(elem, schedule),
-        false if is_tf32 && elem != Elem::F32 => times,
-        false => 2 * times,
-    };
-    [of_sums, if is_tf32 { times } else { 2 * times }]
 }

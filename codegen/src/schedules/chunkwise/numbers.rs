@@ -15,9 +15,9 @@ pub(crate) struct Factored(pub(super) SharedId);
 /// The numbers of a chunk, as all threads read them.
 #[derive(Clone, Copy)]
 pub(super) struct ChunkNumbers {
-    /// What the state before the chunk is multiplied by to renew it; 1 where it stays.
+    /// The factor that renews the state before the chunk; 1 where it stays.
     pub renewal: Operand,
-    /// L.
+    /// The sum of logarithms [L](super::factored).
     pub base: Operand,
     /// Whether weights are products.
     pub is_near: Operand,

@@ -1,7 +1,7 @@
 //! Chunks of `f32` by a warpgroup, whose factors are in [two parts](crate::block::two_parts).
 //!
 //! Warps that only copy read a chunk's rows to registers while the chunks before are computed, and write both parts when a stage is free.
-//! What a chunk makes of the state is added to it outside of the tensor cores, which would cut off what they add.
+//! The sum that a chunk adds to the state is added outside of the tensor cores, which would cut off its last bits.
 
 use super::decay::Decays;
 use super::read::{Started, from_start};
@@ -32,7 +32,7 @@ impl ChunkwiseKernel<'_> {
         first: Operand,
     ) -> Vec<Vec<ReadPiece>> {
         let read = self.tiles().zip(origins).map(|(tile, origin)| tile.read(b, source, *origin, first)).collect();
-        // What comes next is not to be moved up between the reads.
+        // Later statements are not to be moved up between the reads.
         b.push(Stmt::SyncWarp);
         read
     }
@@ -110,7 +110,7 @@ fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], clear: bool, left: &[Parts]
     start(b, sums, clear, &steps, Order::StepByStep, true);
 }
 
-/// S_next = decay·S + what the chunk adds.
+/// Advances the state: S_next = decay·S + the sum that the chunk adds.
 fn advance(b: &mut Builder, state: &State, decays: &Decays, added: &[[Reg; 4]]) {
     for (reg, added) in state.blocks.iter().flatten().zip(added.iter().flatten()) {
         let sum = b.fma((*reg).into(), decays.whole, (*added).into());

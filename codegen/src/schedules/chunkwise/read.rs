@@ -46,7 +46,7 @@ impl ChunkwiseKernel<'_> {
         finish(b, &[&scores[..], y].concat(), 0);
     }
 
-    /// [`Self::read`] by a warpgroup, from products that have ended; the last product is only started.
+    /// Reads as [`Self::read`] does, by a warpgroup, from products that have ended; the last product is only started.
     pub(super) fn read_asynchronously(
         &self,
         b: &mut Builder,
@@ -63,7 +63,7 @@ impl ChunkwiseKernel<'_> {
         y
     }
 
-    /// [`Self::read`] by a warpgroup, from products that have started: pairs of times are weighed while the state is read. The last
+    /// Reads as [`Self::read`] does, by a warpgroup, from products that have started: pairs of times are weighed while the state is read. The last
     /// product is only started. Its rows are to be multiplied by numbers.
     pub(super) fn read_overlapped(
         &self,
@@ -89,7 +89,7 @@ impl ChunkwiseKernel<'_> {
         (y, after)
     }
 
-    /// Multiplies the thread's rows of what queries have read by what comes before weighed values: by numbers that differ from 1.
+    /// Multiplies the thread's rows of the queries' reads, before weighed values are added, by numbers that differ from 1.
     fn scale_read(&self, b: &mut Builder, numbers: ChunkNumbers, y: &[[Reg; 4]], before: [Operand; 2]) {
         if self.powers.is_some() {
             return self.scale_scaled(b, y, before);

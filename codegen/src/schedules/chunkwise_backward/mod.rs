@@ -40,6 +40,7 @@ mod rates;
 mod states;
 mod steps;
 mod strategy;
+mod sweep;
 mod tf32;
 mod tiles;
 mod walk;
@@ -50,20 +51,18 @@ pub use parameters::{ChunkwiseBackward, Sweep};
 use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_beside_copiers, blocks_of_ends, slices};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
-use crate::block::copy::Source;
 use crate::block::layout::Tile;
-use crate::block::pair::Index;
 use crate::block::rematerialise::Rematerialiser;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
-use crate::target::{Isa, WARP};
+use crate::target::Isa;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind};
 use channels::Arrays;
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
-use oplus_dsl::{Elem, Ty};
 use std::ops::Deref;
 use tiles::Tiles;
 use warpgroups::WarpgroupSweep;
@@ -72,7 +71,7 @@ use warpgroups::WarpgroupSweep;
 pub const TIMES: u32 = 64;
 /// The sets of tiles that the third sweep may have in shared memory: one of keys and queries, and those of one or two heads.
 const SETS: std::ops::RangeInclusive<u32> = 2..=3;
-/// Those that it may have where warpgroups multiply, and others copy meanwhile.
+/// The sets of tiles that it may have where warpgroups multiply, and others copy meanwhile.
 const SETS_OF_WARPGROUPS: std::ops::RangeInclusive<u32> = 3..=5;
 /// Blocks of 16 times in a chunk.
 const BLOCKS: u32 = TIMES / ROWS;
@@ -363,97 +362,5 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let fragment = FragmentPlace::of(b, thread.lane);
         let sweep = GradientSweep { thread, half, block, fragment, ..self.sweep.clone() };
         Some(ChunkwiseBackwardKernel { sweep, ..self.clone() })
-    }
-}
-
-impl<'s> GradientSweep<'s> {
-    /// Declares the arrays of all heads, and finds the place of the thread among eight warps.
-    fn declare(
-        b: &mut Builder,
-        stage: &'s Stage,
-        form: &'s MatrixRecurrenceBackward,
-        schedule: &'s ChunkwiseBackward,
-        args: Args,
-        tiles: Tiles,
-    ) -> Self {
-        let Tiles { keys, queries, values, cotangents, states, duals, weights } = tiles;
-        let elem = form.elem(stage);
-        let heads = schedule.heads().max(2);
-        let of_sums = if elem == Elem::F32 { 2 * heads * TIMES } else { heads * TIMES };
-        let rates = [("sums", of_sums), ("gains", heads * TIMES), ("back_gains", heads * TIMES)];
-        let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let rows = steps::rows_of_partial_sums(form, schedule);
-        let partial_sums = b.shared("parts", SharedKind::Elem(Elem::F32), rows * TIMES);
-        let energies = b.shared("energies", SharedKind::Elem(Elem::F32), schedule.sets() * schedule.sharing() / WARP);
-        let numbers = if schedule.are_split(stage, form) { form.shared().iter().count() + 1 } else { 0 };
-        let rematerialiser = Rematerialiser::declare(b, numbers);
-        let thread = Thread::of(b);
-        let [half, block] = b.div_rem(thread.warp, BLOCKS);
-        let fragment = FragmentPlace::of(b, thread.lane);
-        let (is_tf32, set) = (schedule.saved_elem(stage, form) == Elem::F32, Operand::i32(0));
-        GradientSweep {
-            stage,
-            form,
-            schedule,
-            args,
-            keys,
-            queries,
-            values,
-            cotangents,
-            states,
-            duals,
-            weights,
-            is_tf32,
-            rates,
-            partial_sums,
-            energies,
-            rematerialiser,
-            thread,
-            block,
-            half,
-            fragment,
-            set,
-        }
-    }
-
-    /// The source of the copies of all threads, at a point of outer axes.
-    fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
-        let (threads, thread) = (self.schedule.copying(), self.thread.number);
-        let (vector, padded) = (self.schedule.vector, self.schedule.padded);
-        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
-    }
-
-    /// Whether a block goes through heads, or slices of the width, one after the other.
-    fn is_iterated(&self) -> bool {
-        is_iterated(self.form, self.schedule)
-    }
-
-    /// The axes over which blocks are apart, beside chunks.
-    fn shared(&self) -> AxisSet {
-        self.form.shared()
-    }
-
-    /// The thread's first time of the 16 of its warp.
-    fn first_row(&self, b: &mut Builder) -> Operand {
-        self.fragment.row(b, self.block)
-    }
-
-    /// A column from which others are counted: of 64 bits, so that their addresses are constants apart.
-    fn first_column(&self, b: &mut Builder, column: Operand) -> Operand {
-        if self.schedule.warpgroups { b.convert(Ty::I64, column) } else { column }
-    }
-
-    /// The first of the columns of the warp's half of so many.
-    fn half_of(&self, b: &mut Builder, columns: u32) -> Operand {
-        b.mul(self.half, columns / 2)
-    }
-
-    /// An index along an axis, from one of 32 bits.
-    fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
-        let is_whole = self.schedule.warpgroups && !self.schedule.padded && axis != self.form.states.time;
-        if is_whole {
-            return Index { at: b.convert(Ty::I64, at), exists: Operand::bool(true) };
-        }
-        Index::along(b, &self.args, at, axis)
     }
 }

@@ -30,6 +30,7 @@ mod across;
 mod assignment;
 mod block_rows;
 mod candidates;
+mod coordinates;
 mod cost;
 mod finals;
 mod grouped_query;
@@ -166,7 +167,7 @@ struct FlashKernel<'s> {
     rows_empty: SharedId,
     /// The mbarriers that say of tiles that rows see in part that they have been copied, to those that look through them.
     landed: Option<SharedId>,
-    /// What the warps that copy tell those that walk, where blocks go from rows to rows.
+    /// The assignments that warps that copy hand to those that walk, where blocks go from rows to rows.
     assignments: Option<Assignments>,
     /// The warps that walk and those that copy; or all, which do both.
     team: Team,
@@ -174,7 +175,7 @@ struct FlashKernel<'s> {
     ends: SharedId,
     /// Flags of the shares of a tile in which non-finite elements were found.
     flags: SharedId,
-    /// What sums over rows need in shared memory, where there are such.
+    /// The arrays of sums over rows, where there are such.
     across: Option<AcrossArrays>,
     /// The sums of payloads that stand in shared memory.
     shared_sums: Vec<Option<SharedId>>,

@@ -7,15 +7,14 @@ use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tf32::LeafTile;
 use super::visible::{Range, Tiles};
 use super::weigh::{Scores, Weights};
-use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
+use super::{FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
 use crate::block::copy::Source;
 use crate::block::layout::{Lanes, Tile};
-use crate::block::pair::{Coordinates, Index, Values};
+use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::schedules::Unit;
-use crate::stage::kind::Contraction;
 use crate::target::WARP;
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
@@ -81,14 +80,6 @@ impl FlashKernel<'_> {
         });
     }
 
-    /// An evaluator that knows the thread's rows.
-    pub(super) fn row_values(&self, b: &mut Builder, thread_tile: ThreadTile) -> Values<'_> {
-        let axes = [self.form.row, self.form.column];
-        let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
-        self.set_rows(b, &mut values, thread_tile);
-        values
-    }
-
     /// Finds the way over the tiles that the block's rows see.
     pub(super) fn on_course(&self, b: &mut Builder, past: Past, body: impl FnOnce(&mut Builder, &Course, Values)) {
         self.on_tiles(b, past, |b, values, ranges| self.tiles(b, values, ranges), body);
@@ -144,7 +135,7 @@ impl FlashKernel<'_> {
         past.rows.map_or(RingStage::FIRST, |round| Ring::of(self.schedule.row_stages()).at(b, round.into()))
     }
 
-    /// Where the block's rows begin in the array of a tile.
+    /// The index at which the block's rows begin in the array of a tile.
     fn rows_start(&self, b: &mut Builder, course: &Course, tile: &Tile) -> Operand {
         if !self.schedule.persistent {
             return Operand::i32(0);
@@ -212,40 +203,7 @@ impl FlashKernel<'_> {
         b.barrier();
     }
 
-    /// The lanes of both factors of every contraction.
-    pub(super) fn contracted_lanes(&self, b: &mut Builder) -> Vec<(Lanes, Lanes)> {
-        let mut of = |c: &Contraction| {
-            (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right)))
-        };
-        self.form.contractions.iter().map(&mut of).collect()
-    }
-
-    /// The lanes of the leaf of every payload.
-    pub(super) fn weighted_lanes(&self, b: &mut Builder) -> Vec<Vec<Lanes>> {
-        self.form.payloads.iter().map(|p| self.payload_lanes(b, p.leaf.map(|(param, _)| param))).collect()
-    }
-
-    /// Sets the indices of the thread's rows.
-    pub(super) fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
-        let of_warp = self.first_row_of_warp(b);
-        let own = b.add(of_warp, self.fragment.group);
-        let first = b.add(self.first_row, own);
-        for row in 0..thread_tile.rows {
-            let at = b.add(first, row / 2 * self.row_step() + row % 2 * COLUMNS);
-            values.set_row(row, Index::along(b, &self.args, at, self.form.row));
-        }
-    }
-
-    /// Evaluates what does not depend on columns once.
-    pub(super) fn hoist(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
-        for value in self.constant_values() {
-            for row in 0..thread_tile.rows {
-                values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
-            }
-        }
-    }
-
-    /// The origins of what is copied for tiles of columns.
+    /// The origins of the parameters that are copied for tiles of columns.
     fn origins(&self, b: &mut Builder, source: &Source, iterations: &Iterations) -> Vec<Origin> {
         let tiles = self.column_tiles.iter().map(|t| t.param);
         let params = tiles.chain(self.vectors.iter().map(|v| v.param));
@@ -437,35 +395,10 @@ impl FlashKernel<'_> {
         });
     }
 
-    /// Makes what was copied visible to warpgroups.
+    /// Makes copied tiles visible to warpgroups.
     pub(super) fn fence(&self, b: &mut Builder) {
         if self.schedule.unit == Unit::Warpgroup {
             b.push(Stmt::FenceAsync);
         }
-    }
-
-    pub(super) fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
-        let twice = self.fragment.column(b);
-        let own = b.add(first, twice);
-        for column in 0..thread_tile.columns {
-            let at = b.add(own, column / 2 * COLUMNS + column % 2);
-            values.set_column(column, Index::along(b, &self.args, at, self.form.column));
-        }
-    }
-
-    /// Tells the evaluator where the elements of vectors are that came with a stage's tiles.
-    pub(super) fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
-        let twice = self.fragment.column(b);
-        let start = b.mul(stage, self.schedule.columns);
-        let first = b.add(start, twice);
-        self.vectors.iter().for_each(|vector| values.set_numbers(vector.param, vector.array, first));
-    }
-
-    /// The range of seen columns of every row of the thread, counted from the thread's first column of a tile.
-    pub(super) fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
-        let twice = self.fragment.column(b);
-        let own = b.add(first, twice);
-        let mut shifted = |x| b.sub(x, own);
-        ranges.iter().map(|r| Range { from: shifted(r.from), to: shifted(r.to) }).collect()
     }
 }

@@ -30,6 +30,7 @@ mod parameters;
 pub(crate) mod pieces;
 pub(crate) mod saved;
 pub(crate) mod segments;
+mod sources;
 mod strategy;
 pub(crate) mod tiles;
 mod walk;

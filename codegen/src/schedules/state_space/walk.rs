@@ -7,11 +7,12 @@
 use super::global::Global;
 use super::lane::LanePlace;
 use super::saved::{Saved, StateRun};
+use super::sources::{Chunk, Finals};
 use super::{CHUNK, StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
-use crate::block::state_step::{Evaluator, Source, StateStep};
+use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::{Builder, operands, zero};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
@@ -366,50 +367,6 @@ impl StateSpaceKernel<'_> {
                 let guard = b.and(guard, ended);
                 b.store(self.args.memory(tensor), offset, &[value], Some(guard));
             }
-        }
-    }
-}
-
-/// The source of values in a chunk.
-struct Chunk<'k, 's> {
-    kernel: &'k StateSpaceKernel<'s>,
-    /// The loaded values, by tile and state.
-    tiles: HashMap<(usize, u32), Vec<Operand>>,
-    /// The states before and after each step.
-    states: HashMap<StateStep, (Fields, Fields)>,
-    /// The first step, `i64`.
-    first: Operand,
-}
-
-impl Source for Chunk<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
-        let kernel = self.kernel;
-        if let Some(i) = kernel.values.tile(value) {
-            return Some(self.tiles[&(i, at.state)][at.step as usize]);
-        }
-        match kernel.stage.program.node(value).op {
-            Op::Field(tuple, field) => {
-                let (before, after) = &self.states[&at];
-                let state = if kernel.scan.inclusive == Some(tuple) { after } else { before };
-                Some(state[kernel.monoid.slot(field)])
-            }
-            Op::Index(_) => Some(b.add(self.first, at.step)),
-            _ => None,
-        }
-    }
-}
-
-/// The source of values after the last step.
-struct Finals<'l, 'k, 's> {
-    source: Global<'k, 's>,
-    states: &'l [Vec<Reg>],
-}
-
-impl Source for Finals<'_, '_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
-        match self.source.kernel.stage.program.node(value).op {
-            Op::Field(_, field) => Some(self.states[at.state as usize][self.source.kernel.monoid.slot(field)].into()),
-            _ => self.source.leaf(b, value, at),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::StateSpaceBackwardKernel;
 use super::lane::Lane;
 use super::subtile::{Carry, Totals};
-use super::walk::Term;
+use super::terms::Term;
 use crate::abi::Tensor;
 use crate::block::lane_sum::over_lanes;
 use crate::block::state_step::{Source, StateStep};

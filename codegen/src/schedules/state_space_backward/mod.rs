@@ -35,6 +35,7 @@ mod segments;
 mod strategy;
 mod subtile;
 mod sum;
+mod terms;
 mod tiles;
 mod walk;
 mod zero;

@@ -256,47 +256,7 @@ impl<'a, T: Real> Machine<'a, T> {
             }
             Instruction::Map { map: function, operands, .. } => {
                 let views = operands.map(|operand| self.view(operand, time));
-                match function {
-                    Map::Add => simd(
-                        #[inline(always)]
-                        || {
-                            map(
-                                &mut out,
-                                kind,
-                                views,
-                                size,
-                                #[inline(always)]
-                                |a, b| a + b,
-                            )
-                        },
-                    ),
-                    Map::Sub => simd(
-                        #[inline(always)]
-                        || {
-                            map(
-                                &mut out,
-                                kind,
-                                views,
-                                size,
-                                #[inline(always)]
-                                |a, b| a - b,
-                            )
-                        },
-                    ),
-                    Map::Div => simd(
-                        #[inline(always)]
-                        || {
-                            map(
-                                &mut out,
-                                kind,
-                                views,
-                                size,
-                                #[inline(always)]
-                                |a, b| a / b,
-                            )
-                        },
-                    ),
-                }
+                mapped(&mut out, kind, *function, views, size);
             }
             Instruction::Select { operands, .. } => {
                 let views = operands.map(|operand| self.view(operand, time));
@@ -307,16 +267,10 @@ impl<'a, T: Real> Machine<'a, T> {
             }
             Instruction::Sum { factors, negative, along, .. } => {
                 let views = self.views(factors, time);
+                let how = Summing { negative: *negative, along: *along, ordered };
                 simd(
                     #[inline(always)]
-                    || {
-                        sum(
-                            &mut out,
-                            &views[..factors.len()],
-                            Summing { negative: *negative, along: *along, ordered },
-                            size,
-                        )
-                    },
+                    || sum(&mut out, &views[..factors.len()], how, size),
                 );
             }
             Instruction::Step(_) => {}
@@ -351,5 +305,50 @@ impl<'a, T: Real> Machine<'a, T> {
             || step.run(&mut state, &mut reads),
         );
         (self.states[f], self.reads) = (state, reads);
+    }
+}
+
+/// A map of two views.
+fn mapped<T: Real>(out: &mut [T], kind: Kind, function: Map, views: [View<'_, T>; 2], size: (usize, usize)) {
+    match function {
+        Map::Add => simd(
+            #[inline(always)]
+            || {
+                map(
+                    out,
+                    kind,
+                    views,
+                    size,
+                    #[inline(always)]
+                    |a, b| a + b,
+                )
+            },
+        ),
+        Map::Sub => simd(
+            #[inline(always)]
+            || {
+                map(
+                    out,
+                    kind,
+                    views,
+                    size,
+                    #[inline(always)]
+                    |a, b| a - b,
+                )
+            },
+        ),
+        Map::Div => simd(
+            #[inline(always)]
+            || {
+                map(
+                    out,
+                    kind,
+                    views,
+                    size,
+                    #[inline(always)]
+                    |a, b| a / b,
+                )
+            },
+        ),
     }
 }

@@ -55,7 +55,7 @@ impl WarpgroupSweep<'_> {
         for (number, tile) in [&own.values, &own.cotangents].into_iter().enumerate() {
             let origin = origin_at(b, tile, &source, place);
             let read = tile.read(b, &source, origin, chunk.first);
-            // What comes next is not to be moved up between the reads.
+            // Later statements are not to be moved up between the reads.
             b.push(Stmt::SyncWarp);
             if number == 0 {
                 let left = to.before(b);

@@ -1,0 +1,171 @@
+//! The declarations of a kernel: its tiles, its other arrays and mbarriers, and the coordinates of its threads.
+
+use super::copiers::Handover;
+use super::numbers::Factored;
+use super::scale::Powers;
+use super::segments::Segment;
+use super::{Chunkwise, ChunkwiseKernel, Saved, channels, divided, parts, slices_of};
+use crate::abi::{Tensor, elem};
+use crate::block::args::Args;
+use crate::block::layout::{Tile, TileOf, TileShape};
+use crate::block::rematerialise::Rematerialiser;
+use crate::block::thread::{FragmentPlace, Thread};
+use crate::build::Builder;
+use crate::schedules::Unit;
+use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrence;
+use crate::tile::{Operand, SharedKind};
+use oplus_dsl::ir::Axis;
+use oplus_dsl::{Elem, Ty};
+
+/// The tiles of a kernel, as [`ChunkwiseKernel`] has them.
+struct Tiles {
+    queries: Option<Tile>,
+    keys: Tile,
+    values: Tile,
+    gate: Option<Tile>,
+    states: Option<Tile>,
+    /// Whether states and weights are `tf32` in products.
+    is_tf32: bool,
+    /// Whether factors are in two parts.
+    is_split: bool,
+}
+
+impl Tiles {
+    /// Declares the tiles and their mbarriers.
+    fn declare(
+        b: &mut Builder,
+        stage: &Stage,
+        form: &MatrixRecurrence,
+        schedule: &Chunkwise,
+        saved: Option<Saved>,
+    ) -> Tiles {
+        let (times, stages) = (schedule.times(), schedule.stages);
+        let mut tile = |param: u32, inner: Axis, depth: u32| {
+            let own = elem(stage, Tensor::Param(param));
+            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16 && saved.is_none() && !form.reverse;
+            let factor = if is_kept { own } else { Elem::Bf16 };
+            let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
+            Tile::declare_as(b, stage, of, shape, factor)
+        };
+        let queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
+        let keys = tile(form.key, form.depth, schedule.depth);
+        let values = tile(form.value, form.width, schedule.width());
+        let gate = ChunkwiseKernel::gate_of(stage, form, schedule).map(|param| {
+            let of = TileOf { param, along: form.time, inner: form.width };
+            Tile::declare(b, stage, of, TileShape { rows: times, depth: schedule.width(), stages: 1 })
+        });
+        let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
+        let of_states = saved.map_or(if is_tf32 { Elem::F32 } else { keys.elem }, |saved| saved.elem);
+        let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
+        let is_split = parts::are_split(elem(stage, Tensor::Param(keys.param)), schedule);
+        let mut tiles = Tiles { queries, keys, values, gate, states, is_tf32, is_split };
+        if is_split {
+            tiles = tiles.in_parts(b, stages);
+        }
+        tiles.declare_mbarriers(b, schedule);
+        tiles
+    }
+
+    /// The tiles with arrays for low parts.
+    fn in_parts(self, b: &mut Builder, stages: u32) -> Tiles {
+        let queries = self.queries.map(|tile| tile.in_parts(b, stages));
+        let [keys, values] = [self.keys, self.values].map(|tile| tile.in_parts(b, stages));
+        let states = self.states.map(|tile| if tile.elem == Elem::Bf16 { tile.in_parts(b, 1) } else { tile });
+        Tiles { queries, keys, values, states, ..self }
+    }
+
+    fn declare_mbarriers(&mut self, b: &mut Builder, schedule: &Chunkwise) {
+        let stages = schedule.stages;
+        // Two blocks of 64 KB of tiles in flight have no room for more than one array.
+        let all_full = (self.is_tf32 || schedule.copiers > 0).then(|| b.shared("full", SharedKind::Mbarrier, stages));
+        let full =
+            |b: &mut Builder, name: &str, stages: u32| b.shared(format!("{name}_full"), SharedKind::Mbarrier, stages);
+        for tile in self.queries.iter_mut().chain([&mut self.keys, &mut self.values]) {
+            tile.full = all_full.unwrap_or_else(|| full(b, &tile.name, stages));
+        }
+        self.gate.iter_mut().for_each(|tile| tile.full = full(b, &tile.name, 1));
+    }
+}
+
+impl<'s> ChunkwiseKernel<'s> {
+    pub(crate) fn declare(
+        b: &mut Builder,
+        stage: &'s Stage,
+        form: &'s MatrixRecurrence,
+        schedule: &'s Chunkwise,
+        args: Args,
+        saved: Option<Saved>,
+    ) -> Self {
+        let Tiles { queries, keys, values, gate, states, is_tf32, is_split } =
+            Tiles::declare(b, stage, form, schedule, saved);
+        let own = elem(stage, Tensor::Param(keys.param));
+        let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, is_split);
+        let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
+            .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
+        let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
+        let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
+        let powers = is_scaled.then(|| Powers::declare(b, schedule.warps));
+        let is_factored = schedule.copiers > 0 && saved.is_none() && !form.reverse && !is_split;
+        let factored = is_factored.then(|| Factored::declare(b, schedule.stages));
+        let handover = (schedule.copiers > 0).then(|| Handover::declare(b, schedule.stages, schedule.times(), rounds));
+        let thread = Thread::of(b);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
+        let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
+        let segment = Segment::of(b, &args, form.outer, slices, schedule.ends);
+        let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
+        let outer = args.indices(b, point, form.outer);
+        let segment_carries = args.scratch[args.scratch.len() - 1];
+        ChunkwiseKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            queries,
+            keys,
+            values,
+            gate,
+            states,
+            factored,
+            powers,
+            is_tf32,
+            sums,
+            gains,
+            handover,
+            saved,
+            segment,
+            segment_carries,
+            rematerialiser,
+            thread,
+            fragment,
+            outer,
+            slice,
+        }
+    }
+}
+
+/// The number of a block's recurrence, and the first place of its slice of the width, where that has several.
+fn point_and_slice(b: &mut Builder, row: Operand, slices: Option<Operand>, width: u32) -> (Operand, Option<Operand>) {
+    let Some(slices) = slices else { return (row, None) };
+    let (point, slice) = divided(b, row, slices);
+    let slice = b.convert(Ty::I32, slice);
+    (point, Some(b.mul(slice, width)))
+}
+
+/// The lengths of the running sums and of the gains, for all chunks in flight. Beside warps that only copy every stage has its own;
+/// sums of factors in two parts are two numbers each.
+fn rates_len(form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem, is_split: bool) -> [u32; 2] {
+    let times = schedule.times();
+    let of_stages = schedule.stages * times;
+    let is_tf32 = schedule.unit == Unit::Warp && elem != Elem::Bf16;
+    if schedule.copiers > 0 {
+        return [if is_split { 2 * of_stages } else { of_stages }, of_stages];
+    }
+    let of_sums = match form.channels {
+        true => channels::sums_len(elem, schedule),
+        false if is_tf32 && elem != Elem::F32 => times,
+        false => 2 * times,
+    };
+    [of_sums, if is_tf32 { times } else { 2 * times }]
+}
