@@ -177,7 +177,7 @@ fn no_files_know_one_another_in_a_circle() {
     };
     let mut known: BTreeMap<&Module, BTreeSet<Module>> =
         sources.0.keys().filter(|module| !module.is_empty()).map(|module| (module, others(module))).collect();
-    // What knows nothing that is left is in no circle, nor is what nothing that is left knows.
+    // A module is in no circle if it knows none of those that are left, or if none of them knows it.
     loop {
         let named: BTreeSet<Module> = known.values().flatten().cloned().collect();
         let is_free = |(module, others): (&&Module, &BTreeSet<Module>)| others.is_empty() || !named.contains(*module);

@@ -99,7 +99,7 @@ impl Gradient {
         }
     }
 
-    /// What a query does not see may be anything: outputs are finite just where those of two kernels are.
+    /// Elements that a query does not see may be anything: outputs are finite just where those of two kernels are.
     fn check_non_finite(&self) {
         let found = self.found(Order::Random(3));
         for (wanted, (found, output)) in self.by_two().iter().zip(found.iter().zip(&self.program.outputs)) {

@@ -16,7 +16,7 @@ fn explained(text: &str, sizes: &[i64]) -> Explanation {
 #[test]
 fn an_explanation_reads_well() {
     let mut explanation = explained(programs::DECAY_BACKWARD, &[4, 2048, 64, 64]);
-    // What depends on the numbers of schedules and of the cost model is not a matter of wording.
+    // Texts that depend on the numbers of schedules and of the cost model are not a matter of wording.
     for launch in &mut explanation.launches {
         launch.candidates =
             vec![Candidate { schedule: "schedule(number=1)".into(), micros: 12.3, why: "its reason".into() }];

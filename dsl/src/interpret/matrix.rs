@@ -57,7 +57,7 @@ struct Extent {
     ty: Ty,
 }
 
-/// What each step of a lane multiplies and adds.
+/// The values that each step of a lane multiplies and adds.
 struct Operands<'a> {
     decay: Lane<'a>,
     /// The values of each term.

@@ -83,7 +83,7 @@ fn random(n: usize, seed: u64) -> Row {
         let a = if f64::from(a) * h > 0.5 { 0.5 } else { a };
         let b = if rng.below(if h == 0.0 { 5000 } else { 50 }) == 0 && f64::from(a) * h < 1e-3 { 0.5 * b } else { 0.0 };
         h = f64::from(a) * h + f64::from(b);
-        // What no `f32` tells from 0 is 0, so that it does not grow again.
+        // A state that no `f32` tells from 0 is 0, so that it does not grow again.
         if h < 1e-43 && a < 1.0 {
             row.a.push(0.0);
             row.b.push(b);
@@ -215,7 +215,7 @@ fn structured() -> Vec<Model> {
             kernel: complex_affine::kernel(),
             inputs: |r| {
                 let [re, im] = turned(&r.a);
-                // What is added turns as the states do, so that their lengths add up.
+                // Elements turn as the states do, so that their lengths add up.
                 let angle = |t: usize| (t + 1) as f64 * f64::from(TURN);
                 let part = |of: fn(f64) -> f64| r.b.iter().enumerate().map(move |(t, b)| b * of(angle(t)) as f32);
                 let (b_re, b_im): (Vec<f32>, Vec<f32>) = (part(f64::cos).collect(), part(f64::sin).collect());

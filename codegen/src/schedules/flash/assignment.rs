@@ -1,5 +1,5 @@
-//! The warps that copy tell those that walk which rows come next, through shared memory: the walking warps need no barrier of their own
-//! for the columns that their rows see, and no division for their place.
+//! Assignments: warps that copy tell warps that walk through shared memory which rows come next. Walking warps so need no barrier of
+//! their own for the columns that their rows see, and no division to find their rows.
 //!
 //! There is an assignment for each stage of the tiles of rows. It is read until the outputs of its rows have been stored.
 
@@ -15,7 +15,7 @@ use crate::tile::{Memory, Operand, SharedId, SharedKind, Shuffle};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
-/// Numbers of an assignment beside those of each warpgroup: whether there are rows, their first, and what is known of their tiles.
+/// Numbers of an assignment beside those of each warpgroup: whether there are rows, the first of them, and their tiles of columns.
 const NUMBERS: u32 = 8;
 
 /// The arrays of assignments.
@@ -31,11 +31,10 @@ pub(super) struct Assignments {
     ends: SharedId,
 }
 
-/// What walking warps are to do next.
+/// The rows that walking warps take next.
 pub(super) struct Assignment {
-    /// The rows.
     pub rows: BlockRows,
-    /// Their tiles of columns.
+    /// The tiles of columns of the rows.
     pub tiles: Tiles,
     /// The iterations at the beginning whose tiles no row of the thread's warpgroup sees, `i32`; not the last one.
     pub unseen: Operand,

@@ -24,8 +24,9 @@ pub(super) struct BlockRows {
 }
 
 impl BlockRows {
-    /// Where rows see different columns those that see most come first; several outer points alternate: they have the most to
-    /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part are neighbours, too.
+    /// Finds the rows of a block. Where rows see different columns, the rows that see most come first, as they have the most to do, and
+    /// several outer points alternate. Else the blocks of an outer point, which read the same columns, are neighbours; so are those of a
+    /// part.
     pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, form: &Pairwise, schedule: &Flash) -> BlockRows {
         let block = b.special(Special::Block);
         let tiles = b.div_ceil(args.size(form.row), schedule.rows());
@@ -33,7 +34,7 @@ impl BlockRows {
         BlockRows::of_number(b, stage, args, form, block, RowTiles { count: tiles, length: schedule.rows() })
     }
 
-    /// The rows of every block before there is one: those of a persistent block are [found](Self::each) again and again.
+    /// No rows yet: a persistent block [finds](Self::each) its rows one tile after the other.
     pub(super) fn none() -> BlockRows {
         BlockRows { outer: vec![], first_row: Operand::i32(0), part: None }
     }

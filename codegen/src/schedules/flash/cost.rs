@@ -15,7 +15,8 @@ const BANDWIDTH: f64 = 3e6;
 /// Blocks of a multiprocessor from which on those of different length even out.
 const EVEN: f64 = 4.0;
 
-/// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
+/// The estimate in microseconds, and its reason. Blocks are taken to walk all tiles of columns: which of them no row sees is not
+/// known here.
 pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let Problem { stage, bound, target, constants } = *problem;
     let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };

@@ -30,7 +30,7 @@ impl FlashKernel<'_> {
         self.schedule.stages * self.schedule.copiers
     }
 
-    /// Where the copies of an iteration's tile arrive that is looked through.
+    /// The stage of the mbarriers at which the copies of an iteration's tile arrive, if that is looked through.
     fn landed_stage(&self, b: &mut Builder, course: &Course, number: u32, iteration: Operand) -> RingStage {
         let iteration = course.past.partial.map_or(iteration, |before| b.add(before.into(), iteration));
         let stage = Ring::of(self.schedule.stages).at(b, iteration);
@@ -43,7 +43,7 @@ impl FlashKernel<'_> {
         self.hidden(true).iter().position(|own| *own == param).map(|number| number as u32)
     }
 
-    /// Arrives with the copies of an iteration's tile, of which `stage` is that of its ring.
+    /// Arrives with the copies of an iteration's tile in a stage of its ring.
     pub(super) fn arrive_copied(
         &self,
         b: &mut Builder,

@@ -13,7 +13,7 @@ use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 
-/// Maxima of a row's scores that grow independently of each other: each comparison waits for the one before it, longer than for its turn.
+/// Maxima of a row's scores that grow independently of each other: in one chain every comparison would wait for the one before it.
 const CHAINS: usize = 4;
 
 /// How scores become exponents of two.
@@ -35,8 +35,7 @@ fn largest(b: &mut Builder, mut numbers: Vec<Operand>) -> Operand {
 }
 
 impl FlashKernel<'_> {
-    /// The weights against maxima that lag behind; sums of rows are scaled where these grow, and others have yet [to
-    /// be](Self::shrink).
+    /// The weights against maxima that lag behind. Sums of rows are scaled here where these grow, other sums by [`Self::shrink`].
     pub(super) fn lagging(&self, b: &mut Builder, scores: Scores, values: &mut Values, sums: &Sums) -> Weights {
         let thread_tile = self.thread_tile();
         let has_unseen = scores.seen.is_some() || !self.is_scaled();

@@ -52,11 +52,11 @@ schedule! {
 word! {
     /// The sums of a kernel.
     SumsOver {
-        /// Those over columns.
+        /// Sums over columns.
         Columns = "columns",
-        /// Those over columns, and beside them one over rows, which blocks add up in turns.
+        /// Sums over columns, and beside them one over rows, which blocks add up in turns.
         Both = "both",
-        /// What has been added up over rows becomes an output.
+        /// The sum over rows, of which an output is made.
         Finish = "finish",
     }
 }

@@ -17,7 +17,7 @@ use crate::build::Builder;
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::Unary;
 
-/// What a walking warpgroup keeps from rows to rows.
+/// The registers that a walking warpgroup keeps from rows to rows.
 struct Rounds {
     sums: Sums,
     packed: Vec<Option<PackedRegisters>>,

@@ -149,12 +149,12 @@ impl Strategy for Flash {
         self.persistent.then(|| self.blocks(problem))
     }
 
-    /// Not those that overlap: they are compiled when they are needed.
+    /// Kernels that overlap are not committed: they are compiled when they are needed.
     fn is_committed(&self) -> bool {
         self.copiers == 0 && self.sums == SumsOver::Columns
     }
 
-    /// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
+    /// The number of parts gives every place for a block one, but no part has fewer than two tiles of columns.
     fn partial_sums(&self, problem: &Problem<'_>) -> Option<u64> {
         let Ok(form) = problem.stage.kind().pairwise() else { return Some(1) };
         let parts = problem.stage.partial_axis.map_or(1, |part| problem.size(part).max(1) as u64);

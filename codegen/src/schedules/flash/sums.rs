@@ -15,14 +15,14 @@ use oplus_dsl::{Elem, Ty};
 pub(super) struct Sums {
     /// The maximum of each of the thread's rows, in the units in which scores are compared.
     pub maximum: Vec<Reg>,
-    /// Where the maximum against which weights are taken may stay behind: the largest score of each row.
+    /// The largest score of each row, where the maximum against which weights are taken may lag behind.
     pub highest: Vec<Reg>,
     /// The sums of every payload.
     pub payloads: Vec<PayloadSums>,
 }
 
 impl Sums {
-    /// Sets sums in registers to what they are before any column.
+    /// Sets sums in registers to their values before any column.
     pub(super) fn clear(&self, b: &mut Builder) {
         let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
         self.maximum.iter().chain(&self.highest).for_each(|reg| b.assign(*reg, nothing));
@@ -53,17 +53,17 @@ impl PayloadSums {
 
 /// The sums of a payload.
 pub(super) enum PayloadSums {
-    /// Of a payload with a leaf: the sums of each 16 × 8 block, blocks of 16 rows side by side.
+    /// The sums of a payload with a leaf, for each 16 × 8 block; blocks of 16 rows are side by side.
     Blocks(BlockSums),
-    /// Of a payload without a leaf: the thread's part of the sum of each of the thread's rows.
+    /// The sums of a payload without a leaf: the thread's part of the sum of each of its rows.
     Rows(Vec<Reg>),
 }
 
 /// The four sums of a thread in every block.
 pub(super) enum BlockSums {
-    /// In registers.
+    /// Sums in registers.
     Registers(Vec<[Reg; 4]>),
-    /// In shared memory.
+    /// Sums in shared memory.
     Shared(SharedSums),
 }
 
@@ -104,7 +104,7 @@ impl SharedSums {
     }
 }
 
-/// Which of a thread's sums: the block, and the number in it.
+/// One of a thread's sums: its block, and its number in the block.
 #[derive(Clone, Copy)]
 pub(super) struct SumOfThread {
     block: u32,
@@ -142,7 +142,7 @@ impl BlockSums {
 }
 
 impl FlashKernel<'_> {
-    /// Declares the shared memory for the sums of each payload: of `f32`, of payloads with a leaf.
+    /// Declares the shared memory for the sums of `f32` of every payload with a leaf.
     pub(super) fn declare_sums(&mut self, b: &mut Builder) {
         let is_f32 = self.elem() == Elem::F32;
         let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| is_f32));

@@ -1,4 +1,4 @@
-//! Products of `f32` by split tf32: of a high and a low part of each factor tensor cores multiply all but both low parts.
+//! Products of `f32` by split tf32: tensor cores multiply the high and low parts of both factors, but not low parts with one another.
 
 use super::sums::SharedSums;
 use super::{COLUMNS, FlashKernel, Grid};

@@ -165,7 +165,7 @@ impl FlashKernel<'_> {
         b.select(no_head, unseen, Operand::i32(0))
     }
 
-    /// Where the team's ends of ranges begin in shared memory, one for each warp.
+    /// The index in shared memory at which the team's ends of ranges begin, one for each warp.
     fn ends_of_warps(&self) -> [i32; 4] {
         let (warps, before) = (self.team.warps as i32, 4 * self.team.first as i32);
         [0, 1, 2, 3].map(|k| before + k * warps)
@@ -191,7 +191,7 @@ impl FlashKernel<'_> {
         (Range { from: some_from, to: some_to }, Range { from: all_from, to: all_to })
     }
 
-    /// The extremes over the block's threads, through shared memory. All threads know what `also` stores.
+    /// The extremes over the block's threads, through shared memory. All threads see the elements that `also` stores.
     fn over_block(&self, b: &mut Builder, ends: [Operand; 4], also: impl FnOnce(&mut Builder)) -> [Operand; 4] {
         let of_warps = self.ends_of_warps();
         if self.schedule.persistent {

@@ -41,7 +41,7 @@ pub(super) fn of_grid(blocks: usize, row: u32, column: u32) -> (usize, usize) {
     ((row / 2) as usize * blocks + (column / 2) as usize, (2 * (row % 2) + column % 2) as usize)
 }
 
-/// Combines what the four lanes of a group have.
+/// Combines the numbers of the four lanes of a group.
 pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
     over_lanes(b, op, x, &[1, 2])
 }
@@ -71,8 +71,8 @@ impl FlashKernel<'_> {
         found
     }
 
-    /// Makes the values of a contraction at all pairs known to the evaluator, those of earlier contractions being known,
-    /// and with them the factors of the next contraction, which has yet to end.
+    /// Makes the values of a contraction at all pairs known to the evaluator, which knows those of earlier contractions; and with them
+    /// the factors of the next contraction, which has yet to end.
     pub(super) fn know(&self, b: &mut Builder, values: &mut Values, grid: &Grid, number: usize) {
         if self.is_scaled() {
             return;
@@ -136,8 +136,8 @@ impl FlashKernel<'_> {
         Weights { grids, shrink: vec![], grows: None }
     }
 
-    /// The weights against the maximum, which grows; sums of rows are scaled to the new maximum, and others have yet [to
-    /// be](Self::shrink).
+    /// The weights against the maximum, which grows. Sums of rows are scaled to the new maximum here, other sums by
+    /// [`Self::shrink`].
     pub(super) fn gauged(&self, b: &mut Builder, scores: Scores, values: &mut Values, sums: &Sums) -> Weights {
         if self.schedule.slack > 0 {
             return self.lagging(b, scores, values, sums);

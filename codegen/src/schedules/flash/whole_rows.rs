@@ -42,13 +42,13 @@ impl FlashKernel<'_> {
         let own = b.convert(Ty::I64, own);
         let origin = b.add(origin, own);
         for first in (0..self.depth_of(axis) / COLUMNS).step_by(FOUR as usize) {
-            let words = [0, 1, 2, 3].map(|k| {
+            let pairs = [0, 1, 2, 3].map(|k| {
                 let place = InnerPlace { row, block: first + k, column: 0, axis };
                 let two = self.two_places(b, &mut values, sums, output, place);
                 b.pack(elem, two[0], two[1])
             });
-            let words = self.exchange(b, words);
-            let elements: Vec<Operand> = words.into_iter().flat_map(|word| b.unpack(elem, word)).collect();
+            let pairs = self.exchange(b, pairs);
+            let elements: Vec<Operand> = pairs.into_iter().flat_map(|pair| b.unpack(elem, pair)).collect();
             let at = b.add(origin, first * COLUMNS);
             b.store(Memory::Global(self.args.pointer(tensor)), at, &elements, Some(index.exists));
         }
@@ -77,7 +77,7 @@ impl FlashKernel<'_> {
         })
     }
 
-    /// Gives lane t of each four the words number t of all four, in their order.
+    /// Gives lane t of each four the packed pairs number t of all four, in the order of the lanes.
     fn exchange(&self, b: &mut Builder, [w, x, y, z]: [Operand; 4]) -> [Operand; 4] {
         let [odd, upper] = [(Binary::Rem, 2), (Binary::Div, 2)].map(|(op, n)| b.binary(op, self.fragment.member, n));
         let [odd, upper] = [odd, upper].map(|bit| b.eq(bit, 1));
