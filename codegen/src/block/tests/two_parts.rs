@@ -33,8 +33,8 @@ fn kernel(
     right_shape: [u32; 2],
     compute: impl FnOnce(&mut Builder, &Place, &Tile, &Tile) -> Vec<[Operand; 4]>,
 ) -> Kernel {
-    let mut own = Builder::new("product", THREADS);
-    let b = &mut own;
+    let mut builder = Builder::new("product", THREADS);
+    let b = &mut builder;
     b.param("x", ParamKind::Read(Elem::F32));
     b.param("y", ParamKind::Write(Elem::F32));
     let [left, right] = [("left", [SIZE, depth]), ("right", right_shape)]
@@ -57,7 +57,7 @@ fn kernel(
             b.store(Y, at, &[*sum], None);
         }
     }
-    own.finish()
+    builder.finish()
 }
 
 /// Writes both parts of the elements of x from one on to a tile.

@@ -15,6 +15,18 @@ pub(super) struct Partials {
     pub columns: Vec<Option<Operand>>,
 }
 
+/// A block of 16 × 8 sums of the first term of query'.
+pub(super) struct QueryBlock {
+    /// Its number along the depth.
+    pub number: u32,
+    /// The products, whose rows are yet to be scaled.
+    pub found: [Operand; 4],
+    /// The factors of the thread's two rows.
+    pub scales: [Operand; 2],
+    /// The block's queries.
+    pub queries: [Operand; 4],
+}
+
 /// Adds a product to a sum that may have none yet.
 pub(super) fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, [x, y]: [Operand; 2]) {
     *sum = Some(match *sum {

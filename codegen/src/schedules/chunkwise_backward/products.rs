@@ -1,6 +1,6 @@
 //! The products of a chunk's pairs of times.
 
-use super::partials::Partials;
+use super::partials::{Partials, QueryBlock};
 use super::rates::Decays;
 use super::tf32::Left;
 use super::walk::{AllViews, Head, Sums};
@@ -19,18 +19,6 @@ use oplus_dsl::{Elem, Ty};
 
 /// The sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
-
-/// A block of 16 × 8 sums of the first term of query'.
-pub(super) struct QueryBlock {
-    /// Its number along the depth.
-    pub number: u32,
-    /// The products, whose rows are yet to be scaled.
-    pub found: [Operand; 4],
-    /// The factors of the thread's two rows.
-    pub scales: [Operand; 2],
-    /// The block's queries.
-    pub queries: [Operand; 4],
-}
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes M and the weights of G as a factor, and adds E to the sums over heads.

@@ -4,8 +4,7 @@
 //! neighbours of a row, as [packed pairs](unpacked) of `f16` have them. Sums of a product are scaled afterwards, so that factors from
 //! memory are multiplied as they are, exact or split.
 
-use super::partials::Partials;
-use super::products::QueryBlock;
+use super::partials::{Partials, QueryBlock};
 use super::rates::Decays;
 use super::walk::{Head, OperandViews, Sums};
 use super::{COLUMNS, ChunkwiseBackwardKernel, GradientSweep, ROWS};
