@@ -30,3 +30,17 @@ pub fn normed_delta_layer() -> &'static Kernel {
 pub fn gated_kda_layer() -> &'static Kernel {
     layer("gated_kda_layer")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_every_layer_with_its_parameters() {
+        let layers = [(gated_delta_layer(), 7), (normed_delta_layer(), 7), (gated_kda_layer(), 6)];
+        for (layer, params) in layers {
+            let program = layer.program().expect("a program");
+            assert_eq!(program.params.len(), params, "{}", layer.name());
+        }
+    }
+}
