@@ -1,5 +1,6 @@
 //! The kernel's parameters, declared in the order of the ABI and found by what they stand for.
 
+use super::sequence::Sequence;
 use crate::abi::{Role, Slot, Tensor, axes, tensors};
 use crate::build::Builder;
 use crate::stage::{Stage, View};
@@ -28,6 +29,8 @@ pub struct Args {
     pub messages: Option<ParamId>,
     /// Control words of the launch.
     pub control: Option<ParamId>,
+    /// The block's sequence, where it has one of several.
+    pub(super) sequence: Option<Sequence>,
 }
 
 impl Args {
@@ -55,7 +58,8 @@ impl Args {
             }
         }
         let (outer, views) = (stage.outer_axes(), stage.views.clone());
-        Args { pointers, strides, inputs, sizes, outer, views, scratch, segment_tiles, piece, messages, control }
+        let sequence = None;
+        Args { pointers, strides, inputs, sizes, outer, views, scratch, segment_tiles, piece, messages, control, sequence }
     }
 
     /// A tensor's pointer.
@@ -68,9 +72,10 @@ impl Args {
         Memory::Global(self.pointer(tensor))
     }
 
-    /// The size of an axis, `i64`.
+    /// The size of an axis, `i64`; of time, the times of the block's sequence.
     pub fn size(&self, axis: Axis) -> Operand {
-        self.sizes[axis.0 as usize]
+        let sequence = self.sequence.filter(|sequence| sequence.time == axis);
+        sequence.map_or(self.sizes[axis.0 as usize], |sequence| sequence.len)
     }
 
     /// The product of the sizes of some axes, `i64`.
@@ -101,12 +106,18 @@ impl Args {
         found.map_or(Operand::i64(0), |(_, stride)| stride.unwrap_or(Operand::i64(1)))
     }
 
-    /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0.
+    /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0, and times from the first one of the block's
+    /// sequence on.
     pub fn offset(&self, b: &mut Builder, tensor: Tensor, indices: &[(Axis, Operand)]) -> Operand {
         let mut sum = Operand::i64(0);
         for (axis, stride) in &self.strides[place(self.inputs, tensor)] {
-            if let Some((_, index)) = indices.iter().find(|(a, _)| a == axis) {
-                let index = self.viewed(b, tensor, *axis, *index);
+            let index = indices.iter().find(|(a, _)| a == axis).map(|(_, index)| self.viewed(b, tensor, *axis, *index));
+            let first = self.sequence.filter(|sequence| sequence.time == *axis).map(|sequence| sequence.first);
+            let index = match (index, first) {
+                (Some(index), Some(first)) => Some(b.add(first, index)),
+                (index, first) => index.or(first),
+            };
+            if let Some(index) = index {
                 let step = stride.map_or(index, |stride| b.mul(index, stride));
                 sum = b.add(sum, step);
             }

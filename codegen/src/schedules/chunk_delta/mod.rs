@@ -169,7 +169,7 @@ impl<'s> DeltaKernel<'s> {
         stage: &'s Stage,
         form: &'s DeltaRule,
         schedule: &'s ChunkDelta,
-        args: Args,
+        mut args: Args,
     ) -> DeltaKernel<'s> {
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let (own, is_deep) = (elem(stage, Tensor::Param(param)), inner == form.depth);
@@ -203,7 +203,8 @@ impl<'s> DeltaKernel<'s> {
         let [ready, walked] = ["ready", "walked"].map(|name| b.shared(name, SharedKind::Mbarrier, PAIRS));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let (outer, part) = place(b, &args, form, schedule.places);
+        let (mut outer, part) = place(b, &args, form, schedule.places);
+        args.enter_sequence(b, stage, &mut outer);
         DeltaKernel {
             stage,
             form,
