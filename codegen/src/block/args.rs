@@ -59,7 +59,20 @@ impl Args {
         }
         let (outer, views) = (stage.outer_axes(), stage.views.clone());
         let sequence = None;
-        Args { pointers, strides, inputs, sizes, outer, views, scratch, segment_tiles, piece, messages, control, sequence }
+        Args {
+            pointers,
+            strides,
+            inputs,
+            sizes,
+            outer,
+            views,
+            scratch,
+            segment_tiles,
+            piece,
+            messages,
+            control,
+            sequence,
+        }
     }
 
     /// A tensor's pointer.

@@ -35,7 +35,8 @@ impl Args {
         let Some((_, place)) = outer.iter_mut().find(|(own, _)| *own == axis) else { return };
         let (number, last) = (*place, b.sub(self.size(axis), 1));
         let tensor = Tensor::Param(offsets);
-        let (nothing, memory, stride) = (zero(elem(stage, tensor).value()), self.memory(tensor), self.stride(tensor, list));
+        let (nothing, memory, stride) =
+            (zero(elem(stage, tensor).value()), self.memory(tensor), self.stride(tensor, list));
         let before = b.sub(number, 1);
         let [is_behind, is_before] = [b.binary(Binary::Gt, number, 0), b.lt(number, last)];
         let [first, end] = [(before, is_behind), (number, is_before)].map(|(entry, exists)| {

@@ -97,7 +97,8 @@ impl OneSequence {
             return Some(self.of_sequences(stage, program, [time, sequences]));
         }
         // A map of readouts treats every time alike, whatever sequence it is of.
-        let is_map = program.nodes.iter().all(|node| ![time, sequences].into_iter().any(|axis| goes_along(&node.op, axis)));
+        let is_map =
+            program.nodes.iter().all(|node| ![time, sequences].into_iter().any(|axis| goes_along(&node.op, axis)));
         let has_sequences = |axes: &Vec<Axis>| axes.contains(&sequences);
         let params = program.params.iter().map(|param| &param.axes);
         let is_left = params.chain(program.outputs.iter().map(|output| &output.axes)).any(has_sequences);

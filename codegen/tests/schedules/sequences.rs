@@ -71,14 +71,8 @@ const MODELS: [&str; 4] = [
 ];
 
 /// Lists of offsets: sequences of a chunk's times, of more and of fewer, of one time and of none, and times that no sequence has.
-const OFFSETS: [&[i64]; 6] = [
-    &[0, 64, 128, 193, 193, 194, 257],
-    &[0, 0, 63, 64, 127],
-    &[3, 20, 37, 54],
-    &[0, 0, 0],
-    &[0, 1],
-    &[0, 131, 131],
-];
+const OFFSETS: [&[i64]; 6] =
+    [&[0, 64, 128, 193, 193, 194, 257], &[0, 0, 63, 64, 127], &[3, 20, 37, 54], &[0, 0, 0], &[0, 1], &[0, 131, 131]];
 
 /// Times behind the last sequence.
 const BEHIND: [usize; 6] = [0, 1, 5, 0, 0, 17];

@@ -134,7 +134,8 @@ impl Packed {
         let has_states = init.iter().any(Option::is_some);
         let is_compared = |(entered, _): &(Option<Value>, Value)| entered.is_some() || has_states;
         let pairs = parts.iter().zip(combined).filter(|(part, _)| is_compared(part));
-        let pairs: Vec<[Value; 2]> = pairs.map(|((entered, plain), combined)| [entered.unwrap_or(*plain), combined]).collect();
+        let pairs: Vec<[Value; 2]> =
+            pairs.map(|((entered, plain), combined)| [entered.unwrap_or(*plain), combined]).collect();
         alike(&b, &pairs).then_some(Begun { op: OneScan::Elements(operator, plain), init })
     }
 
@@ -160,7 +161,8 @@ impl Packed {
         let spread = self.packing.spread(&mut b, self.first, state).ok()?;
         let product = b.matrix_step(scan, spread).ok()?;
         let plain = MatrixScan { input, ..plain };
-        alike(&b, &[[carried, product]]).then(|| Begun { op: OneScan::Matrices(Box::new(plain)), init: vec![Some(state)] })
+        alike(&b, &[[carried, product]])
+            .then(|| Begun { op: OneScan::Matrices(Box::new(plain)), init: vec![Some(state)] })
     }
 
     /// The value of an element where a sequence begins, if that is another, and elsewhere.
@@ -272,7 +274,8 @@ impl Rewritten<'_> {
                 let elements = elements.iter().map(|v| self.places[v.0 as usize]).collect::<Option<Vec<Value>>>()?;
                 let operator: OperatorId = self.b.operator(operator.clone());
                 let (reverse, exclusive) = (false, false);
-                let scan = Op::Scan { axis: time, operator, elements: elements.into(), init: init.into(), reverse, exclusive };
+                let scan =
+                    Op::Scan { axis: time, operator, elements: elements.into(), init: init.into(), reverse, exclusive };
                 let node = self.program.node(value);
                 self.b.append(scan, node.ty, AxisSet::EMPTY).ok()
             }
