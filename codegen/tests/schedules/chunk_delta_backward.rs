@@ -81,6 +81,25 @@ fn gradients_in_chunks_of_other_types_with_decays_for_each_channel_and_two_keys(
     }
 }
 
+/// Tiles so large that products over pairs of times wait for the walk of the tile before.
+#[test]
+fn gradients_in_chunks_of_large_tiles_are_those_of_the_rule() {
+    let kda = &gradient(&model_of("kda", Elem::F32));
+    check(kda, [1, 1, 130, 128, 128], (Placement::Contiguous, Order::Random(1)));
+    check(kda, [1, 1, 65, 128, 64], (Placement::Contiguous, Order::Descending));
+    let strong = &gradient(&written_of(CHANNELS[0], Elem::F32));
+    check(strong, [1, 1, 129, 128, 64], (Placement::Contiguous, Order::Random(3)));
+    for (elem, keys) in [(Elem::F32, 64), (Elem::Bf16, 128), (Elem::F16, 128)] {
+        // Of strong decays few terms are left, whose errors do not average out in 16 bits.
+        let texts = if elem == Elem::F32 { &TWO_KEYS[..] } else { &TWO_KEYS[..2] };
+        let two_keys: Vec<Program> = texts.iter().map(|text| written_of(text, elem)).collect();
+        for program in [model_of("rwkv7", elem)].iter().chain(&two_keys) {
+            check(&gradient(program), [1, 1, 131, keys, 64], (Placement::Contiguous, Order::Random(4)));
+        }
+        check(&gradient(&model_of("rwkv7", elem)), [1, 2, 1, keys, 128], (Placement::Contiguous, Order::Ascending));
+    }
+}
+
 /// The readout goes on through a gate: a kernel of the rule alone stores it, and the cotangent is stored behind the gate.
 #[test]
 fn gradients_behind_gates_are_those_of_the_rule() {
