@@ -215,7 +215,14 @@ impl DeltaKernel<'_> {
             let place = self.tile_place(b, number);
             let source = self.source();
             for (tile, origin) in copies {
-                let stage = if self.is_deep(tile) { place.deep } else { place.stage };
+                let is_deep = self.is_deep(tile);
+                let stage = if is_deep { place.deep } else { place.stage };
+                // Times behind the last one are copied as zeros.
+                let first = if self.has_no_values && !is_deep {
+                    b.convert(Ty::I32, self.args.size(self.form.time))
+                } else {
+                    first
+                };
                 tile.fill(b, &source, *origin, first, stage.index);
             }
         });

@@ -146,6 +146,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) part: Operand,
     /// Whether products take states of `bf16` as two parts, beside factors that have been rounded.
     pub(in crate::schedules) splits_states: bool,
+    /// Whether values are 0, whatever the parameter has.
+    pub(in crate::schedules) has_no_values: bool,
     /// The output that goes through shared memory.
     pub(in crate::schedules) staged: Option<Staged>,
 }
@@ -231,6 +233,7 @@ impl<'s> DeltaKernel<'s> {
             outer,
             part,
             splits_states: false,
+            has_no_values: false,
             staged: None,
         }
     }
