@@ -213,3 +213,45 @@ fn every_schedule_of_chunks_has_blocks_of_sequences() {
         }
     }
 }
+
+#[test]
+fn other_programs_of_sequences_are_not_cut_so() {
+    let backwards = "fn backwards(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], cu: i32[S + 1], s0: wide[B, S, H, K, V],
+    ) -> (o: [B, H, T, V]) {
+        o = sum(K, q * scan(T, segmented(LogDecay)(g, k * v), offsets = cu, init = s0, reverse).x);
+    }";
+    let beside = "fn beside(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], cu: i32[S + 1], s0: wide[B, S, H, K, V],
+    ) -> (o: [B, H, T, V]) {
+        let before = shift(T, k, 1);
+        o = sum(K, q * scan(T, segmented(LogDecay)(g, before * v), offsets = cu, init = s0).x);
+    }";
+    let vectors = "fn vectors(a: [B, T], b: [B, T], cu: i32[S + 1], h0: wide[B, S]) -> (h: [B, T]) {
+        h = scan(T, segmented(Affine)(a, b), offsets = cu, init = h0).b;
+    }";
+    for text in [backwards, beside, vectors] {
+        let program = written_of(text, Elem::Bf16);
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        assert!(planner.cut(CutKind::Sequences).is_none(), "{}", program.name);
+    }
+    let gradient = oplus_dsl::adjoint::adjoint(&model_of(MODELS[0], Elem::Bf16)).expect("differentiable");
+    let planner = Planner::new(&gradient, &Target::H200).expect("cuts");
+    assert!(planner.cut(CutKind::Sequences).is_none());
+}
+
+#[test]
+fn the_planner_takes_blocks_of_sequences() {
+    for program in &all(Elem::Bf16) {
+        let case =
+            Case { offsets: 0, sizes: [8, 16, 64, 64], placement: Placement::Contiguous, order: Order::Ascending };
+        let mut sizes = case.sizes(program);
+        sizes[program.axis("T").expect("time").0 as usize] = 4096;
+        let planner = Planner::new(program, &Target::H200).expect("cuts");
+        let plan = planner.plan(&call(program, &sizes, case.placement)).expect("plans");
+        assert_eq!(plan.cut, CutKind::Sequences, "{}", program.name);
+        // Readouts are stored where a norm is computed of them, and no states.
+        let readouts = 8 * 16 * 4096 * 64 * 4;
+        assert!(plan.buffer_bytes() < 2 * readouts, "{}: {} bytes", program.name, plan.buffer_bytes());
+    }
+}
