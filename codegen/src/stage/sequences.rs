@@ -2,7 +2,7 @@
 //!
 //! Such a program is written as one scan along all times, whose elements bring the first states to where sequences begin, and whose last
 //! states are gathered from those of all times ([`oplus_dsl::packed`]). A kernel of chunks, where no state but the first and the last is
-//! made, takes a sequence in a block of its own instead: [`one`] finds the program of one sequence, which begins at a state and keeps its
+//! made, takes a sequence in a block of its own instead: `one` finds the program of one sequence, which begins at a state and keeps its
 //! last one, and which is cut as any other.
 
 mod alike;
@@ -21,7 +21,7 @@ use one::{OneSequence, one_sequence};
 /// Where the sequences of a stage lie along time: sequence s has the times from `offsets`\[s\] to `offsets`\[s + 1\] − 1.
 ///
 /// Times before the first sequence and behind the last one belong to two more sequences, which begin at 0 and whose last states are not
-/// kept: to a kernel the axis of sequences is two longer ([`Sequences::sizes`]).
+/// kept: to a kernel the axis of sequences is two longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sequences {
     /// The axis along which they lie.

@@ -274,8 +274,7 @@ impl Rewritten<'_> {
                 let elements = elements.iter().map(|v| self.places[v.0 as usize]).collect::<Option<Vec<Value>>>()?;
                 let operator: OperatorId = self.b.operator(operator.clone());
                 let (reverse, exclusive) = (false, false);
-                let scan =
-                    Op::Scan { axis: time, operator, elements: elements.into(), init: init.into(), reverse, exclusive };
+                let scan = Op::Scan { axis: time, operator, elements, init, reverse, exclusive };
                 let node = self.program.node(value);
                 self.b.append(scan, node.ty, AxisSet::EMPTY).ok()
             }
