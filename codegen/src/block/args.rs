@@ -1,10 +1,11 @@
 //! The kernel's parameters, declared in the order of the ABI and found by what they stand for.
 
-use super::sequence::Sequence;
-use crate::abi::{Role, Slot, Tensor, axes, tensors};
-use crate::build::Builder;
-use crate::stage::{Stage, View};
+use super::sequence::{Offsets, Sequence};
+use crate::abi::{Role, Slot, Tensor, axes, elem, tensors};
+use crate::build::{Builder, zero};
+use crate::stage::{Sequences, Stage, View};
 use crate::tile::{Memory, Operand, ParamId};
+use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// The parameters of a stage's kernel.
@@ -30,7 +31,7 @@ pub struct Args {
     /// Control words of the launch.
     pub control: Option<ParamId>,
     /// The block's sequence, where it has one of several.
-    pub(super) sequence: Option<Sequence>,
+    sequence: Option<Sequence>,
 }
 
 impl Args {
@@ -111,6 +112,30 @@ impl Args {
             rest = if i == 0 { rest } else { b.binary(Binary::Div, rest, self.size(*axis)) };
         }
         indices
+    }
+
+    /// Finds the sequence of the block in the list of offsets, where the stage is that of one sequence: times and addresses are those of the
+    /// sequence from here on. Among the outer indices that of the block's sequence, of which there are two more than the program has, becomes
+    /// that of the program's.
+    pub(crate) fn enter_sequence(&mut self, b: &mut Builder, stage: &Stage, outer: &mut [(Axis, Operand)]) {
+        let Some(Sequences { time, axis, list, offsets }) = stage.sequences() else { return };
+        let Some((_, number)) = outer.iter_mut().find(|(own, _)| *own == axis) else { return };
+        let tensor = Tensor::Param(offsets);
+        let (memory, stride) = (self.memory(tensor), self.stride(tensor, list));
+        let offsets = Offsets { memory, stride, zero: zero(elem(stage, tensor).value()) };
+        let sequence = offsets.sequence(b, *number, self.size(axis), (time, self.size(time)));
+        *number = sequence.number;
+        self.sequence = Some(sequence);
+    }
+
+    /// Whether a condition holds, and the block has a first and a last state: one of several sequences may lack them.
+    pub(crate) fn with_states(&self, b: &mut Builder, condition: Operand) -> Operand {
+        self.sequence.map_or(condition, |sequence| b.and(condition, sequence.has_states))
+    }
+
+    /// The first state, which is 0 where the block's sequence has none of its own.
+    pub(crate) fn first_or_nothing(&self, b: &mut Builder, first: Operand) -> Operand {
+        self.sequence.map_or(first, |sequence| b.select(sequence.has_states, first, zero(Ty::F32)))
     }
 
     /// A tensor's stride along one of its axes, `i64`; 0 for an axis that it lacks.

@@ -33,7 +33,7 @@ impl DeltaKernel<'_> {
         for (h, number) in (0..).zip(PLACES) {
             let at = b.add(row, Operand::i32(h * COLUMNS as i32));
             let index = self.index_along(b, at, self.form.width);
-            values.set_column(number, self.args.of_states(b, index));
+            values.set_column(number, index.of_states(b, &self.args));
         }
     }
 

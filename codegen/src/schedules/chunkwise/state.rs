@@ -53,7 +53,7 @@ impl ChunkwiseKernel<'_> {
         for (h, number) in WIDTH_COLUMNS.into_iter().enumerate() {
             let at = b.add(row, h as u32 * COLUMNS);
             let index = self.index_along(b, at, self.form.width);
-            values.set_column(number, self.args.of_states(b, index));
+            values.set_column(number, index.of_states(b, &self.args));
         }
     }
 
