@@ -25,7 +25,8 @@ impl StageKey {
     /// The key of a stage.
     pub fn of(stage: &Stage) -> StageKey {
         let parts = stage.partial_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
-        StageKey::of_text(&format!("{}{:?}{parts}", stage.program, stage.views))
+        let sequences = stage.sequences().map(|sequences| sequences.to_string()).unwrap_or_default();
+        StageKey::of_text(&format!("{}{:?}{parts}{sequences}", stage.program, stage.views))
     }
 
     fn of_text(program: &str) -> StageKey {

@@ -1,9 +1,11 @@
 //! The kernel's parameters, declared in the order of the ABI and found by what they stand for.
 
-use crate::abi::{Role, Slot, Tensor, axes, tensors};
-use crate::build::Builder;
-use crate::stage::{Stage, View};
+use super::sequence::{Offsets, Sequence};
+use crate::abi::{Role, Slot, Tensor, axes, elem, tensors};
+use crate::build::{Builder, zero};
+use crate::stage::{Sequences, Stage, View};
 use crate::tile::{Memory, Operand, ParamId};
+use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// The parameters of a stage's kernel.
@@ -28,6 +30,8 @@ pub struct Args {
     pub messages: Option<ParamId>,
     /// Control words of the launch.
     pub control: Option<ParamId>,
+    /// The block's sequence, where it has one of several.
+    sequence: Option<Sequence>,
 }
 
 impl Args {
@@ -55,7 +59,21 @@ impl Args {
             }
         }
         let (outer, views) = (stage.outer_axes(), stage.views.clone());
-        Args { pointers, strides, inputs, sizes, outer, views, scratch, segment_tiles, piece, messages, control }
+        let sequence = None;
+        Args {
+            pointers,
+            strides,
+            inputs,
+            sizes,
+            outer,
+            views,
+            scratch,
+            segment_tiles,
+            piece,
+            messages,
+            control,
+            sequence,
+        }
     }
 
     /// A tensor's pointer.
@@ -68,9 +86,10 @@ impl Args {
         Memory::Global(self.pointer(tensor))
     }
 
-    /// The size of an axis, `i64`.
+    /// The size of an axis, `i64`; of time, the times of the block's sequence.
     pub fn size(&self, axis: Axis) -> Operand {
-        self.sizes[axis.0 as usize]
+        let sequence = self.sequence.filter(|sequence| sequence.time == axis);
+        sequence.map_or(self.sizes[axis.0 as usize], |sequence| sequence.len)
     }
 
     /// The product of the sizes of some axes, `i64`.
@@ -95,18 +114,48 @@ impl Args {
         indices
     }
 
+    /// Finds the sequence of the block in the list of offsets, where the stage is that of one sequence: times and addresses are those of the
+    /// sequence from here on. Among the outer indices that of the block's sequence, of which there are two more than the program has, becomes
+    /// that of the program's.
+    pub(crate) fn enter_sequence(&mut self, b: &mut Builder, stage: &Stage, outer: &mut [(Axis, Operand)]) {
+        let Some(Sequences { time, axis, list, offsets }) = stage.sequences() else { return };
+        let Some((_, number)) = outer.iter_mut().find(|(own, _)| *own == axis) else { return };
+        let tensor = Tensor::Param(offsets);
+        let (memory, stride) = (self.memory(tensor), self.stride(tensor, list));
+        let offsets = Offsets { memory, stride, zero: zero(elem(stage, tensor).value()) };
+        let sequence = offsets.sequence(b, *number, self.size(axis), (time, self.size(time)));
+        *number = sequence.number;
+        self.sequence = Some(sequence);
+    }
+
+    /// Whether a condition holds, and the block has a first and a last state: one of several sequences may lack them.
+    pub(crate) fn with_states(&self, b: &mut Builder, condition: Operand) -> Operand {
+        self.sequence.map_or(condition, |sequence| b.and(condition, sequence.has_states))
+    }
+
+    /// The first state, which is 0 where the block's sequence has none of its own.
+    pub(crate) fn first_or_nothing(&self, b: &mut Builder, first: Operand) -> Operand {
+        self.sequence.map_or(first, |sequence| b.select(sequence.has_states, first, zero(Ty::F32)))
+    }
+
     /// A tensor's stride along one of its axes, `i64`; 0 for an axis that it lacks.
     pub fn stride(&self, tensor: Tensor, axis: Axis) -> Operand {
         let found = self.strides[place(self.inputs, tensor)].iter().find(|(a, _)| *a == axis);
         found.map_or(Operand::i64(0), |(_, stride)| stride.unwrap_or(Operand::i64(1)))
     }
 
-    /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0.
+    /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0, and times from the first one of the block's
+    /// sequence on.
     pub fn offset(&self, b: &mut Builder, tensor: Tensor, indices: &[(Axis, Operand)]) -> Operand {
         let mut sum = Operand::i64(0);
         for (axis, stride) in &self.strides[place(self.inputs, tensor)] {
-            if let Some((_, index)) = indices.iter().find(|(a, _)| a == axis) {
-                let index = self.viewed(b, tensor, *axis, *index);
+            let index = indices.iter().find(|(a, _)| a == axis).map(|(_, index)| self.viewed(b, tensor, *axis, *index));
+            let first = self.sequence.filter(|sequence| sequence.time == *axis).map(|sequence| sequence.first);
+            let index = match (index, first) {
+                (Some(index), Some(first)) => Some(b.add(first, index)),
+                (index, first) => index.or(first),
+            };
+            if let Some(index) = index {
                 let step = stride.map_or(index, |stride| b.mul(index, stride));
                 sum = b.add(sum, step);
             }

@@ -24,6 +24,7 @@ pub(crate) mod ring;
 pub(crate) mod roles;
 pub(crate) mod rounding;
 pub mod scalar;
+pub(crate) mod sequence;
 pub(crate) mod split_tile;
 pub(crate) mod state_step;
 pub mod steps;

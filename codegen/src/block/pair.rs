@@ -44,6 +44,11 @@ impl Index {
         let at = b.convert(Ty::I64, at);
         Index { at, exists: b.lt(at, args.size(axis)) }
     }
+
+    /// The index as one of the first and the last state.
+    pub(crate) fn of_states(self, b: &mut Builder, args: &Args) -> Index {
+        Index { exists: args.with_states(b, self.exists), ..self }
+    }
 }
 
 /// The values known in a block of statements. What is known before a block is known inside; a block gets a copy.

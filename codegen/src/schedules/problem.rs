@@ -31,9 +31,10 @@ impl<'a> Problem<'a> {
         self.bound.count(self.stage.outer_axes().iter())
     }
 
-    /// Elements of a row.
+    /// Elements of a row; of one of several sequences, those that it has on average.
     pub fn length(&self) -> u64 {
-        self.stage.axis().map_or(1, |axis| self.bound.size(axis) as u64)
+        let of_sequence = self.stage.sequences().map(|sequences| sequences.length(&self.bound.sizes));
+        of_sequence.unwrap_or_else(|| self.stage.axis().map_or(1, |axis| self.bound.size(axis) as u64))
     }
 
     /// Whether no axis has size 0.

@@ -127,6 +127,7 @@ fn chunk_delta_backward() -> ChunkDeltaBackward {
         places: 64,
         vector: 1,
         blocks: 1,
+        stages: 3,
     }
 }
 

@@ -20,6 +20,9 @@ pub struct Collapsed {
 
 /// The stage with all axes merged that can be; `None` if there are none.
 pub fn collapse(stage: &Stage) -> Option<Collapsed> {
+    if stage.sequences().is_some() {
+        return None;
+    }
     if let Some(joined) = joined(stage) {
         return Some(joined);
     }

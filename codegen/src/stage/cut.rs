@@ -49,7 +49,12 @@ pub(super) fn cut_decayed(program: &Program) -> Result<Option<Cut>, CutError> {
     if !stores_decays(program) {
         return Ok(None);
     }
-    cut_recurrences(program, Decays::Computed, |part| cut_with(part, BTreeSet::new(), None)).map(Some)
+    recurrences_with_decays(program).map(Some)
+}
+
+/// [`cut_plain`] of a program with recurrences of matrices, which compute the exponentials of their decays.
+pub(super) fn recurrences_with_decays(program: &Program) -> Result<Cut, CutError> {
+    cut_recurrences(program, Decays::Computed, |part| cut_with(part, BTreeSet::new(), None))
 }
 
 /// [`cut_plain`] with less to store: a value that depends on several states is not stored itself where it is a map of values over

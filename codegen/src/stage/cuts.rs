@@ -9,6 +9,7 @@ use super::backward_scan::{Sums, first_taken};
 use super::cut::{contracted, cut_decayed, cut_narrow, cut_plain, matrices_back, partial_sums, prepare};
 use super::finals::final_states;
 use super::pairwise::Outward;
+use super::sequences::cut_sequences;
 use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
 
 /// A way to cut a program.
@@ -43,6 +44,8 @@ pub enum CutKind {
     PartialSums,
     /// With final states of which a lane holds several.
     FinalStates,
+    /// With blocks for packed sequences that begin or end at states of their own.
+    Sequences,
 }
 
 /// Why a program is not cut in some way.
@@ -105,6 +108,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let taken = |how: CutKind| -> Result<Option<Result<Cut, CutRefusal>>, CutError> {
         let cut = match how {
             CutKind::Plain => Some(cut_plain(&program)?),
+            CutKind::Sequences => cut_sequences(&program)?,
             CutKind::Decayed => cut_decayed(&program)?,
             CutKind::MatrixBackward if program.has_matrix_scans() => matrices_back(&program)?,
             _ if program.has_matrix_scans() => return Ok(Some(Err(CutRefusal::Matrices))),
@@ -134,7 +138,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 
 impl CutKind {
     /// All kinds, in the order in which plans are compared: of equally fast plans the first is taken.
-    pub const ALL: [CutKind; 14] = [
+    pub const ALL: [CutKind; 15] = [
         CutKind::Plain,
         CutKind::Narrow,
         CutKind::Decayed,
@@ -149,6 +153,7 @@ impl CutKind {
         CutKind::PairwiseAcross,
         CutKind::SplitK,
         CutKind::FinalStates,
+        CutKind::Sequences,
     ];
 
     /// Whether the stages may store all states of a scan in between.
@@ -158,7 +163,14 @@ impl CutKind {
 
     /// Whether kernels of its stages are committed. Others are compiled or baked.
     pub fn is_committed(self) -> bool {
-        !matches!(self, CutKind::Narrow | CutKind::Decayed | CutKind::PairwiseArranged | CutKind::PairwiseAcross)
+        !matches!(
+            self,
+            CutKind::Narrow
+                | CutKind::Decayed
+                | CutKind::PairwiseArranged
+                | CutKind::PairwiseAcross
+                | CutKind::Sequences
+        )
     }
 
     /// Why no kernel takes a stage of such a cut, if none does.
@@ -195,6 +207,9 @@ impl CutKind {
                 refusal.into_iter().collect()
             }
             CutKind::PartialSums => vec![],
+            CutKind::Sequences if stage.sequences().is_none() => vec![],
+            CutKind::Sequences if stage.recurrence().is_some() => kind.delta().err().into_iter().collect(),
+            CutKind::Sequences => kind.matrices().err().into_iter().collect(),
         };
         (!refusals.is_empty()).then(|| CutRefusal::Stage { stage: stage.program.name.clone(), refusals })
     }
@@ -217,6 +232,9 @@ impl CutKind {
             CutKind::PairwiseAcross => "the same pairs are not summed over their rows and over their columns",
             CutKind::SplitK => "there is not just one stage of sums over pairs",
             CutKind::PartialSums => "no states that are written are also summed over columns",
+            CutKind::Sequences => {
+                "no states of matrices are those of packed sequences alone, each with a first or a last one of its own"
+            }
             CutKind::FinalStates => "not all that is kept are final states with an axis that some elements lack",
         }
     }
@@ -247,6 +265,7 @@ impl Display for CutKind {
             CutKind::SplitK => "with partial sums over pairs",
             CutKind::MatrixBackward => "with scans both ways and all their sums",
             CutKind::PartialSums => "with partial sums over columns",
+            CutKind::Sequences => "with blocks for packed sequences",
             CutKind::FinalStates => "with several final states in a lane",
         })
     }

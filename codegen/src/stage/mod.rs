@@ -32,6 +32,9 @@
 //!   over those last ones of a map of states and point values, broadcast over the axis of partial sums; each of these is the sum over
 //!   some of the columns. Only [`cut_partial_sums`] makes such outputs. Of a sum over pairs ([`cut_split_k`]) every output has the part axis,
 //!   and is the sum over some of the columns of pairs;
+//! * a stage of *sequences* ([`Stage::sequences`]) has the program of one sequence, whose first and last states have the axis of the
+//!   sequences. Tensors along time hold the sequences one behind the other and lack that axis, although the values of outputs have it. Only the
+//!   cut [`CutKind::Sequences`] makes such stages;
 //! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
 //!   final outputs still are.
@@ -72,6 +75,7 @@ mod recurrence;
 mod recurrences;
 mod reduction;
 mod refusal;
+mod sequences;
 pub mod tensor;
 mod time_invariant;
 
@@ -88,6 +92,7 @@ pub use pairwise::{
 };
 pub use recurrence::Recurrence;
 pub use refusal::Refusal;
+pub use sequences::Sequences;
 
 use std::sync::Arc;
 
@@ -110,6 +115,8 @@ pub struct Stage {
     pub sinks: Vec<Sink>,
     /// The axis of partial sums over columns; no parameter has it.
     pub partial_axis: Option<Axis>,
+    /// Where the sequences lie along time, of a stage whose program is that of one sequence.
+    sequences: Option<Sequences>,
     /// The axis of the states that a lane holds, of a stage that keeps final states alone and sums none of them away.
     final_states: Option<Axis>,
     /// The second scan of a backward-scan stage, and its decay before the shift.
@@ -233,7 +240,9 @@ impl Stage {
     pub fn new(placed: NormalForm) -> Stage {
         let NormalForm { program, axes, sources, views, sinks, partial_axis } = placed;
         let (kind, back) = (Arc::new(Kind::Map), opposite::second_scan(&program));
-        let mut stage = Stage { program, axes, sources, views, sinks, partial_axis, final_states: None, back, kind };
+        let (sequences, final_states) = (None, None);
+        let mut stage =
+            Stage { program, axes, sources, views, sinks, partial_axis, sequences, final_states, back, kind };
         stage.kind = Arc::new(Kind::of(&stage));
         stage
     }
@@ -243,6 +252,18 @@ impl Stage {
         self.final_states = Some(axis);
         self.kind = Arc::new(Kind::of(&self));
         self
+    }
+
+    /// The stage, whose program is that of one sequence of several; finds its new kind.
+    pub(crate) fn with_sequences(mut self, sequences: Sequences) -> Stage {
+        self.sequences = Some(sequences);
+        self.kind = Arc::new(Kind::of(&self));
+        self
+    }
+
+    /// Where the sequences lie along time, of a stage whose program is that of one sequence.
+    pub fn sequences(&self) -> Option<Sequences> {
+        self.sequences
     }
 
     /// The stage with another program in normal form over the same axes and tensors; finds its new kind.
@@ -348,9 +369,11 @@ impl Stage {
         if let Op::Field(tuple, _) = self.program.node(sum).op { Some(tuple) } else { None }
     }
 
-    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis, the state axis and the axis of partial sums.
+    /// The axes over which the kernel is parallel: those of the outputs and of sequences, without the scan axis, the state axis and the axis of
+    /// partial sums.
     pub fn outer_axes(&self) -> AxisSet {
-        let all: AxisSet = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied()).collect();
+        let all = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied());
+        let all: AxisSet = all.chain(self.sequences.map(|sequences| sequences.axis)).collect();
         self.axis().into_iter().chain(self.state_axis()).chain(self.partial_axis).fold(all, AxisSet::without)
     }
 

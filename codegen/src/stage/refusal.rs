@@ -46,6 +46,9 @@ pub enum Refusal {
     /// All states are asked for.
     #[error("all states are written")]
     AllStates,
+    /// A block has one of several sequences that lie one behind the other.
+    #[error("a block has one of several sequences, which only kernels of chunks find in a list of offsets")]
+    Sequences,
 
     // ---- recurrences of matrices, and their gradients
     /// Nothing is scanned, or nothing of the states is summed away.

@@ -209,6 +209,26 @@ fn chunks_of_other_types_with_a_decay_for_each_channel_and_with_two_keys() {
     }
 }
 
+/// Tiles so large that products over pairs of times wait for the walk of the tile before.
+#[test]
+fn chunks_of_large_tiles_give_what_the_rule_means() {
+    let kda = &model_of("kda", Elem::F32);
+    check(kda, [1, 1, 130, 128, 128], (Placement::Contiguous, Order::Random(1)));
+    check(kda, [1, 1, 65, 128, 16], (Placement::Padded, Order::Descending));
+    check(kda, [1, 1, 197, 97, 13], (Placement::Strided, Order::Random(2)));
+    let strong = &written_of(CHANNELS[0], Elem::F32);
+    check(strong, [1, 1, 129, 128, 64], (Placement::Contiguous, Order::Random(3)));
+    for (elem, keys) in [(Elem::F32, 64), (Elem::Bf16, 128), (Elem::F16, 128)] {
+        for program in [model_of("rwkv7", elem)].into_iter().chain(TWO_KEYS.map(|text| written_of(text, elem))) {
+            check(&program, [1, 1, 193, keys, 64], (Placement::Contiguous, Order::Random(4)));
+            check(&program, [1, 2, 1, keys, 64], (Placement::Contiguous, Order::Ascending));
+        }
+        let rwkv7 = &model_of("rwkv7", elem);
+        check(rwkv7, [1, 1, 131, keys - 24, 24], (Placement::Padded, Order::Descending));
+    }
+    check(&model_of("rwkv7", Elem::F32), [1, 1, 67, 47, 13], (Placement::Strided, Order::Random(5)));
+}
+
 /// States that no `f16` holds: keys are short, and values near the greatest number.
 #[test]
 fn states_leave_the_range_of_f16() {
@@ -371,7 +391,7 @@ fn other_recurrences_go_state_by_state_and_the_reason_is_told() {
 #[test]
 fn state_by_state_the_exponentials_of_decays_are_computed_before() {
     let kda = oplus_front::model_programs().into_iter().find(|program| program.name == "kda").expect("a model");
-    for (elem, keys) in [(Elem::F32, 128), (Elem::F16, 8), (Elem::Bf16, 8)] {
+    for (elem, keys) in [(Elem::F32, 8), (Elem::F16, 8), (Elem::Bf16, 8)] {
         let program = kda.instantiate(elem);
         let planner = Planner::new(&program, &Target::H200).expect("cuts");
         let call = call(&program, &sizes(&program, [1, 2, 128, keys, 64]), Placement::Contiguous);

@@ -73,11 +73,77 @@ fn gradients_in_chunks_of_other_types_with_decays_for_each_channel_and_two_keys(
         for program in [rwkv7].iter().chain(&channels).chain(&two_keys) {
             check(program, [1, 1, 100, 32, 64], (Placement::Contiguous, Order::Random(1)));
         }
-        // Tiles of two keys in `f32` leave room for no shorter rows.
-        let both = if elem == Elem::F16 { &two_keys[..] } else { &[] };
-        for program in channels.iter().chain(both) {
+        for program in channels.iter().chain(&two_keys) {
             check(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(4)));
         }
+    }
+}
+
+/// Tiles so large that products over pairs of times wait for the walk of the tile before.
+#[test]
+fn gradients_in_chunks_of_large_tiles_are_those_of_the_rule() {
+    let kda = &gradient(&model_of("kda", Elem::F32));
+    check(kda, [1, 1, 130, 128, 128], (Placement::Contiguous, Order::Random(1)));
+    check(kda, [1, 1, 65, 128, 64], (Placement::Contiguous, Order::Descending));
+    let strong = &gradient(&written_of(CHANNELS[0], Elem::F32));
+    check(strong, [1, 1, 129, 128, 64], (Placement::Contiguous, Order::Random(3)));
+    for (elem, keys) in [(Elem::F32, 64), (Elem::Bf16, 128), (Elem::F16, 128)] {
+        // Of strong decays few terms are left, whose errors do not average out in 16 bits.
+        let texts = if elem == Elem::F32 { &TWO_KEYS[..] } else { &TWO_KEYS[..2] };
+        let two_keys: Vec<Program> = texts.iter().map(|text| written_of(text, elem)).collect();
+        for program in [model_of("rwkv7", elem)].iter().chain(&two_keys) {
+            check(&gradient(program), [1, 1, 131, keys, 64], (Placement::Contiguous, Order::Random(4)));
+        }
+        check(&gradient(&model_of("rwkv7", elem)), [1, 2, 1, keys, 128], (Placement::Contiguous, Order::Ascending));
+    }
+}
+
+/// Rules that are only read at their end, with decays so weak that many times count.
+const LAST: [&str; 4] = [
+    "fn last_only(k: [B, H, T, K], v: [B, H, T, V], g: f32[B, H, T], beta: f32[B, H, T], s0: f32[B, H, K, V]) -> (s: f32[B, H, K, V]) {
+        s = last(T, scan(T, GatedDeltaRule(0.1 * g, beta, k, v), init = s0));
+    }",
+    "fn last_plain(k: [B, H, T, K], v: [B, H, T, V], beta: [B, H, T]) -> (s: f32[B, H, V, K]) {
+        s = last(T, scan(T, DeltaRule(beta, k, v)));
+    }",
+    "fn last_channels(k: [B, H, T, K], v: [B, H, T, V], g: f32[B, H, T, K], beta: f32[B, H, T], s0: f32[B, H, K, V]) -> (s: f32[B, H, K, V]) {
+        s = last(T, scan(T, ChannelDeltaRule(0.1 * g, beta, k, v), init = s0));
+    }",
+    "fn last_two_keys(k: [B, H, T, K], v: [B, H, T, V], w: f32[B, H, T, K], a: [B, H, T, K], b: [B, H, T, K]) -> (s: f32[B, H, K, V]) {
+        s = last(T, scan(T, DiagonalPlusPair(exp(0.1 * w), a, b, k * v)));
+    }",
+];
+
+#[test]
+fn gradients_in_chunks_of_rules_that_are_only_read_at_their_end() {
+    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+        // The gradient of one decay for all channels is a sum in which most cancels: in f16 its error is 0.0052.
+        let texts = if elem == Elem::F16 { &LAST[1..] } else { &LAST[..] };
+        for text in texts {
+            let program = &gradient(&written_of(text, elem));
+            check(program, [1, 2, 131, 64, 64], (Placement::Contiguous, Order::Random(1)));
+            check(program, [2, 1, 65, 32, 128], (Placement::Contiguous, Order::Descending));
+            // Of few places errors of 16 bits do not average out in sums that cancel, such as gradients of decays.
+            if elem == Elem::F32 {
+                check(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(2)));
+            }
+        }
+    }
+    let program = &gradient(&written_of(LAST[0], Elem::F32));
+    for (k, times) in [1, 2, 15, 17, 63, 64].into_iter().enumerate() {
+        check(program, [1, 2, times, 32, 64], (Placement::Contiguous, Order::Random(k as u64)));
+    }
+}
+
+#[test]
+fn gradients_of_rules_that_are_only_read_at_their_end_store_no_states_of_all_times() {
+    for text in LAST {
+        let program = &gradient(&written(text));
+        let (planner, call) = planner_and_call(program, [8, 16, 4096, 64, 64]);
+        let plan = planner.plan(&call).expect("plans");
+        assert!(plan.steps.iter().any(|step| is_chunked(&step.schedule)), "{}", program.name);
+        let states = 8 * 16 * 4096 * 64 * 64 * 2;
+        assert!(plan.buffer_bytes() < states / 4, "{}: {} bytes", program.name, plan.buffer_bytes());
     }
 }
 
@@ -226,10 +292,6 @@ fn other_gradients_go_state_by_state_and_the_reason_is_told() {
     }";
     let found = refusal(&gradient(&written(numbered)));
     assert!(found.contains("vector with a factor"), "{found}");
-    let last =
-        "fn last_only(k: [T, K], v: [T, V], beta: [T]) -> (s: [V, K]) { s = last(T, scan(T, DeltaRule(beta, k, v))); }";
-    let found = refusal(&gradient(&written(last)));
-    assert!(found.contains("no outer product") || found.contains("no product"), "{found}");
     let two = "op Two(z: [K], y: [K], a: [], v: [V]) -> (s: [V, K]) {
         combine(l, r) (l.s + r.a * r.y * (r.v + sum(K, l.s * r.z)));
     }

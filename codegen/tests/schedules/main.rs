@@ -27,6 +27,7 @@ mod partial_sums;
 mod plans;
 mod recurrence;
 mod rows;
+mod sequences;
 mod split_axis;
 mod state_space;
 mod state_space_backward;

@@ -52,7 +52,8 @@ impl KnownStages {
     /// The facts of a stage: those of an equal one that is known.
     pub(super) fn facts(&mut self, stage: &Arc<Stage>) -> Arc<Facts> {
         let equal = |(known, _): &&(Arc<Stage>, Arc<Facts>)| {
-            let of = |stage: &Stage| (stage.partial_axis, stage.has_final_states().then(|| stage.state_axis()));
+            let final_states = |stage: &Stage| stage.has_final_states().then(|| stage.state_axis());
+            let of = |stage: &Stage| (stage.partial_axis, stage.sequences(), final_states(stage));
             of(known) == of(stage) && known.views == stage.views && known.program == stage.program
         };
         if let Some((_, facts)) = self.0.iter().find(equal) {

@@ -62,7 +62,8 @@ impl Division {
             }
             .unwrap_or_else(|| contiguous(axes(stage, tensor), &sizes))
         };
-        Bound { tensors: tensors(stage).map(place).collect(), sizes: sizes.clone() }
+        let tensors = tensors(stage).map(place).collect();
+        Bound { tensors, sizes: stage.sequences().map_or(sizes.clone(), |sequences| sequences.sizes(&sizes)) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The two roles of a block's warps: some walk the chunks of a tile of times. Meanwhile four others compute the part of the next tile that
 //! does not depend on the state.
 
-use super::{DeltaKernel, PAIRS, ROWS, TIMES, WARPS, copies_late, deep_stages};
+use super::{DeltaKernel, ROWS, TIMES, WARPS, copies_late, deep_stages};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileStage};
 use crate::block::pair::Values;
@@ -65,7 +65,7 @@ impl DeltaKernel<'_> {
         let stage = Ring::of(self.schedule.stages).at(b, number);
         let deep = deep_stages(self.stage, self.form, self.schedule);
         let deep = if deep == self.schedule.stages { stage } else { Ring::of(deep).at(b, number) };
-        let pairs = Ring::of_power(PAIRS).at(b, number);
+        let pairs = Ring::of_power(self.schedule.pairs()).at(b, number);
         TilePlace { number, stage, deep, pairs, rates: self.rates_from(b, number) }
     }
 
@@ -89,8 +89,8 @@ impl DeltaKernel<'_> {
                     if self.is_deep(tile) { deep_stages(self.stage, self.form, self.schedule) } else { stages };
                 b.init_mbarriers(tile.full, stages, WARPS * WARP);
             }
-            b.init_mbarriers(self.ready, PAIRS, WARPS * WARP);
-            b.init_mbarriers(self.walked, PAIRS, self.schedule.walkers() * WARP);
+            b.init_mbarriers(self.ready, self.schedule.pairs(), WARPS * WARP);
+            b.init_mbarriers(self.walked, self.schedule.pairs(), self.schedule.walkers() * WARP);
             b.push(Stmt::FenceInit);
         });
         let none = Operand::i32(0);
@@ -127,10 +127,11 @@ impl DeltaKernel<'_> {
     ) {
         let source = self.source();
         let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
-        let ahead = self.schedule.stages - PAIRS;
+        let ahead = self.schedule.stages - self.schedule.pairs();
         let copies: Vec<(&Tile, Operand)> = self.tiles().zip(origins).collect();
         let copies_late = copies_late(self.stage, self.form, self.schedule);
-        let (late, early): (Vec<_>, Vec<_>) = copies.iter().partition(|(tile, _)| copies_late && self.is_deep(tile));
+        let is_late = copies_late || deep_stages(self.stage, self.form, self.schedule) == 1;
+        let (late, early): (Vec<_>, Vec<_>) = copies.iter().partition(|(tile, _)| is_late && self.is_deep(tile));
         for number in 0..ahead as i32 {
             self.fetch(b, &copies, Operand::i32(number), tiles);
         }
@@ -162,6 +163,9 @@ impl DeltaKernel<'_> {
                 let place = self.tile_place(b, next);
                 let before = place.pairs.before(b);
                 b.wait(self.walked, before);
+            }
+            if is_late {
+                // The four warps have read the elements before.
                 self.fetch(b, &late, next, tiles);
             }
         });
@@ -211,7 +215,14 @@ impl DeltaKernel<'_> {
             let place = self.tile_place(b, number);
             let source = self.source();
             for (tile, origin) in copies {
-                let stage = if self.is_deep(tile) { place.deep } else { place.stage };
+                let is_deep = self.is_deep(tile);
+                let stage = if is_deep { place.deep } else { place.stage };
+                // Times behind the last one are copied as zeros.
+                let first = if self.has_no_values && !is_deep {
+                    b.convert(Ty::I32, self.args.size(self.form.time))
+                } else {
+                    first
+                };
                 tile.fill(b, &source, *origin, first, stage.index);
             }
         });

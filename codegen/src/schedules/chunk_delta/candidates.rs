@@ -1,8 +1,9 @@
 //! The parameters that a plan may choose.
 
-use super::ChunkDelta;
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, TIMES};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
+use crate::stage::kind::DeltaRule;
 use oplus_dsl::Elem;
 
 /// Lengths of the axis that the matrices act on.
@@ -20,6 +21,26 @@ pub(in crate::schedules) fn vector_of(elem: Elem) -> Option<u32> {
     }
 }
 
+/// Bytes of tiles over the depth above which they have fewer stages.
+const MOST_IN_FLIGHT: u32 = 160 << 10;
+
+/// Tiles in flight of a rule whose factors are of a type: fewer where those over the depth would not have room.
+pub(in crate::schedules) fn stages_of(form: &DeltaRule, factors: Elem, depth: u32) -> u32 {
+    let mut own = vec![form.key, form.column.param, form.row.param];
+    own.extend(form.readout.as_ref().map(|readout| readout.query.param));
+    own.sort_unstable();
+    own.dedup();
+    let decayed = 2 + u32::from(form.readout.is_some()) + u32::from(form.has_two_keys());
+    let is_late = factors == Elem::F32 && depth > LARGEST_IN_FLIGHT;
+    let tiles = match own.len() as u32 {
+        copied if form.channels.is_some() => 2 * (copied + decayed),
+        copied if is_late => 2 * copied,
+        copied => 3 * copied,
+    };
+    let bytes = tiles * TIMES * depth * factors.bytes().unwrap_or(4) as u32;
+    if bytes > MOST_IN_FLIGHT { 2 } else { 3 }
+}
+
 /// The schedules of a delta rule.
 pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     let Ok(form) = stage.kind().delta() else { return vec![] };
@@ -33,7 +54,8 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
             let is_split = factor_elem(elem, vector, depth) == Elem::F32;
             let is_alone = is_large || depth > 64 || is_split && depth > 32;
             let blocks = if is_alone || vector == 1 { 1 } else { 2 };
-            ChunkDelta { depth, padded, wide, places, stages: 3, vector, blocks }
+            let stages = stages_of(form, factor_elem(elem, vector, depth), depth);
+            ChunkDelta { depth, padded, wide, places, stages, vector, blocks }
         })
     };
     DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).collect()

@@ -9,7 +9,7 @@ use oplus_dsl::ir::{Literal, Unary};
 
 use super::ahead::{TilePlace, Tiles};
 use super::channel_logs::{Fragment, Logs};
-use super::{COLUMNS, DeltaKernel, PAIRS, PITCH, ROWS, TIMES, WARPS};
+use super::{COLUMNS, ChunkDelta, DeltaKernel, PITCH, ROWS, TIMES, WARPS};
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, zeros};
 use crate::block::pair::Values;
@@ -51,13 +51,14 @@ pub(super) type Products = Vec<[Reg; 4]>;
 
 impl ChannelTiles {
     /// The tiles of a kernel whose decays differ along the depth.
-    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, form: &DeltaRule) -> ChannelTiles {
-        let mut tile = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, depth) };
+    pub(super) fn declare(b: &mut Builder, elem: Elem, schedule: &ChunkDelta, form: &DeltaRule) -> ChannelTiles {
+        let (depth, pairs) = (schedule.depth, schedule.pairs());
+        let mut tile = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, pairs * TIMES, depth) };
         let (keys, columns) = (tile("decayed_keys"), tile("decayed_columns"));
         let queries = form.readout.as_ref().map(|_| tile("decayed_queries"));
         let rows = form.has_two_keys().then(|| tile("decayed_rows"));
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
-        let ends = array("decays", PAIRS * WARPS * depth);
+        let ends = array("decays", pairs * WARPS * depth);
         let logs = ["logs", "read_logs"].map(|name| array(name, TIMES * PITCH));
         ChannelTiles { keys, columns, queries, rows, ends, logs }
     }

@@ -60,7 +60,7 @@ use oplus_dsl::{Elem, Ty};
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
-pub(in crate::schedules) use candidates::vector_of;
+pub(in crate::schedules) use candidates::{stages_of, vector_of};
 pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
@@ -74,7 +74,7 @@ pub(in crate::schedules) use walk::AllLanes;
 pub(in crate::schedules) const WARPS: u32 = 4;
 /// Times of a tile.
 pub(in crate::schedules) const TIMES: u32 = WARPS * ROWS;
-/// Tiles whose products over pairs of times are in shared memory.
+/// The most tiles whose products over pairs of times are in shared memory.
 const PAIRS: u32 = 2;
 /// The most places of the depth whose tiles of `f32` have all stages.
 const LARGEST_IN_FLIGHT: u32 = 64;
@@ -84,7 +84,7 @@ pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
     let ChunkDelta { depth, padded, wide, places, stages, vector, blocks } = *schedule;
-    let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages > PAIRS && blocks > 0 && !(padded && wide);
+    let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages > 1 && blocks > 0 && !(padded && wide);
     if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) || !matches!(places, 16 | 32 | 64) {
         return Err(LowerError::parameters(schedule));
     }
@@ -147,6 +147,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) part: Operand,
     /// Whether products take states of `bf16` as two parts, beside factors that have been rounded.
     pub(in crate::schedules) splits_states: bool,
+    /// Whether values are 0, whatever the parameter has.
+    pub(in crate::schedules) has_no_values: bool,
     /// The output that goes through shared memory.
     pub(in crate::schedules) staged: Option<Staged>,
 }
@@ -170,7 +172,7 @@ impl<'s> DeltaKernel<'s> {
         stage: &'s Stage,
         form: &'s DeltaRule,
         schedule: &'s ChunkDelta,
-        args: Args,
+        mut args: Args,
     ) -> DeltaKernel<'s> {
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let (own, is_deep) = (elem(stage, Tensor::Param(param)), inner == form.depth);
@@ -190,8 +192,8 @@ impl<'s> DeltaKernel<'s> {
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
         let mut rows = form.has_two_keys().then(|| tile(form.row.param, form.depth, schedule.depth));
         let elem = factor_elem(keys.elem, schedule.vector, schedule.depth);
-        let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule.depth, form));
-        let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, PAIRS * TIMES, ROWS) };
+        let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule, form));
+        let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, schedule.pairs() * TIMES, ROWS) };
         let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
         let of_values = form.has_two_keys().then(|| ["values_read", "values_queried"].map(&mut pairs));
         let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
@@ -201,10 +203,11 @@ impl<'s> DeltaKernel<'s> {
         for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries).chain(&mut rows) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, schedule.stages);
         }
-        let [ready, walked] = ["ready", "walked"].map(|name| b.shared(name, SharedKind::Mbarrier, PAIRS));
+        let [ready, walked] = ["ready", "walked"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.pairs()));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let (outer, part) = place(b, &args, form, schedule.places);
+        let (mut outer, part) = place(b, &args, form, schedule.places);
+        args.enter_sequence(b, stage, &mut outer);
         DeltaKernel {
             stage,
             form,
@@ -231,6 +234,7 @@ impl<'s> DeltaKernel<'s> {
             outer,
             part,
             splits_states: false,
+            has_no_values: false,
             staged: None,
         }
     }
@@ -309,7 +313,7 @@ impl<'s> DeltaKernel<'s> {
 }
 
 /// The stages of tiles over the depth: where decays differ along it, only the warps that compute ahead read them. Those of `f32` are too
-/// large for more where they are deepest: the next ones are copied when those before have been walked.
+/// large for more where they are deepest: the next ones are copied when those before have been walked, or of one stage when they have been read.
 fn deep_stages(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
     if form.channels.is_some() || copies_late(stage, form, schedule) { schedule.stages - 1 } else { schedule.stages }
 }

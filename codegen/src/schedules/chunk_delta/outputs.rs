@@ -65,7 +65,7 @@ impl DeltaKernel<'_> {
             return;
         }
         let mut values = values.clone();
-        self.set_width(b, &mut values);
+        self.set_width_of_states(b, &mut values);
         for (block, sums) in (0..).zip(state) {
             let mut values = values.clone();
             let coordinates = self.coordinates(b, &mut values, block);

@@ -1,6 +1,6 @@
 //! The parameters of delta rules in chunks.
 
-use super::{ROWS, WARPS};
+use super::{PAIRS, ROWS, WARPS};
 use crate::target::WARP;
 
 schedule! {
@@ -15,7 +15,7 @@ schedule! {
         wide: bool,
         /// Places of the width that a block has, 16 for each warp that walks: 16, 32 or 64.
         places: u32,
-        /// Tiles of 64 times in flight in shared memory, at least 3.
+        /// Tiles of 64 times in flight in shared memory: at least 3, or 2 where tiles are large, and products over pairs of times wait for the walk.
         stages: u32,
         /// Consecutive elements per access.
         vector: u32,
@@ -28,6 +28,11 @@ impl ChunkDelta {
     /// The warps that walk the chunks.
     pub(in crate::schedules) fn walkers(&self) -> u32 {
         self.places / ROWS
+    }
+
+    /// The tiles whose products over pairs of times are in shared memory.
+    pub(super) fn pairs(&self) -> u32 {
+        PAIRS.min(self.stages - 1)
     }
 
     /// Threads of a block.

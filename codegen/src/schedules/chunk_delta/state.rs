@@ -27,6 +27,16 @@ impl DeltaKernel<'_> {
         }
     }
 
+    /// [`Self::set_width`] for the first and the last state, which the block's sequence may lack.
+    pub(in crate::schedules) fn set_width_of_states(&self, b: &mut Builder, values: &mut Values) {
+        let row = self.first_row(b);
+        for (h, number) in (0..).zip(PLACES) {
+            let at = b.add(row, Operand::i32(h * COLUMNS as i32));
+            let index = self.index_along(b, at, self.form.width);
+            values.set_column(number, index.of_states(b, &self.args));
+        }
+    }
+
     /// The coordinates of the thread's four elements of a block of the state.
     pub(in crate::schedules) fn coordinates(
         &self,
@@ -45,7 +55,7 @@ impl DeltaKernel<'_> {
     /// The state before the first time.
     pub(in crate::schedules) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
         let mut values = values.clone();
-        self.set_width(b, &mut values);
+        self.set_width_of_states(b, &mut values);
         let block = |block: u32| {
             let mut values = values.clone();
             let coordinates = self.coordinates(b, &mut values, block);

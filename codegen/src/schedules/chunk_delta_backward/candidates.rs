@@ -2,7 +2,7 @@
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
 use crate::block::prepare::factor_elem;
-use crate::schedules::chunk_delta::vector_of;
+use crate::schedules::chunk_delta::{stages_of, vector_of};
 use crate::stage::Stage;
 use oplus_dsl::Elem;
 
@@ -24,7 +24,8 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
             let is_split = factor_elem(elem, vector, depth) == Elem::F32;
             let is_alone = depth > 64 || wide || is_split && depth > 32;
             let blocks = if !has_channels && is_alone { 1 } else { 2 };
-            ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks }
+            let stages = stages_of(&form.cotangents, factor_elem(elem, vector, depth), depth);
+            ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks, stages }
         })
     };
     DEPTHS.into_iter().flat_map(|depth| [TIMES, 32, 16].into_iter().flat_map(move |places| of(depth, places))).collect()

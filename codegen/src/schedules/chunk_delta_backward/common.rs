@@ -40,6 +40,12 @@ impl<'a> Third<'a> {
         }
     }
 
+    /// The first time of the cotangents of queries' readings that a block with times from `first` on copies: behind the last one, where there are
+    /// no queries, for these are copied as zeros.
+    pub(super) fn first_given(self, b: &mut Builder, first: Operand) -> Operand {
+        if self.form.is_queried { first } else { b.convert(Ty::I32, self.args.size(self.form.states.time)) }
+    }
+
     /// Starts the copies of so many saved numbers from a first one on, whose layout in memory is that of shared memory.
     pub(super) fn fill_saved(self, b: &mut Builder, tile: &Tile, len: u32, saved: ParamId, first: Operand) {
         let (piece, threads) = (tile.piece(), self.schedule.threads());

@@ -43,7 +43,8 @@ impl Gradients<'_> {
         let first = b.mul(part, Operand::i64(i64::from(TIMES)));
         let by = b.mul(first, self.args.stride(crate::abi::Tensor::Param(tile.param), width));
         let origin = b.add(origin, by);
-        tile.fill(b, &source, origin, place.first, Operand::i32(0));
+        let given = self.third().first_given(b, place.first);
+        tile.fill(b, &source, origin, given, Operand::i32(0));
         let row = b.mul(place.point, place.parts);
         let row = b.add(row, part);
         let number = b.mul(row, place.count);

@@ -71,13 +71,17 @@ const BLOCKS: u32 = TIMES / crate::block::matmul::ROWS;
 const WARPS: u32 = 2 * BLOCKS;
 /// The longest axis that matrices act on.
 const MOST_DEPTH: u32 = 128;
-/// Tiles of times in flight in walks.
+/// The most tiles of times in flight in walks.
 const STAGES: u32 = 3;
 
 /// The tile kernel of a stage under one sweep of the schedule.
 fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, .. } = *schedule;
-    let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && blocks > 0 && !(padded && wide);
+    let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, stages, .. } = *schedule;
+    let is_possible = matches!(stages, 2 | STAGES)
+        && depth.is_power_of_two()
+        && (32..=MOST_DEPTH).contains(&depth)
+        && blocks > 0
+        && !(padded && wide);
     // A saved tile has 64 places: where there may be fewer, a block has them all.
     let is_divided = places == TIMES || matches!(places, 16 | 32) && !padded;
     if !is_possible || !is_divided || !matches!(vector, 1 | 2 | 4 | 8) {

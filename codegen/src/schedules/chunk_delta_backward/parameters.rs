@@ -20,6 +20,8 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Tiles of 64 times in flight in walks, 3, or 2 where tiles are large.
+        stages: u32 = 3,
     }
 }
 
@@ -54,7 +56,7 @@ impl ChunkDeltaBackward {
 
     /// The schedule of walks, as that of the rule itself.
     pub(super) fn walked(&self) -> ChunkDelta {
-        let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, .. } = *self;
-        ChunkDelta { depth, padded, wide, places, stages: super::STAGES, vector, blocks }
+        let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, stages, .. } = *self;
+        ChunkDelta { depth, padded, wide, places, stages, vector, blocks }
     }
 }

@@ -58,6 +58,7 @@ impl<'s> Walk<'s> {
         let rule = if is_back { &form.cotangents } else { &form.errors };
         let mut kernel = DeltaKernel::walking(b, stage, rule, walked, args);
         kernel.splits_states = elem(stage, Tensor::Param(rule.key)) == Elem::F16 && kernel.elem() != Elem::F32;
+        kernel.has_no_values = is_back && !form.is_queried;
         let saved = Saved::declare(b, &kernel, is_back);
         Walk { kernel, form, is_back, saved }
     }

@@ -94,7 +94,7 @@ impl<'s> ChunkwiseKernel<'s> {
         stage: &'s Stage,
         form: &'s MatrixRecurrence,
         schedule: &'s Chunkwise,
-        args: Args,
+        mut args: Args,
         saved: Option<Saved>,
     ) -> Self {
         let Tiles { queries, keys, values, gate, states, is_tf32, is_split } =
@@ -115,7 +115,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
         let segment = Segment::of(b, &args, form.outer, slices, schedule.ends);
         let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
-        let outer = args.indices(b, point, form.outer);
+        let mut outer = args.indices(b, point, form.outer);
+        args.enter_sequence(b, stage, &mut outer);
         let segment_carries = args.scratch[args.scratch.len() - 1];
         ChunkwiseKernel {
             stage,

@@ -47,11 +47,12 @@ impl State {
 const WIDTH_COLUMNS: [u32; 2] = [1 << 16, (1 << 16) + 1];
 
 impl ChunkwiseKernel<'_> {
-    /// Makes the thread's places of the width in the state, from its first row on, columns of [`Values`].
+    /// Makes the thread's places of the width in the first or the last state, from its first row on, columns of [`Values`].
     pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
         for (h, number) in WIDTH_COLUMNS.into_iter().enumerate() {
             let at = b.add(row, h as u32 * COLUMNS);
-            values.set_column(number, self.index_along(b, at, self.form.width));
+            let index = self.index_along(b, at, self.form.width);
+            values.set_column(number, index.of_states(b, &self.args));
         }
     }
 
@@ -78,6 +79,7 @@ impl ChunkwiseKernel<'_> {
                 let coordinates = self.coordinates(b, &mut values, column, block);
                 coordinates.map(|coordinates| {
                     let value = values.value(b, init, coordinates);
+                    let value = self.args.first_or_nothing(b, value);
                     b.var(value)
                 })
             }

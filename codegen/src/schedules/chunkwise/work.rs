@@ -58,7 +58,7 @@ impl Walk {
 impl Work {
     /// Counts the work of a schedule of chunks.
     pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
-        let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
+        let chunks = problem.length().div_ceil(u64::from(schedule.times()));
         let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound);
         let is_final = form.readout.is_none();
         if !has_words(schedule, form, &problem.stage.program) {
@@ -75,8 +75,12 @@ impl Work {
         Work { rows, chunks, walk, carries, is_final }
     }
 
-    /// The number of segments that takes the least time; none is empty.
+    /// The number of segments that takes the least time; none is empty. A sequence among several, whose length only a call's list of offsets
+    /// says, is one.
     pub(crate) fn segments(self, problem: &Problem<'_>) -> u64 {
+        if problem.stage.sequences().is_some() {
+            return 1;
+        }
         let full = |n: u64| self.chunks.div_ceil(self.chunks.div_ceil(n).max(1)).max(1);
         let numbers = (1..=MOST.min(self.chunks / LEAST).max(1)).map(full);
         numbers.min_by(|x, y| self.iterations(*x, problem).total_cmp(&self.iterations(*y, problem))).unwrap_or(1)

@@ -21,7 +21,9 @@ const LEAST: i64 = 16;
 
 impl Strategy for Recurrence {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
-        kind.recurrence()?;
+        if kind.recurrence()?.is_of_sequences {
+            return Err(Refusal::Sequences);
+        }
         match kind.delta() {
             Ok(form) if form.channels.is_some() => Err(Refusal::RepeatedDecays),
             _ => Ok(()),

@@ -29,8 +29,10 @@ pub struct DeltaRuleBackward {
     /// The recurrence of the cotangents in the same form: its value is c, and its readout names the query q. Decay, column and row are those
     /// of the rule, of the step after.
     pub cotangents: DeltaRule,
-    /// The query.
+    /// The query; a rule that is only read at its end has none, and its key and its value stand for query and c, which is 0.
     pub query: Factored,
+    /// Whether queries read the states.
+    pub is_queried: bool,
     /// The nodes that are sums, each with the factors that it has beside the sum.
     pub sums: Vec<(Value, DeltaSum, Factored)>,
     /// The sums over the depth of maps of vectors along it: the node, and what is summed.
@@ -103,6 +105,7 @@ impl DeltaRuleBackward {
             return Err(Refusal::NotMoved);
         }
         let (cotangents, query) = cotangents(program, &states, forward, back)?;
+        let is_queried = !is(program, back.scan.input, 0.0);
         let elem = program.params[states.row.param as usize].elem;
         let params = [states.key, states.column.param, states.value.param, cotangents.value.param, query.param];
         if params.iter().any(|param| program.params[*param as usize].elem != elem) {
@@ -111,7 +114,7 @@ impl DeltaRuleBackward {
         let (sums, totals, outputs) = (vec![], vec![], vec![]);
         let row = Factored { factors: vec![], negative: false, ..states.row.clone() };
         let errors = DeltaRule { row, ..states.clone() };
-        let mut form = DeltaRuleBackward { states, errors, cotangents, query, sums, totals, outputs };
+        let mut form = DeltaRuleBackward { states, errors, cotangents, query, is_queried, sums, totals, outputs };
         Sums { program, form: &mut form, forward, back }.find()?;
         form.outputs = program.outputs.iter().map(|output| form.kind(program, output)).collect::<Result<_, _>>()?;
         Ok(form)
@@ -216,11 +219,15 @@ fn cotangents(
         depth: program.axis_name(states.depth).to_owned(),
         width: program.axis_name(states.width).to_owned(),
     };
-    let mut added = find.factors(scan.input);
-    let query = find.take(&mut added, states.depth).ok_or_else(not_outer)?;
-    let value = find.take(&mut added, states.width).ok_or_else(not_outer)?;
-    let value = find.factored(value, added)?;
-    let query = Factored { param: query, factors: vec![], negative: false };
+    let alone = |param: u32| Factored { param, factors: vec![], negative: false };
+    let (value, query) = if is(program, scan.input, 0.0) {
+        (alone(states.value.param), alone(states.key))
+    } else {
+        let mut added = find.factors(scan.input);
+        let query = find.take(&mut added, states.depth).ok_or_else(not_outer)?;
+        let value = find.take(&mut added, states.width).ok_or_else(not_outer)?;
+        (find.factored(value, added)?, alone(query))
+    };
     let has_time = program.params[query.param as usize].axes.contains(&time);
     if !has_time || value.factors.iter().any(|v| program.node(*v).axes.contains(states.width)) {
         return Err(Refusal::TwoKeys);

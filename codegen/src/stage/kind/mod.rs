@@ -84,6 +84,13 @@ impl Kind {
         if let Some(recurrence) = Recurrence::of(stage) {
             return Kind::Recurrence(Box::new(recurrence));
         }
+        if stage.sequences().is_some() {
+            let matrices = match stage.state_axis() {
+                Some(_) => MatrixRecurrence::of(stage),
+                None => MatrixRecurrence::of_final(stage).ok_or(Refusal::NoReadout),
+            };
+            return Kind::Contracted(Contracted { walk: Err(Refusal::Sequences), matrices });
+        }
         if stage.is_pairwise() {
             return Kind::Pairwise(Pairwise::of(stage));
         }

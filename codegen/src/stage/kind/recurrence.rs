@@ -13,6 +13,8 @@ pub struct Recurrence {
     pub readouts: Vec<Readout>,
     /// Whether a step has a whole matrix.
     pub has_dense: bool,
+    /// Whether a block has one of several sequences.
+    pub is_of_sequences: bool,
     /// The form in which it is computed in chunks of times, or what it lacks.
     pub delta: Result<DeltaRule, Refusal>,
 }
@@ -23,6 +25,7 @@ impl Recurrence {
         let recurrence = stage.recurrence()?;
         let is_dense = |term: &Term| matches!(term, Term::Dense { .. });
         let has_dense = recurrence.scan.terms.iter().any(is_dense);
-        Some(Recurrence { readouts: readouts(stage), has_dense, delta: DeltaRule::of(stage, recurrence) })
+        let (is_of_sequences, delta) = (stage.sequences().is_some(), DeltaRule::of(stage, recurrence));
+        Some(Recurrence { readouts: readouts(stage), has_dense, is_of_sequences, delta })
     }
 }

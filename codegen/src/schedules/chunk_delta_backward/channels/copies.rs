@@ -49,11 +49,13 @@ impl ChannelGradients<'_> {
         let width = self.form.states.width;
         let part = b.convert(Ty::I64, part);
         let first = b.mul(part, i64::from(TIMES));
-        for tile in [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values)) {
+        let given = self.third().first_given(b, place.first);
+        let values = self.of_values.iter().map(|[values, _]| (values, place.first));
+        for (tile, first_time) in [(&self.cotangents, given)].into_iter().chain(values) {
             let origin = tile.origin(b, &source);
             let by = b.mul(first, self.args.stride(Tensor::Param(tile.param), width));
             let origin = b.add(origin, by);
-            tile.fill(b, &source, origin, place.first, Operand::i32(0));
+            tile.fill(b, &source, origin, first_time, Operand::i32(0));
         }
         let row = b.mul(place.point, place.parts);
         let row = b.add(row, part);

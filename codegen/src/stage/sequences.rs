@@ -1,0 +1,133 @@
+//! Packed sequences that begin or end at states of their own, a block for each.
+//!
+//! Such a program is written as one scan along all times, whose elements bring the first states to where sequences begin, and whose last
+//! states are gathered from those of all times ([`oplus_dsl::packed`]). A kernel of chunks, where no state but the first and the last is
+//! made, takes a sequence in a block of its own instead: `one` finds the program of one sequence, which begins at a state and keeps its
+//! last one, and which is cut as any other.
+
+mod alike;
+mod one;
+mod operator;
+
+use std::fmt::{self, Display, Formatter};
+
+use oplus_dsl::ir::{Axis, Op, Param, Program};
+
+use super::cut::{contracted, recurrences_with_decays};
+use super::error::CutError;
+use super::{Cut, Source, Stage};
+use one::{OneSequence, one_sequence};
+
+/// Where the sequences of a stage lie along time: sequence s has the times from `offsets`\[s\] to `offsets`\[s + 1\] − 1.
+///
+/// Times before the first sequence and behind the last one belong to two more sequences, which begin at 0 and whose last states are not
+/// kept: to a kernel the axis of sequences is two longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sequences {
+    /// The axis along which they lie.
+    pub time: Axis,
+    /// Their axis.
+    pub axis: Axis,
+    /// The axis of the offsets.
+    pub list: Axis,
+    /// The parameter that has the offsets.
+    pub offsets: u32,
+}
+
+impl Sequences {
+    /// The sequences that a kernel has beside those of the program.
+    pub const MORE: i64 = 2;
+
+    /// The sizes of the stage's axes for a kernel.
+    pub(crate) fn sizes(self, sizes: &[i64]) -> Vec<i64> {
+        let mut sizes = sizes.to_vec();
+        sizes[self.axis.0 as usize] += Sequences::MORE;
+        sizes
+    }
+
+    /// The times of a sequence of average length, for estimates: the lengths are not known before a call.
+    pub(crate) fn length(self, sizes: &[i64]) -> u64 {
+        let [times, sequences] = [self.time, self.axis].map(|axis| sizes[axis.0 as usize] as u64);
+        times.div_ceil(sequences.saturating_sub(Sequences::MORE as u64).max(1))
+    }
+}
+
+impl Display for Sequences {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "sequences {} of {} in {}", self.axis.0, self.time.0, self.offsets)
+    }
+}
+
+/// A cut with blocks for packed sequences; `None` where the program has none with states of their own, or does more with them than a
+/// kernel of a sequence can.
+pub(super) fn cut_sequences(program: &Program) -> Result<Option<Cut>, CutError> {
+    let Some(one) = one_sequence(program) else { return Ok(None) };
+    let cut = match one.program.has_matrix_scans() {
+        true => Some(recurrences_with_decays(&one.program)?),
+        false => contracted(&one.program)?,
+    };
+    let Some(mut cut) = cut else { return Ok(None) };
+    for buffer in &mut cut.buffers {
+        one.pack(&mut buffer.axes);
+    }
+    let stages = cut.stages.into_iter().map(|stage| one.packed(stage)).collect::<Option<Vec<Stage>>>();
+    Ok(stages.map(|stages| Cut { stages, ..cut }))
+}
+
+impl OneSequence {
+    /// Removes the axis of sequences from those of a tensor along time.
+    fn pack(&self, axes: &mut Vec<Axis>) {
+        if axes.contains(&self.time) {
+            axes.retain(|axis| *axis != self.sequences);
+        }
+    }
+
+    /// A stage of one sequence as one of all, in tensors where these lie one behind the other; `None` where it cannot be.
+    fn packed(&self, stage: Stage) -> Option<Stage> {
+        let own = |axis: Axis| stage.axes.iter().position(|group| *group == [axis]).map(|place| Axis(place as u32));
+        let (Some(time), Some(sequences)) = (own(self.time), own(self.sequences)) else { return Some(stage) };
+        let mut program = stage.program.clone();
+        let tensors = program.params.iter_mut().map(|param| &mut param.axes);
+        for axes in tensors.chain(program.outputs.iter_mut().map(|output| &mut output.axes)) {
+            if axes.contains(&time) {
+                axes.retain(|axis| *axis != sequences);
+            }
+        }
+        if stage.axis() == Some(time) {
+            return Some(self.of_sequences(stage, program, [time, sequences]));
+        }
+        // A map of readouts treats every time alike, whatever sequence it is of.
+        let is_map =
+            program.nodes.iter().all(|node| ![time, sequences].into_iter().any(|axis| goes_along(&node.op, axis)));
+        let has_sequences = |axes: &Vec<Axis>| axes.contains(&sequences);
+        let params = program.params.iter().map(|param| &param.axes);
+        let is_left = params.chain(program.outputs.iter().map(|output| &output.axes)).any(has_sequences);
+        if !is_map || is_left {
+            return None;
+        }
+        program.nodes.iter_mut().for_each(|node| node.axes = node.axes.without(sequences));
+        Some(stage.with_program(program))
+    }
+
+    /// A stage of states along time, with the list of offsets as one more parameter.
+    fn of_sequences(&self, stage: Stage, mut program: Program, [time, axis]: [Axis; 2]) -> Stage {
+        let (list, offsets) = (Axis(program.axes.len() as u32), program.params.len() as u32);
+        program.axes.push(self.list_name.clone());
+        program.params.push(Param { axes: vec![list], ..self.offsets.clone() });
+        let mut stage = Stage { program, ..stage };
+        stage.axes.push(vec![self.list]);
+        stage.sources.push(Source::Param(self.place));
+        stage.views.push(vec![]);
+        stage.with_sequences(Sequences { time, axis, list, offsets })
+    }
+}
+
+/// Whether an operation goes along an axis, or names positions on it.
+fn goes_along(op: &Op, along: Axis) -> bool {
+    let found = std::cell::Cell::new(false);
+    op.clone().map_axes(|axis| {
+        found.set(found.get() || axis == along);
+        axis
+    });
+    found.get()
+}

@@ -1,0 +1,257 @@
+//! Packed sequences that begin and end at states of their own, a block of chunks for each, against the interpreter.
+
+use oplus_codegen::plan::{Plan, Planner};
+use oplus_codegen::schedules::Schedule;
+use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::CutKind;
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::ir::{Axis, Param, Program};
+use oplus_dsl::rng::Rng;
+use oplus_dsl::testing::relative_error;
+
+use crate::chunk_delta::{model_of, written_of};
+use crate::device::{Placement, Work, call, run};
+use crate::oracle::rounded;
+
+/// Programs of packed sequences as users write them: decays of each kind, readouts that go on, and first or last states alone.
+const WRITTEN: [&str; 6] = [
+    "fn gated(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], z: [B, H, T, V], g: wide[B, H, T], beta: [B, H, T], cu: i64[S + 1],
+        s0: wide[B, S, H, K, V],
+    ) -> (y: [B, H, T, V], s_last: wide[B, S, H, K, V]) {
+        let s = scan(T, segmented(GatedDeltaRule)(g, beta, k, v), offsets = cu, init = s0);
+        let o = sum(K, q * s);
+        y = o * rsqrt(sum(V, o * o) / (size(V) as call) + 0.00001) * silu(z);
+        s_last = last(T, s, offsets = cu);
+    }",
+    "fn channels(
+        q: [B, T, H, K], k: [B, T, H, K], v: [B, T, H, V], g: wide[B, T, H, K], beta: [B, T, H], cu: i32[S + 1], s0: wide[S, H, K, V],
+    ) -> (o: [B, T, H, V], s_last: wide[B, S, H, K, V]) {
+        let s = scan(T, segmented(ChannelDeltaRule)(g, beta, k, v), offsets = cu, init = s0);
+        o = sum(K, q * s);
+        s_last = last(T, s, offsets = cu);
+    }",
+    "fn two_keys(
+        q: [B, H, T, K], w: wide[B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [B, H, T, K], b: [B, H, T, K], cu: i32[S + 1],
+        s0: wide[B, S, H, K, V],
+    ) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V]) {
+        let s = scan(T, segmented(DiagonalPlusPair)(exp(w), a, b, k * v), offsets = cu, init = s0);
+        o = sum(K, q * s);
+        s_last = last(T, s, offsets = cu);
+    }",
+    "fn begins(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: [B, H, T], cu: i32[S + 1], s0: [B, S, H, K, V],
+    ) -> (o: [B, H, T, V]) {
+        o = sum(K, q * scan(T, segmented(DeltaRule)(beta, k, v), offsets = cu, init = s0));
+    }",
+    "fn ends(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], cu: i32[S + 1],
+    ) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V]) {
+        let s = scan(T, segmented(LogDecay)(g, k * v), offsets = cu).x;
+        o = sum(K, q * s);
+        s_last = last(T, s, offsets = cu);
+    }",
+    "fn decayed(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], z: [B, H, T, V], g: wide[B, H, T], cu: i32[S + 1], s0: wide[B, S, H, K, V],
+    ) -> (y: [B, H, T, V], s_last: wide[B, S, H, K, V]) {
+        let s = scan(T, segmented(LogDecay)(g, k * v), offsets = cu, init = s0).x;
+        y = sum(K, q * s) * silu(z);
+        s_last = last(T, s, offsets = cu);
+    }",
+];
+
+/// The standard models of such sequences that are read by queries.
+const MODELS: [&str; 4] = [
+    "delta_rule_packed_states",
+    "gated_linear_attention_packed_states",
+    "monoid_attention_packed_states",
+    "ssd_packed_states",
+];
+
+/// Lists of offsets: sequences of a chunk's times, of more and of fewer, of one time and of none, and times that no sequence has.
+const OFFSETS: [&[i64]; 6] =
+    [&[0, 64, 128, 193, 193, 194, 257], &[0, 0, 63, 64, 127], &[3, 20, 37, 54], &[0, 0, 0], &[0, 1], &[0, 131, 131]];
+
+/// Times behind the last sequence.
+const BEHIND: [usize; 6] = [0, 1, 5, 0, 0, 17];
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    offsets: usize,
+    /// Batches, heads, keys and values.
+    sizes: [usize; 4],
+    placement: Placement,
+    order: Order,
+}
+
+impl Case {
+    fn sizes(&self, program: &Program) -> Vec<usize> {
+        let ([b, h, k, v], offsets) = (self.sizes, OFFSETS[self.offsets]);
+        let size = |axis: &String| match axis.as_str() {
+            "B" => b,
+            "H" => h,
+            "G" => 1,
+            "T" => offsets[offsets.len() - 1] as usize + BEHIND[self.offsets],
+            "K" | "N" => k,
+            "S" => offsets.len() - 1,
+            "S.ends" => offsets.len(),
+            _ => v,
+        };
+        program.axes.iter().map(size).collect()
+    }
+
+    fn inputs(&self, program: &Program, sizes: &[usize]) -> Vec<Array> {
+        let mut rng = Rng::new(17);
+        let mut input = |param: &Param| {
+            let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
+            if param.name.starts_with("cu") {
+                return Array { sizes: own, data: Data::Int(OFFSETS[self.offsets].to_vec()) };
+            }
+            let (low, high) = match param.name.as_str() {
+                "beta" => (0.0, 1.0),
+                "a" if program.name == "ssd_packed_states" => (-1.0, -0.1),
+                "g" | "w" => (-0.5, 0.0),
+                _ => (-1.0, 1.0),
+            };
+            let mut data: Vec<f64> = (0..own.iter().product()).map(|_| rng.between(low, high)).collect();
+            if matches!(param.name.as_str(), "k" | "a" | "b") && own.len() == 4 {
+                for key in data.chunks_mut(own[3].max(1)) {
+                    let length = key.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-9);
+                    let by = if param.name == "a" { 0.5 } else { 1.0 };
+                    key.iter_mut().for_each(|x| *x *= by / length);
+                }
+            }
+            data.iter_mut().for_each(|x| *x = rounded(*x, param.elem));
+            Array { sizes: own, data: Data::Float(data) }
+        };
+        program.params.iter().map(&mut input).collect()
+    }
+}
+
+fn is_chunked(schedule: &Schedule) -> bool {
+    matches!(schedule, Schedule::ChunkDelta(_) | Schedule::Chunkwise(_))
+}
+
+/// A plan with a block of chunks for each sequence, of some rank among those.
+fn plan(program: &Program, sizes: &[usize], placement: Placement, rank: usize) -> Plan {
+    let planner = Planner::new(program, &Target::H200).expect("cuts");
+    let plan = planner.plan_of(CutKind::Sequences, &call(program, sizes, placement), rank);
+    let plan = plan.unwrap_or_else(|e| panic!("{}: {e}", program.name));
+    let plan = plan.unwrap_or_else(|| panic!("{}: not cut into sequences", program.name));
+    assert!(plan.steps.iter().any(|step| is_chunked(&step.schedule)), "{}", program.name);
+    plan
+}
+
+fn check(program: &Program, case: Case) {
+    check_ranked(program, case, 0);
+}
+
+fn check_ranked(program: &Program, case: Case, rank: usize) {
+    let sizes = case.sizes(program);
+    let given = case.inputs(program, &sizes);
+    let work = Work::of(plan(program, &sizes, case.placement, rank));
+    let found = run(program, &work, &given, &sizes, (case.placement, case.order, Isa::Sm90a));
+    let optional: Vec<Option<Array>> = given.into_iter().map(Some).collect();
+    let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes).collect();
+    let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");
+    let elem = program.params[0].elem;
+    let most = if elem == Elem::F32 { 0.0001 } else { 0.005 };
+    for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
+        let error = relative_error(wanted, found);
+        assert!(error < most, "{} {elem} {case:?}: `{}` is off by {error}", program.name, output.name);
+    }
+}
+
+fn all(elem: Elem) -> Vec<Program> {
+    let models = MODELS.into_iter().map(|name| model_of(name, elem));
+    models.chain(WRITTEN.into_iter().map(|text| written_of(text, elem))).collect()
+}
+
+#[test]
+fn blocks_of_sequences_give_what_the_program_means() {
+    for program in &all(Elem::Bf16) {
+        let case = |offsets, sizes, placement, order| check(program, Case { offsets, sizes, placement, order });
+        case(0, [1, 2, 64, 64], Placement::Contiguous, Order::Random(1));
+        case(1, [2, 1, 32, 64], Placement::Contiguous, Order::Descending);
+        case(2, [1, 1, 24, 40], Placement::Padded, Order::Random(3));
+        case(5, [1, 1, 21, 13], Placement::Strided, Order::Random(4));
+    }
+}
+
+#[test]
+fn sequences_may_have_no_times_and_times_no_sequence() {
+    for program in &all(Elem::Bf16) {
+        // Without any time chunks of a scan have nothing to copy: another cut writes the last states. Without last states nothing is written.
+        let is_taken = |offsets: &usize| *offsets != 3 || program.has_matrix_scans() && program.outputs.len() > 1;
+        for offsets in [2, 3, 4].into_iter().filter(is_taken) {
+            let (placement, order) = (Placement::Contiguous, Order::Ascending);
+            check(program, Case { offsets, sizes: [1, 1, 32, 32], placement, order });
+        }
+    }
+}
+
+#[test]
+fn blocks_of_sequences_in_other_types() {
+    for elem in [Elem::F16, Elem::F32] {
+        for program in &all(elem) {
+            let case = |offsets, sizes, placement, order| check(program, Case { offsets, sizes, placement, order });
+            case(1, [1, 1, 32, 64], Placement::Contiguous, Order::Random(1));
+            case(2, [1, 2, 20, 12], Placement::Strided, Order::Descending);
+        }
+    }
+}
+
+#[test]
+fn every_schedule_of_chunks_has_blocks_of_sequences() {
+    for name in MODELS {
+        let program = &model_of(name, Elem::Bf16);
+        let (sizes, placement, order) = ([1, 1, 64, 64], Placement::Contiguous, Order::Random(2));
+        for rank in 1..6 {
+            check_ranked(program, Case { offsets: 5, sizes, placement, order }, rank);
+        }
+    }
+}
+
+#[test]
+fn other_programs_of_sequences_are_not_cut_so() {
+    let backwards = "fn backwards(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], cu: i32[S + 1], s0: wide[B, S, H, K, V],
+    ) -> (o: [B, H, T, V]) {
+        o = sum(K, q * scan(T, segmented(LogDecay)(g, k * v), offsets = cu, init = s0, reverse).x);
+    }";
+    let beside = "fn beside(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], cu: i32[S + 1], s0: wide[B, S, H, K, V],
+    ) -> (o: [B, H, T, V]) {
+        let before = shift(T, k, 1);
+        o = sum(K, q * scan(T, segmented(LogDecay)(g, before * v), offsets = cu, init = s0).x);
+    }";
+    let vectors = "fn vectors(a: [B, T], b: [B, T], cu: i32[S + 1], h0: wide[B, S]) -> (h: [B, T]) {
+        h = scan(T, segmented(Affine)(a, b), offsets = cu, init = h0).b;
+    }";
+    for text in [backwards, beside, vectors] {
+        let program = written_of(text, Elem::Bf16);
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        assert!(planner.cut(CutKind::Sequences).is_none(), "{}", program.name);
+    }
+    let gradient = oplus_dsl::adjoint::adjoint(&model_of(MODELS[0], Elem::Bf16)).expect("differentiable");
+    let planner = Planner::new(&gradient, &Target::H200).expect("cuts");
+    assert!(planner.cut(CutKind::Sequences).is_none());
+}
+
+#[test]
+fn the_planner_takes_blocks_of_sequences() {
+    for program in &all(Elem::Bf16) {
+        let case =
+            Case { offsets: 0, sizes: [8, 16, 64, 64], placement: Placement::Contiguous, order: Order::Ascending };
+        let mut sizes = case.sizes(program);
+        sizes[program.axis("T").expect("time").0 as usize] = 4096;
+        let planner = Planner::new(program, &Target::H200).expect("cuts");
+        let plan = planner.plan(&call(program, &sizes, case.placement)).expect("plans");
+        assert_eq!(plan.cut, CutKind::Sequences, "{}", program.name);
+        // Readouts are stored where a norm is computed of them, and no states.
+        let readouts = 8 * 16 * 4096 * 64 * 4;
+        assert!(plan.buffer_bytes() < 2 * readouts, "{}: {} bytes", program.name, plan.buffer_bytes());
+    }
+}
