@@ -41,6 +41,7 @@ mod math;
 mod matmul;
 mod matrix;
 mod memory;
+mod native;
 mod operations;
 mod partition;
 mod plan;

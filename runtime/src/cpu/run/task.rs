@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::cpu::frame::{Frame, Sweeping, Tile};
 use crate::cpu::lanes::merge;
 use crate::cpu::loops::Loops;
+use crate::cpu::native::{Native, Output};
 use crate::cpu::partition::Place;
 use crate::cpu::plan::{Stage, Store};
 use crate::cpu::tile::{Combine, Reg, TileOp, strides};
@@ -132,7 +133,7 @@ impl<'r, 'a> Task<'r, 'a> {
         self.frame.run(&self.stage.prologue, Sweeping::Results)?;
         if self.stage.streamed.is_none() {
             self.frame.run(&self.stage.body, Sweeping::Results)?;
-            self.store(targets, false);
+            self.store(targets, false, |_| false);
             return Ok(());
         }
         self.reset()?;
@@ -141,7 +142,7 @@ impl<'r, 'a> Task<'r, 'a> {
         } else if self.stream_chunk(tile, chunk, targets)?.is_none() {
             return Ok(());
         }
-        self.store(targets, true);
+        self.store(targets, true, |_| false);
         Ok(())
     }
 
@@ -180,11 +181,80 @@ impl<'r, 'a> Task<'r, 'a> {
             self.frame.go_to(&tile);
             self.frame.is_opening = streamed.has_border(start);
             self.frame.is_closing = n == left;
-            self.frame.run(instructions, sweeping)?;
-            targets.iter_mut().for_each(|targets| self.store(targets, false));
+            self.visit(instructions, sweeping, targets.as_deref_mut())?;
             start += n;
         }
         Ok(())
+    }
+
+    /// Computes a tile, by machine code where there is some, and stores what is known of it.
+    fn visit(
+        &mut self,
+        instructions: &[usize],
+        sweeping: Sweeping,
+        mut targets: Option<&mut [Target<'a>]>,
+    ) -> Result<(), CpuError> {
+        let stage = self.stage;
+        if let Some(native) = stage.native.as_ref().filter(|native| native.takes(&self.frame.tile.extents)) {
+            let gives_totals = targets.is_none() && sweeping == Sweeping::Totals { level: 1 };
+            if gives_totals {
+                return self.visit_natively(native, instructions, sweeping, None);
+            }
+            if let Some(targets) = &mut targets
+                && self.are_plain(native, targets)
+            {
+                return self.visit_natively(native, instructions, sweeping, Some(targets));
+            }
+        }
+        self.frame.run(instructions, sweeping)?;
+        targets.iter_mut().for_each(|targets| self.store(targets, false, |_| false));
+        Ok(())
+    }
+
+    /// Computes a tile by machine code and what is left by instructions.
+    fn visit_natively(
+        &mut self,
+        native: &Native,
+        instructions: &[usize],
+        sweeping: Sweeping,
+        mut targets: Option<&mut [Target<'a>]>,
+    ) -> Result<(), CpuError> {
+        let stage = self.stage;
+        for &at in instructions {
+            let (TileOp::Combine(combine), true) = (&stage.code.instructions[at].op, at == native.at) else {
+                if !native.joined.contains(&at) {
+                    self.frame.execute(at, sweeping)?;
+                }
+                continue;
+            };
+            let mut memory = targets.is_some().then(|| native.memory());
+            if let (Some(memory), Some(targets)) = (&mut memory, &mut targets) {
+                for (k, target) in targets.iter_mut().enumerate().filter(|(k, _)| native.outputs.contains(&Output::Store(*k))) {
+                    let (loops, at) = self.place(&stage.stores[k], &target.place);
+                    let part = target.parts.as_mut().and_then(|parts| memory.push_part(parts, at.map(|at| at as usize), loops.run));
+                    debug_assert!(part.is_some(), "a target that is not plain");
+                }
+            }
+            self.frame.combine_natively(native, combine, sweeping, memory)?;
+        }
+        if let Some(targets) = targets {
+            self.store(targets, false, |k| native.outputs.contains(&Output::Store(k)));
+        }
+        Ok(())
+    }
+
+    /// Whether the results that machine code gives go to neighbours in memory, in its type.
+    fn are_plain(&self, native: &Native, targets: &[Target<'a>]) -> bool {
+        let stores = native.outputs.iter().filter_map(|output| match output {
+            Output::Store(k) => Some(*k),
+            Output::Register(_) => None,
+        });
+        stores.into_iter().all(|k| {
+            let (loops, at) = self.place(&self.stage.stores[k], &targets[k].place);
+            let n = loops.len();
+            let is_run = loops.is_one_run() && loops.step == [1, 0, 1];
+            is_run && targets[k].parts.as_ref().is_some_and(|parts| native.has_room(parts, at.map(|at| at as usize), n))
+        })
     }
 
     /// Whether a chunk is one of those that the whole axis is cut into, and not what is left.
@@ -317,10 +387,10 @@ impl<'r, 'a> Task<'r, 'a> {
         Ok(())
     }
 
-    /// Writes the values of a tile, or those that are known when the streamed axis is through.
-    fn store(&self, targets: &mut [Target<'a>], is_final: bool) {
-        for (store, target) in self.stage.stores.iter().zip(targets) {
-            if let (true, Some(parts)) = (store.is_final == is_final, &mut target.parts) {
+    /// Writes the values of a tile, or those that are known when the streamed axis is through, but for those that are stored already.
+    fn store(&self, targets: &mut [Target<'a>], is_final: bool, is_stored: impl Fn(usize) -> bool) {
+        for (k, (store, target)) in self.stage.stores.iter().zip(targets).enumerate() {
+            if let (true, Some(parts)) = (store.is_final == is_final && !is_stored(k), &mut target.parts) {
                 let (loops, at) = self.place(store, &target.place);
                 memory::store(&loops, parts, at, self.frame.get(store.register));
             }
