@@ -10,9 +10,9 @@
 
 mod function;
 mod machine;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use oplus_dsl::ir::{Binary, Unary};
 

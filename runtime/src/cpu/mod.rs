@@ -42,6 +42,7 @@ mod matmul;
 mod matrix;
 mod memory;
 mod native;
+mod near;
 mod operations;
 mod partition;
 mod plan;

@@ -1,6 +1,5 @@
 //! Blocks that are turned, the swept axis in parts.
 
-use std::hint::black_box;
 use std::ops::Range;
 
 use oplus_dsl::Ty;
@@ -10,10 +9,11 @@ use crate::cpu::kernel::Kernel;
 use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::lost;
 use crate::cpu::map;
-use crate::cpu::native::Call;
+use crate::cpu::native::{Call, Memory};
+use crate::cpu::near;
 use crate::cpu::sweep::{Geometry, Kept, Strides, Workspace, dense, sweep, takes};
 use crate::cpu::turn::{turn, turn_back};
-use crate::cpu::values::{Slice, Values, with_type};
+use crate::cpu::values::{Slice, Values};
 
 use crate::room::room;
 
@@ -100,6 +100,7 @@ impl Turned<'_> {
         let leaves_out = self.first != First::AsOthers;
         if let Some(call) = call {
             let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
+            near::read(&elements);
             call.native.run_totals(&elements, (self.steps, leaves_out), &mut totals)?;
             return Ok(totals);
         }
@@ -107,7 +108,7 @@ impl Turned<'_> {
         let how = How { exclusive: false, in_blocks: of.in_blocks(), leaves_out };
         let results = Results { states: &mut totals, outputs: &mut none };
         if takes(&of.total) {
-            elements.iter().for_each(|element| bring_near(element.values));
+            near::read(&elements.iter().map(|element| element.values).collect::<Vec<_>>());
             self.run_as_it_lies(&of.total, elements, results, how, workspace)?;
         } else {
             self.run(&of.total, elements, results, how, workspace)?;
@@ -405,23 +406,20 @@ impl Turned<'_> {
 
 impl Call<'_, '_> {
     /// Sweeps every part from its start for results; `after` is the state behind the last one.
-    fn scan(&mut self, elements: &[Operand<'_>], steps: usize, [starts, after]: [&[Values]; 2]) -> Result<(), CpuError> {
+    fn scan(
+        &mut self,
+        elements: &[Operand<'_>],
+        steps: usize,
+        [starts, after]: [&[Values]; 2],
+    ) -> Result<(), CpuError> {
         let Some(results) = &mut self.results else { return Ok(()) };
         let inputs = elements.iter().map(|element| element.values).chain(self.others.iter().copied());
         let last = results.ends.unwrap_or(after);
+        near::read(&self.others);
+        match results.memory {
+            Memory::F32(all) => near::write(all),
+            Memory::F64(all) => near::write(all),
+        }
         self.native.run_results(&inputs.collect::<Vec<_>>(), steps, [starts, last], results.memory)
     }
-}
-
-/// How far apart numbers lie of which each line of the cache has one.
-const LINE: usize = 64;
-
-/// Reads something of every line of the cache, in the order of memory. Parts begin too far apart for the processor to see
-/// which lines are next.
-fn bring_near(values: Slice<'_>) {
-    with_type!(values.ty(), T => {
-        values.of::<T>().iter().step_by(LINE / size_of::<T>()).for_each(|x| {
-            black_box(*x);
-        });
-    });
 }

@@ -18,13 +18,7 @@ impl Function {
         match self {}
     }
 
-    pub(super) fn call<T: Float>(
-        self,
-        _: (usize, bool),
-        _: (&[&[T]], &mut [&mut [T]]),
-        _: [&[T]; 2],
-        _: &mut [T],
-    ) {
+    pub(super) fn call<T: Float>(self, _: (usize, bool), _: (&[&[T]], &mut [&mut [T]]), _: [&[T]; 2], _: &mut [T]) {
         match self {}
     }
 }

@@ -51,7 +51,8 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
     let mut maps = Maps { of: &stage, sweep: results, known: stage.results(), others: vec![] };
     joined.iter().try_for_each(|at| maps.add(&stage.stage.code.instructions[*at]))?;
     let outputs = stage.outputs(&joined);
-    maps.sweep.outputs = outputs.iter().map(|output| maps.known.get(&stage.register_of(*output)).copied()).collect::<Option<_>>()?;
+    maps.sweep.outputs =
+        outputs.iter().map(|output| maps.known.get(&stage.register_of(*output)).copied()).collect::<Option<_>>()?;
     let Maps { sweep: results, others, .. } = maps;
     Some(Written { at, joined, others, outputs, ty, totals: Sweep { may_leave_out: true, ..totals }, results })
 }
@@ -134,13 +135,11 @@ impl Scanned<'_> {
                 apart.into_iter().any(|at| of(at).operands.contains(&register))
             };
             let is_apart = |at: &usize| of(at).result.is_none_or(reads_apart);
-            let reads_unknown = |at: &usize| {
-                let lost = of(at).operands.iter().any(|operand| {
-                    let writer = self.stage.body.iter().find(|writer| of(writer).result == Some(*operand));
-                    writer.is_some_and(|writer| *writer > self.at && !joined.contains(writer))
-                });
-                lost
+            let is_unknown = |operand: &Reg| {
+                let writer = self.stage.body.iter().find(|writer| of(writer).result == Some(*operand));
+                writer.is_some_and(|writer| *writer > self.at && !joined.contains(writer))
             };
+            let reads_unknown = |at: &usize| of(at).operands.iter().any(is_unknown);
             let Some(k) = joined.iter().position(|at| is_apart(at) || reads_unknown(at)) else { return joined };
             joined.remove(k);
         }
@@ -158,7 +157,11 @@ impl Scanned<'_> {
         };
         let has_type = |register: &Reg| registers[register.0].ty == self.ty;
         let reads_results = instruction.operands.iter().any(|operand| known.contains(operand));
-        has_code && reads_results && self.varies(result) && has_type(&result) && instruction.operands.iter().all(has_type)
+        has_code
+            && reads_results
+            && self.varies(result)
+            && has_type(&result)
+            && instruction.operands.iter().all(has_type)
     }
 
     /// Where the results and what is made of them go.
@@ -167,7 +170,8 @@ impl Scanned<'_> {
         let results: Vec<Reg> = self.combine.outputs.iter().flatten().copied().collect();
         let maps: Vec<Reg> = joined.iter().filter_map(|at| of(at).result).collect();
         let is_known = |register: &Reg| results.contains(register) || maps.contains(register);
-        let stores = self.stage.stores.iter().enumerate().filter(|(_, store)| !store.is_final && is_known(&store.register));
+        let stores =
+            self.stage.stores.iter().enumerate().filter(|(_, store)| !store.is_final && is_known(&store.register));
         let stores = stores.map(|(k, _)| Output::Store(k));
         let apart: Vec<&usize> = self.stage.body.iter().filter(|at| !joined.contains(at)).collect();
         let is_read = |register: &Reg| {

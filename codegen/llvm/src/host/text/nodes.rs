@@ -54,7 +54,8 @@ impl Writer<'_> {
             "float" => f64::from(x as f32).to_bits(),
             _ => x.to_bits(),
         };
-        let [number, zero] = [bits, (-0.0_f64).to_bits()].map(|bits| self.splat_of(&format!("{} 0x{bits:016X}", self.scalar)));
+        let [number, zero] =
+            [bits, (-0.0_f64).to_bits()].map(|bits| self.splat_of(&format!("{} 0x{bits:016X}", self.scalar)));
         format!("fadd {} {number}, {zero}", self.vector)
     }
 

@@ -4,9 +4,6 @@ use std::fmt::Write;
 
 use super::Writer;
 
-/// How many strips ahead lines of the cache are asked for. Lanes lie too far apart for the processor to see which lines are next.
-const AHEAD: usize = 4;
-
 impl Writer<'_> {
     /// The functions that turn squares, and what LLVM has functions for.
     pub(super) fn turns(&mut self) {
@@ -16,7 +13,6 @@ impl Writer<'_> {
             let (vector, name) = (self.vector.clone(), self.intrinsic(name));
             let _ = writeln!(self.text, "declare {vector} @{name}({vector})");
         }
-        let _ = writeln!(self.text, "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
     }
 
     /// The name of LLVM's function of a vector.
@@ -31,9 +27,6 @@ impl Writer<'_> {
         let mut vectors = vec![];
         for k in 0..lanes {
             let pointer = self.vector_of("%from", k, from_rows);
-            if from_rows {
-                self.ask_ahead(&pointer);
-            }
             let vector = format!("%r{k}");
             self.load(&vector, &pointer);
             vectors.push(vector);
@@ -59,14 +52,6 @@ impl Writer<'_> {
     fn vector_of(&mut self, square: &str, k: usize, in_rows: bool) -> String {
         let place = if in_rows { self.value(format!("mul i64 %pitch, {k}")) } else { (k * self.lanes).to_string() };
         self.behind(square, &place)
-    }
-
-    /// Asks for the line of the cache that a later strip needs of this row.
-    fn ask_ahead(&mut self, row: &str) {
-        let distance = (AHEAD * self.lanes) as isize;
-        let distance = if self.sweep.is_reversed { -distance } else { distance };
-        let ahead = self.behind(row, &distance.to_string());
-        self.line(format!("call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)"));
     }
 
     /// Numbers of two vectors, by their places in both.
