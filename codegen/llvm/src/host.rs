@@ -20,7 +20,7 @@ pub use function::{Float, Function, Tensors};
 
 use crate::CompileError;
 
-/// How many parts a tile is cut into.
+/// How many parts the engine cuts a tile into.
 pub const LANES: usize = 64;
 
 /// The type of all numbers of a sweep.
@@ -89,6 +89,8 @@ pub struct Sweep {
     pub number: Number,
     /// Whether steps go from the last number of the sequence to the first.
     pub is_reversed: bool,
+    /// How many lanes there are: [`LANES`], or one.
+    pub lanes: usize,
     /// The inputs.
     pub inputs: Vec<Input>,
     /// The nodes whose values the next state is made of.
@@ -123,7 +125,8 @@ pub fn takes_binary(op: Binary) -> bool {
 /// there is no back end for; [`CompileError::Llvm`] where LLVM refuses.
 pub fn compile(sweep: &Sweep) -> Result<Function, CompileError> {
     let machine = machine::Machine::here()?;
-    let text = text::write(sweep, machine.lanes(sweep.number))?;
+    let width = machine.lanes(sweep.number).min(sweep.lanes);
+    let text = text::write(sweep, width)?;
     let address = machine.load(&text, text::NAME)?;
-    Ok(Function::new(sweep, machine.lanes(sweep.number), address))
+    Ok(Function::new(sweep, width, address))
 }

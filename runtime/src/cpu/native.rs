@@ -48,6 +48,16 @@ pub(super) struct Native {
     axis: usize,
     totals: Function,
     results: Function,
+    /// For results and for totals.
+    starts: [Starts; 2],
+}
+
+/// Steps over the totals of parts.
+#[derive(Clone, Debug)]
+struct Starts {
+    /// The fields that they keep, in the order of the function's outputs.
+    kept: Vec<usize>,
+    function: Function,
 }
 
 /// Where a result goes.
@@ -161,7 +171,7 @@ impl Native {
         totals: &mut [Values],
     ) -> Result<(), CpuError> {
         let inputs: Vec<&[T]> = elements.iter().map(|element| element.of()).collect();
-        let starts: Vec<T> = joined(totals)?;
+        let starts: Vec<T> = joined(totals, LANES)?;
         let mut ends = room(starts.len())?;
         ends.extend_from_slice(&starts);
         self.totals.call((steps, leaves_out), (&inputs, &mut []), [&starts, &[]], &mut ends);
@@ -169,6 +179,23 @@ impl Native {
             total.room::<T>(LANES)?.copy_from_slice(ends);
         }
         Ok(())
+    }
+
+    /// Puts the state before each part in place of its total; `states` go from before the first part to behind the last.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn run_starts(
+        &self,
+        for_results: bool,
+        totals: &mut [Values],
+        states: &mut [Values],
+    ) -> Result<(), CpuError> {
+        let starts = &self.starts[usize::from(!for_results)];
+        match self.ty {
+            Ty::F32 => starts.run::<f32>(totals, states),
+            _ => starts.run::<f64>(totals, states),
+        }
     }
 
     /// Sweeps every part from its start. Inputs are the elements and then the [others](Self::others); `last` is the state that the tile ends with.
@@ -196,7 +223,7 @@ impl Native {
         outputs: &mut [&mut [T]],
     ) -> Result<(), CpuError> {
         let inputs: Vec<&[T]> = inputs.iter().map(|input| input.of()).collect();
-        let starts: Vec<T> = joined(starts)?;
+        let starts: Vec<T> = joined(starts, LANES)?;
         let mut last_of = room(last.len())?;
         last_of.extend(last.iter().map(|values| values.from(0).of::<T>().first().copied().unwrap_or_default()));
         let mut ends = room(starts.len())?;
@@ -206,9 +233,26 @@ impl Native {
     }
 }
 
+impl Starts {
+    fn run<T: Scalar + Float>(&self, totals: &mut [Values], states: &mut [Values]) -> Result<(), CpuError> {
+        let all: Vec<T> = joined(totals, LANES)?;
+        let before: Vec<T> = joined(states, 1)?;
+        let mut after = room(before.len())?;
+        after.extend_from_slice(&before);
+        let inputs: Vec<&[T]> = all.chunks_exact(LANES).collect();
+        let kept = totals.iter_mut().enumerate().filter(|(field, _)| self.kept.contains(field));
+        let mut outputs: Vec<&mut [T]> = kept.map(|(_, total)| &mut total.all()[..LANES]).collect();
+        self.function.call((LANES, false), (&inputs, &mut outputs), [&before, &[]], &mut after);
+        for (state, after) in states.iter_mut().zip(after) {
+            state.room::<T>(1)?[0] = after;
+        }
+        Ok(())
+    }
+}
+
 /// The states of all fields, one behind the other.
-fn joined<T: Scalar>(states: &[Values]) -> Result<Vec<T>, CpuError> {
-    let mut all = room(states.len() * LANES)?;
-    states.iter().for_each(|values| all.extend_from_slice(&values.from(0).of::<T>()[..LANES]));
+fn joined<T: Scalar>(states: &[Values], lanes: usize) -> Result<Vec<T>, CpuError> {
+    let mut all = room(states.len() * lanes)?;
+    states.iter().for_each(|values| all.extend_from_slice(&values.from(0).of::<T>()[..lanes]));
     Ok(all)
 }

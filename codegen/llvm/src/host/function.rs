@@ -1,6 +1,6 @@
 //! Calling compiled sweeps.
 
-use super::{Input, LANES, Number, Sweep};
+use super::{Input, Number, Sweep};
 
 /// The address of code: inputs, outputs, states before the first step, the state after the last step of all, states after it, steps of a
 /// lane, and whether the first step of the first lane is left out.
@@ -12,6 +12,7 @@ pub struct Function {
     number: Number,
     inputs: Vec<Input>,
     outputs: usize,
+    lanes: usize,
     fields: usize,
     /// How many steps are taken at once, of which a lane has a multiple.
     strip: usize,
@@ -59,6 +60,7 @@ impl Function {
             number: sweep.number,
             inputs: sweep.inputs.clone(),
             outputs: sweep.outputs.len(),
+            lanes: sweep.lanes,
             fields: sweep.next.len(),
             strip,
             address,
@@ -76,14 +78,17 @@ impl Function {
     /// If a tensor is shorter than the sweep needs, has another type, or the number of steps is not [taken](Self::takes).
     pub fn call<T: Float>(&self, steps: usize, leaves_out: bool, tensors: Tensors<'_, '_, T>) {
         let Tensors { inputs, outputs, starts, last, ends } = tensors;
-        let n = steps.checked_mul(LANES).expect("a tile fits into memory");
+        let n = steps.checked_mul(self.lanes).expect("a tile fits into memory");
         assert!(self.number == T::NUMBER && self.takes(steps), "a sweep of another type or shape");
         assert!(inputs.len() == self.inputs.len() && outputs.len() == self.outputs, "as many tensors as the sweep has");
         for (input, how) in inputs.iter().zip(&self.inputs) {
             assert!(input.len() >= if *how == Input::Each { n } else { 1 }, "an input is too short");
         }
         assert!(outputs.iter().all(|output| output.len() >= n), "an output is too short");
-        assert!(starts.len() >= self.fields * LANES && ends.len() >= self.fields * LANES, "a state is too short");
+        assert!(
+            starts.len() >= self.fields * self.lanes && ends.len() >= self.fields * self.lanes,
+            "a state is too short"
+        );
         assert!(last.is_empty() || last.len() >= self.fields, "the last state is too short");
         let inputs: Vec<*const T> = inputs.iter().map(|input| input.as_ptr()).collect();
         let outputs: Vec<*mut T> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
@@ -106,8 +111,8 @@ impl Function {
         ends: *mut T,
         (steps, leaves_out): (usize, bool),
     ) {
-        // SAFETY: the address is that of a function with this signature, which is never freed. It reads and writes 64·steps numbers of
-        // the tensors, or one, and 64 for each field of the states, which `call` has found to be there; outputs are borrowed
+        // SAFETY: the address is that of a function with this signature, which is never freed. It reads and writes lanes·steps numbers of
+        // the tensors, or one, and one for each lane and field of the states, which `call` has found to be there; outputs are borrowed
         // exclusively, so nothing else reads or writes them. `T` is the type that it was compiled for.
         unsafe {
             let code: Code<T> = std::mem::transmute::<usize, Code<T>>(self.address);

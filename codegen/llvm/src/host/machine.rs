@@ -11,7 +11,7 @@ use super::Number;
 use crate::CompileError;
 
 /// Equal operations are computed once, and stages of squares need no memory.
-const PASSES: &str = "function(mem2reg,early-cse,simplifycfg)";
+const PASSES: &str = "always-inline,function(mem2reg,early-cse,simplifycfg)";
 
 /// The processor of this machine.
 pub(super) struct Machine {

@@ -18,6 +18,7 @@ fn sweep(number: Number, is_reversed: bool) -> Sweep {
     Sweep {
         number,
         is_reversed,
+        lanes: LANES,
         inputs: vec![Input::Each, Input::Each, Input::One],
         nodes: vec![
             binary(Binary::Mul, before(0), input(0)),
@@ -132,4 +133,34 @@ fn short_tensors_are_refused() {
     let function = compile(&sweep(Number::F32, false)).unwrap();
     let (short, long, starts) = (vec![0.0_f32; LANES * 16 - 1], vec![0.0; LANES * 16], vec![0.0; 3 * LANES]);
     compiled(&function, [&short, &long, &[1.0]], &starts, &[], 16, false);
+}
+
+#[test]
+fn one_lane_takes_one_step_after_the_other() {
+    let before = Source::Before;
+    let product = binary(Binary::Mul, before(0), Source::Input(0));
+    let running = Sweep {
+        number: Number::F64,
+        is_reversed: false,
+        lanes: 1,
+        inputs: vec![Input::Each],
+        nodes: vec![product],
+        next: vec![Some(Source::Node(0))],
+        after: vec![],
+        outputs: vec![before(0)],
+        may_leave_out: false,
+        is_closed: false,
+    };
+    let function = compile(&running).unwrap();
+    assert!(function.takes(1) && function.takes(7) && !function.takes(0));
+    let (mut out, mut ends) = ([0.0; 5], [0.0]);
+    let tensors = Tensors {
+        inputs: &[&[2.0, 3.0, 5.0, 7.0, 11.0]],
+        outputs: &mut [&mut out[..]],
+        starts: &[1.0],
+        last: &[],
+        ends: &mut ends,
+    };
+    function.call(5, false, tensors);
+    assert_eq!((out, ends), ([1.0, 2.0, 6.0, 30.0, 210.0], [2310.0]));
 }

@@ -19,7 +19,7 @@ mod turn;
 
 use std::fmt::Write;
 
-use super::{Input, LANES, Node, Number, Source, Sweep};
+use super::{Input, Node, Number, Source, Sweep};
 use crate::CompileError;
 
 /// The name of the function.
@@ -128,7 +128,7 @@ impl<'s> Writer<'s> {
             let vectors = (squares * self.lanes).max(1);
             self.line(format!("%{name} = alloca [{vectors} x {}], align 64", self.vector));
         }
-        self.line(format!("%n = mul i64 %steps, {LANES}"));
+        self.line(format!("%n = mul i64 %steps, {}", sweep.lanes));
         self.line(if sweep.is_reversed { "%pitch = sub i64 0, %steps" } else { "%pitch = add i64 0, %steps" });
         for (k, input) in sweep.inputs.iter().enumerate() {
             let at = self.value(format!("getelementptr ptr, ptr %inputs, i64 {k}"));
@@ -158,7 +158,7 @@ impl<'s> Writer<'s> {
         self.line("%lane = phi i64 [0, %entry], [%lane.next, %group.end]");
         self.line("%group.first = mul i64 %lane, %steps");
         for field in 0..self.fields() {
-            let at = self.value(format!("add i64 %lane, {}", field * LANES));
+            let at = self.value(format!("add i64 %lane, {}", field * self.sweep.lanes));
             let pointer = self.behind("%starts", &at);
             self.load(&format!("%start{field}"), &pointer);
         }
@@ -268,7 +268,7 @@ impl<'s> Writer<'s> {
         }
         let last = self.value("sub i64 %steps, 1");
         let is_last = self.value(format!("icmp eq i64 %time, {last}"));
-        let of_group = self.value(format!("icmp eq i64 %lane, {}", LANES - self.lanes));
+        let of_group = self.value(format!("icmp eq i64 %lane, {}", self.sweep.lanes - self.lanes));
         let is_end = self.value(format!("and i1 {is_last}, {of_group}"));
         self.line(format!("br i1 {is_end}, label %close, label %closed"));
         self.label("close");
@@ -310,7 +310,7 @@ impl<'s> Writer<'s> {
             self.line(format!("call void @turn_back(ptr {from}, ptr {to}, i64 %pitch)"));
         }
         for field in 0..self.fields() {
-            let at = self.value(format!("add i64 %lane, {}", field * LANES));
+            let at = self.value(format!("add i64 %lane, {}", field * self.sweep.lanes));
             let pointer = self.behind("%ends", &at);
             self.store(&format!("%c{field}"), &pointer);
         }
@@ -322,7 +322,7 @@ impl<'s> Writer<'s> {
 
     fn end_group(&mut self) {
         self.label("group.end");
-        let is_more = self.value(format!("icmp ult i64 %lane.next, {LANES}"));
+        let is_more = self.value(format!("icmp ult i64 %lane.next, {}", self.sweep.lanes));
         self.line(format!("br i1 {is_more}, label %group, label %done"));
         self.label("done");
         self.line("ret void");

@@ -66,7 +66,14 @@ impl Turned<'_> {
         let before = Values::copies(results.states)?;
         self.enter(of, elements.scan, results.states, workspace)?;
         let entered = Values::copies(results.states)?;
-        let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace)?;
+        let mut starts = match &call {
+            Some(call) => {
+                let mut starts = Values::copies(&totals)?;
+                call.native.run_starts(call.results.is_some(), &mut starts, results.states)?;
+                starts
+            }
+            None => self.starts(of, &totals, results.states, has_outputs, workspace)?,
+        };
         let has_others = |values: &[Values]| lost::has_others(&of.merge, values);
         if !of.gives_totals && (has_others(&starts) || has_others(results.states)) {
             results.states.iter_mut().zip(entered).for_each(|(state, entered)| *state = entered);

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub(super) use oplus_llvm::host::Float;
-use oplus_llvm::host::{self, Sweep, Tensors};
+use oplus_llvm::host::{self, Source, Sweep, Tensors};
 
 use super::write::{Written, write};
-use super::{LANES, Native};
+use super::{LANES, Native, Starts};
 use crate::cpu::plan::Stage;
 
 /// The function of a sweep.
@@ -36,9 +36,16 @@ impl Function {
 /// The code of a stage, if it has a form for it.
 pub(super) fn of(stage: &Stage) -> Option<Native> {
     const { assert!(LANES == host::LANES) };
-    let Written { at, joined, others, outputs, ty, totals, results } = write(stage)?;
-    let (totals, results) = (function(&totals)?, function(&results)?);
-    Some(Native { at, joined, others, outputs, ty, axis: stage.streamed?.axis, totals, results })
+    let Written { at, joined, others, outputs, ty, totals, results, starts } = write(stage)?;
+    let [of_results, of_totals] = starts.map(|sweep| starts_of(&sweep));
+    let (totals, results, starts) = (function(&totals)?, function(&results)?, [of_results?, of_totals?]);
+    let axis = stage.streamed?.axis;
+    Some(Native { at, joined, others, outputs, ty, axis, totals, results, starts })
+}
+
+fn starts_of(sweep: &Sweep) -> Option<Starts> {
+    let field = |source: &Source| if let Source::Before(field) = source { Some(*field) } else { None };
+    Some(Starts { kept: sweep.outputs.iter().filter_map(field).collect(), function: function(sweep)? })
 }
 
 /// The function of a sweep, which is compiled once in a process; `None` where LLVM has no code for it.

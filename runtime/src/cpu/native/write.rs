@@ -6,7 +6,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_llvm::host::{Action, Input, Node, Number, Source, Sweep, takes_binary, takes_unary};
 
-use super::Output;
+use super::{LANES, Output};
 use crate::cpu::kernel::{self, Kernel};
 use crate::cpu::lanes::Manner;
 use crate::cpu::plan::Stage;
@@ -22,6 +22,8 @@ pub(super) struct Written {
     pub(super) ty: Ty,
     pub(super) totals: Sweep,
     pub(super) results: Sweep,
+    /// Steps over the totals of parts, for results and for totals; outputs are the states before each part of the fields that these need.
+    pub(super) starts: [Sweep; 2],
 }
 
 /// The sweeps of a stage; `None` if its body is not one scan along a sequence, or computes what has no machine code.
@@ -47,6 +49,7 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
     let mut results = stage.sweep(&of.scan, &combine.elements[0], streamed.reverse)?;
     let totals = stage.sweep(&combine.totals.total, &combine.elements[1], streamed.reverse)?;
     results.is_closed = !of.exclusive;
+    let starts = [stage.starts(&of.merge)?, stage.starts(&combine.totals.merge)?];
     let joined = stage.joined();
     let mut maps = Maps { of: &stage, sweep: results, known: stage.results(), others: vec![] };
     joined.iter().try_for_each(|at| maps.add(&stage.stage.code.instructions[*at]))?;
@@ -54,7 +57,7 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
     maps.sweep.outputs =
         outputs.iter().map(|output| maps.known.get(&stage.register_of(*output)).copied()).collect::<Option<_>>()?;
     let Maps { sweep: results, others, .. } = maps;
-    Some(Written { at, joined, others, outputs, ty, totals: Sweep { may_leave_out: true, ..totals }, results })
+    Some(Written { at, joined, others, outputs, ty, totals: Sweep { may_leave_out: true, ..totals }, results, starts })
 }
 
 /// A stage with its scan.
@@ -73,6 +76,7 @@ impl Scanned<'_> {
         Some(Sweep {
             number: if self.ty == Ty::F32 { Number::F32 } else { Number::F64 },
             is_reversed,
+            lanes: LANES,
             inputs: elements.iter().map(|element| self.input(*element)).collect(),
             nodes,
             next: kernel.next.iter().map(|next| next.map(source)).collect(),
@@ -81,6 +85,15 @@ impl Scanned<'_> {
             may_leave_out: false,
             is_closed: false,
         })
+    }
+
+    /// The sweep over the totals of parts, each of which is a step of one lane.
+    fn starts(&self, merge: &Kernel) -> Option<Sweep> {
+        let mut sweep = self.sweep(merge, &[], false)?;
+        sweep.lanes = 1;
+        sweep.inputs = vec![Input::Each; merge.fields.len()];
+        sweep.outputs = (0..merge.next.len()).filter(|k| merge.next[*k].is_some()).map(Source::Before).collect();
+        Some(sweep)
     }
 
     fn input(&self, register: Reg) -> Input {

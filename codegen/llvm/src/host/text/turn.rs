@@ -22,8 +22,8 @@ impl Writer<'_> {
 
     /// A function that reads a square by vectors and writes them turned. One side lies in rows that are a pitch apart, the other densely.
     fn turn(&mut self, name: &str, from_rows: bool) {
-        let lanes = self.lanes;
-        let _ = writeln!(self.text, "define internal void @{name}(ptr %from, ptr %to, i64 %pitch) noinline {{");
+        let (lanes, inline) = (self.lanes, if self.lanes == 1 { "alwaysinline" } else { "noinline" });
+        let _ = writeln!(self.text, "define internal void @{name}(ptr %from, ptr %to, i64 %pitch) {inline} {{");
         let mut vectors = vec![];
         for k in 0..lanes {
             let pointer = self.vector_of("%from", k, from_rows);
