@@ -48,6 +48,8 @@ step cargo clippy --workspace --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps
 # What a plain `cargo test` leaves out. The extension module of Python is linked by maturin alone.
 step cargo test -p oplus-llvm -p oplus-cli -p oplus-candle -p oplus-burn
+# Machine code for the CPU, beside the instructions that it stands for.
+step cargo test -p oplus --lib --features jit native
 for version in 12080 13000 13040; do
     CUDARC_CUDA_VERSION=$version step cargo check --target-dir target/bindings -p oplus
 done

@@ -6,6 +6,7 @@
 
 mod backend;
 mod error;
+pub mod host;
 mod lower;
 pub mod ptxas;
 

@@ -26,6 +26,9 @@ pub(crate) struct Compiled {
     ordered: bool,
     /// The most threads that a call runs on.
     workers: usize,
+    /// Whether tiles are swept by instructions alone, also where machine code could.
+    #[cfg(test)]
+    interpreted: bool,
     /// The plan of the latest call: sizes and strides seldom change from one to the next.
     latest: Mutex<Option<(Request, Arc<Plan>)>>,
 }
@@ -53,13 +56,34 @@ impl Compiled {
         let program = without_inverses(program);
         let program = if ordered { program } else { sums_outward(&program) };
         let parts = if program.has_matrix_scans() { Some(Parts::new(&program, ordered)?) } else { None };
-        Ok(Compiled { program, parts, ordered, workers: usize::MAX, latest: Mutex::new(None) })
+        Ok(Compiled {
+            program,
+            parts,
+            ordered,
+            workers: usize::MAX,
+            #[cfg(test)]
+            interpreted: false,
+            latest: Mutex::new(None),
+        })
     }
 
     /// Bounds the number of threads.
     #[cfg(test)]
     pub(super) fn with_workers(self, workers: usize) -> Compiled {
         Compiled { workers, ..self }
+    }
+
+    /// Sweeps tiles by instructions alone.
+    #[cfg(all(test, feature = "jit"))]
+    pub(super) fn interpreted(self) -> Compiled {
+        Compiled { interpreted: true, ..self }
+    }
+
+    /// How many stages of the latest call have machine code.
+    #[cfg(all(test, feature = "jit"))]
+    pub(super) fn native_stages(&self) -> usize {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.iter().flat_map(|(_, plan)| &plan.stages).filter(|stage| stage.native.is_some()).count()
     }
 
     /// Computes all outputs. Sizes are those of the program's axes, in order; inputs and outputs are those of its
@@ -121,7 +145,10 @@ impl Compiled {
         {
             return Ok(Arc::clone(plan));
         }
-        let plan = Arc::new(Plan::new(&self.program, &request, self.ordered)?);
+        let plan = Plan::new(&self.program, &request, self.ordered)?;
+        #[cfg(test)]
+        let plan = if self.interpreted { plan.without_native() } else { plan };
+        let plan = Arc::new(plan);
         *latest = Some((request, Arc::clone(&plan)));
         Ok(plan)
     }

@@ -45,6 +45,8 @@ pub struct Walk {
     pub is_small: bool,
     /// The axes over which it sums by products of matrices.
     pub products: Vec<String>,
+    /// Whether the steps of its scan are machine code that LLVM has made for them (feature `jit`).
+    pub is_compiled: bool,
 }
 
 impl Compiled {
@@ -106,6 +108,7 @@ impl Walk {
             parts: stage.chunks(),
             is_small: stage.is_small(),
             products: unique(stage.products().map(name)),
+            is_compiled: stage.native.is_some(),
         }
     }
 
@@ -158,6 +161,9 @@ impl Walk {
         writeln!(f, "  over {over}; {along}")?;
         if !self.products.is_empty() {
             writeln!(f, "  sums over {} by products of matrices", self.products.join(", "))?;
+        }
+        if self.is_compiled {
+            writeln!(f, "  steps and the maps that follow are machine code, made by LLVM for this operator")?;
         }
         let tasks = if self.tasks == 1 { "1 task".to_owned() } else { format!("{} tasks", self.tasks) };
         let (task, tile) = (self.per_axis(&self.task), self.per_axis(&self.tile));

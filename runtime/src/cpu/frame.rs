@@ -182,7 +182,7 @@ impl<'a> Frame<'a> {
         instructions.iter().try_for_each(|&at| self.execute(at, sweeping))
     }
 
-    fn execute(&mut self, at: usize, sweeping: Sweeping) -> Result<(), CpuError> {
+    pub(super) fn execute(&mut self, at: usize, sweeping: Sweeping) -> Result<(), CpuError> {
         let code = self.code;
         let instruction = &code.instructions[at];
         match (&instruction.op, instruction.result) {
@@ -194,7 +194,7 @@ impl<'a> Frame<'a> {
                 if first == First::LeftOut {
                     self.keep_first(at, combine)?;
                 }
-                self.combine(at, combine, sweeping, first)?;
+                self.combine(at, combine, sweeping, first, None)?;
                 if self.is_closing
                     && let Some(end) = self.ends.remove(&at)
                 {

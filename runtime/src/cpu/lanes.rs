@@ -15,6 +15,7 @@ use super::CpuError;
 use super::kernel::{Ahead, Kernel, needed_of_both};
 use super::loops::{Loops, PerAxis};
 use super::map;
+use super::native::Call;
 use super::recurrence;
 use super::sweep::{Geometry, Strides, Workspace, dense, sweep, takes};
 use super::values::{Slice, Values};
@@ -189,13 +190,13 @@ impl Block<'_> {
         elements: Elements<'_>,
         mut results: Results<'_, '_>,
         first: First,
-        workspace: &mut Workspace,
+        (workspace, call): (&mut Workspace, Option<&mut Call<'_, '_>>),
     ) -> Result<(), CpuError> {
         let Some(parts) = self.parts(combination, elements.scan, results.outputs) else {
             return self.sweep_as_it_lies(combination, elements.scan, results, 0..self.steps(), first, workspace);
         };
         let turned = Turned { block: self, parts, steps: self.steps() / parts, first };
-        turned.sweep(combination, elements, &mut results, workspace)?;
+        turned.sweep(combination, elements, &mut results, (workspace, call))?;
         let done = parts * turned.steps;
         if parts > 1 && done == self.steps() && !combination.exclusive {
             self.close(&mut results);

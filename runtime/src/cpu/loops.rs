@@ -88,6 +88,11 @@ impl<const N: usize> Loops<N> {
         }
     }
 
+    /// Whether it has one run.
+    pub(super) fn is_one_run(&self) -> bool {
+        self.outer.is_empty()
+    }
+
     /// How many elements all runs have together.
     pub(super) fn len(&self) -> usize {
         self.outer.iter().map(|(n, _)| n).product::<usize>() * self.run

@@ -41,6 +41,8 @@ mod math;
 mod matmul;
 mod matrix;
 mod memory;
+mod native;
+mod near;
 mod operations;
 mod partition;
 mod plan;

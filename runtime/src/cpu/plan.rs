@@ -14,6 +14,7 @@ use oplus_dsl::{Elem, Ty};
 
 use super::CpuError;
 use super::frame::Streamed;
+use super::native::Native;
 use super::partition::{Cut, Partition};
 use super::sums;
 use super::tile::{Code, Reg};
@@ -119,6 +120,8 @@ pub(super) struct Stage {
     pub(super) carried: Vec<usize>,
     pub(super) sources: Vec<Source>,
     pub(super) stores: Vec<Store>,
+    /// Machine code of its tiles.
+    pub(super) native: Option<Native>,
 }
 
 /// The tensors that a stage writes.
@@ -153,6 +156,15 @@ impl Plan {
                 Some((stage, output)) => drafts.move_out(stage, output),
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Plan {
+    /// The plan without machine code.
+    pub(super) fn without_native(mut self) -> Plan {
+        self.stages.iter_mut().for_each(|stage| stage.native = None);
+        self
     }
 }
 
@@ -372,8 +384,10 @@ impl<'a> Planner<'a> {
             carried: vec![],
             sources,
             stores,
+            native: None,
         };
         stage.sort();
+        stage.native = Native::of(&stage);
         stage
     }
 }

@@ -1,6 +1,5 @@
 //! Blocks that are turned, the swept axis in parts.
 
-use std::hint::black_box;
 use std::ops::Range;
 
 use oplus_dsl::Ty;
@@ -10,9 +9,11 @@ use crate::cpu::kernel::Kernel;
 use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::lost;
 use crate::cpu::map;
+use crate::cpu::native::{Call, Memory};
+use crate::cpu::near;
 use crate::cpu::sweep::{Geometry, Kept, Strides, Workspace, dense, sweep, takes};
 use crate::cpu::turn::{turn, turn_back};
-use crate::cpu::values::{Slice, Values, with_type};
+use crate::cpu::values::{Slice, Values};
 
 use crate::room::room;
 
@@ -42,9 +43,10 @@ impl Turned<'_> {
         of: &Combination,
         elements: Elements<'_>,
         results: &mut Results<'_, '_>,
-        workspace: &mut Workspace,
+        (workspace, mut call): (&mut Workspace, Option<&mut Call<'_, '_>>),
     ) -> Result<(), CpuError> {
-        let has_outputs = results.outputs.iter().any(Option::is_some);
+        let has_outputs =
+            results.outputs.iter().any(Option::is_some) || call.as_ref().is_some_and(|call| call.results.is_some());
         if self.parts == 1 {
             return self.scan(of, elements.scan, results.states, results.outputs, workspace);
         }
@@ -52,11 +54,11 @@ impl Turned<'_> {
         let totals = match known {
             Some(known) => known,
             None => {
-                if has_outputs || of.gives_totals {
+                if call.is_none() && (has_outputs || of.gives_totals) {
                     let lanes = self.lanes().iter().product();
                     workspace.kept = Kept::new([&of.total, &of.scan], self.steps, lanes, workspace)?;
                 }
-                self.totals(of, elements.total, workspace)?
+                self.totals(of, elements.total, (workspace, call.as_deref()))?
             }
         };
         // The elements before the results are of their own.
@@ -64,7 +66,14 @@ impl Turned<'_> {
         let before = Values::copies(results.states)?;
         self.enter(of, elements.scan, results.states, workspace)?;
         let entered = Values::copies(results.states)?;
-        let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace)?;
+        let mut starts = match &call {
+            Some(call) => {
+                let mut starts = Values::copies(&totals)?;
+                call.native.run_starts(call.results.is_some(), &mut starts, results.states)?;
+                starts
+            }
+            None => self.starts(of, &totals, results.states, has_outputs, workspace)?,
+        };
         let has_others = |values: &[Values]| lost::has_others(&of.merge, values);
         if !of.gives_totals && (has_others(&starts) || has_others(results.states)) {
             results.states.iter_mut().zip(entered).for_each(|(state, entered)| *state = entered);
@@ -72,6 +81,9 @@ impl Turned<'_> {
         }
         if has_outputs {
             self.begin(of, &mut starts, &before);
+            if let Some(call) = &mut call {
+                return call.scan(elements.scan, self.steps, [&starts, results.states]);
+            }
             workspace.kept = kept;
             self.scan(of, elements.scan, &mut starts, results.outputs, workspace)?;
             let kept = workspace.kept.take();
@@ -87,17 +99,23 @@ impl Turned<'_> {
         &self,
         of: &Combination,
         elements: &[Operand<'_>],
-        workspace: &mut Workspace,
+        (workspace, call): (&mut Workspace, Option<&Call<'_, '_>>),
     ) -> Result<Vec<Values>, CpuError> {
         let identity = |((ty, identity), dims): (&(Ty, _), &u64)| Values::filled(*ty, self.width(*dims), *identity);
         let totals = of.total.fields.iter().zip(self.block.states).map(identity);
         let mut totals = totals.collect::<Result<Vec<Values>, _>>()?;
-        let mut none: Vec<_> = totals.iter().map(|_| None).collect();
         let leaves_out = self.first != First::AsOthers;
+        if let Some(call) = call {
+            let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
+            near::read(&elements);
+            call.native.run_totals(&elements, (self.steps, leaves_out), &mut totals)?;
+            return Ok(totals);
+        }
+        let mut none: Vec<_> = totals.iter().map(|_| None).collect();
         let how = How { exclusive: false, in_blocks: of.in_blocks(), leaves_out };
         let results = Results { states: &mut totals, outputs: &mut none };
         if takes(&of.total) {
-            elements.iter().for_each(|element| bring_near(element.values));
+            near::read(&elements.iter().map(|element| element.values).collect::<Vec<_>>());
             self.run_as_it_lies(&of.total, elements, results, how, workspace)?;
         } else {
             self.run(&of.total, elements, results, how, workspace)?;
@@ -395,15 +413,22 @@ impl Turned<'_> {
     }
 }
 
-/// How far apart numbers lie of which each line of the cache has one.
-const LINE: usize = 64;
-
-/// Reads something of every line of the cache, in the order of memory. Parts begin too far apart for the processor to see
-/// which lines are next.
-fn bring_near(values: Slice<'_>) {
-    with_type!(values.ty(), T => {
-        values.of::<T>().iter().step_by(LINE / size_of::<T>()).for_each(|x| {
-            black_box(*x);
-        });
-    });
+impl Call<'_, '_> {
+    /// Sweeps every part from its start for results; `after` is the state behind the last one.
+    fn scan(
+        &mut self,
+        elements: &[Operand<'_>],
+        steps: usize,
+        [starts, after]: [&[Values]; 2],
+    ) -> Result<(), CpuError> {
+        let Some(results) = &mut self.results else { return Ok(()) };
+        let inputs = elements.iter().map(|element| element.values).chain(self.others.iter().copied());
+        let last = results.ends.unwrap_or(after);
+        near::read(&self.others);
+        match results.memory {
+            Memory::F32(all) => near::write(all),
+            Memory::F64(all) => near::write(all),
+        }
+        self.native.run_results(&inputs.collect::<Vec<_>>(), steps, [starts, last], results.memory)
+    }
 }

@@ -106,6 +106,7 @@ fn walk(
         tasks: group.lanes.iter().map(size).product(),
         parts: 1,
         is_small: false,
+        is_compiled: false,
         products: vec![],
     }
 }

@@ -1,5 +1,7 @@
 //! One worker at one task.
 
+mod natively;
+
 use std::ops::Range;
 
 use crate::cpu::frame::{Frame, Sweeping, Tile};
@@ -132,7 +134,7 @@ impl<'r, 'a> Task<'r, 'a> {
         self.frame.run(&self.stage.prologue, Sweeping::Results)?;
         if self.stage.streamed.is_none() {
             self.frame.run(&self.stage.body, Sweeping::Results)?;
-            self.store(targets, false);
+            self.store(targets, false, |_| false);
             return Ok(());
         }
         self.reset()?;
@@ -141,7 +143,7 @@ impl<'r, 'a> Task<'r, 'a> {
         } else if self.stream_chunk(tile, chunk, targets)?.is_none() {
             return Ok(());
         }
-        self.store(targets, true);
+        self.store(targets, true, |_| false);
         Ok(())
     }
 
@@ -180,10 +182,33 @@ impl<'r, 'a> Task<'r, 'a> {
             self.frame.go_to(&tile);
             self.frame.is_opening = streamed.has_border(start);
             self.frame.is_closing = n == left;
-            self.frame.run(instructions, sweeping)?;
-            targets.iter_mut().for_each(|targets| self.store(targets, false));
+            self.visit(instructions, sweeping, targets.as_deref_mut())?;
             start += n;
         }
+        Ok(())
+    }
+
+    /// Computes a tile, by machine code where there is some, and stores what is known of it.
+    fn visit(
+        &mut self,
+        instructions: &[usize],
+        sweeping: Sweeping,
+        mut targets: Option<&mut [Target<'a>]>,
+    ) -> Result<(), CpuError> {
+        let stage = self.stage;
+        if let Some(native) = stage.native.as_ref().filter(|native| native.takes(&self.frame.tile.extents)) {
+            let gives_totals = targets.is_none() && sweeping == Sweeping::Totals { level: 1 };
+            if gives_totals {
+                return self.visit_natively(native, instructions, sweeping, None);
+            }
+            if let Some(targets) = &mut targets
+                && self.are_plain(native, targets)
+            {
+                return self.visit_natively(native, instructions, sweeping, Some(targets));
+            }
+        }
+        self.frame.run(instructions, sweeping)?;
+        targets.iter_mut().for_each(|targets| self.store(targets, false, |_| false));
         Ok(())
     }
 
@@ -317,10 +342,10 @@ impl<'r, 'a> Task<'r, 'a> {
         Ok(())
     }
 
-    /// Writes the values of a tile, or those that are known when the streamed axis is through.
-    fn store(&self, targets: &mut [Target<'a>], is_final: bool) {
-        for (store, target) in self.stage.stores.iter().zip(targets) {
-            if let (true, Some(parts)) = (store.is_final == is_final, &mut target.parts) {
+    /// Writes the values of a tile, or those that are known when the streamed axis is through, but for those that are stored already.
+    fn store(&self, targets: &mut [Target<'a>], is_final: bool, is_stored: impl Fn(usize) -> bool) {
+        for (k, (store, target)) in self.stage.stores.iter().zip(targets).enumerate() {
+            if let (true, Some(parts)) = (store.is_final == is_final && !is_stored(k), &mut target.parts) {
                 let (loops, at) = self.place(store, &target.place);
                 memory::store(&loops, parts, at, self.frame.get(store.register));
             }

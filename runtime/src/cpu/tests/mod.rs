@@ -6,6 +6,8 @@ mod groups;
 mod guards;
 mod harness;
 mod matrices;
+#[cfg(feature = "jit")]
+mod native;
 mod order;
 mod products;
 

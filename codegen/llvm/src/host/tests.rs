@@ -1,0 +1,166 @@
+//! Compiled sweeps beside loops over one lane after the other.
+
+use oplus_dsl::ir::{Binary, Unary};
+
+use super::{Action, Float, Function, Input, LANES, Node, Number, Source, Sweep, Tensors, compile};
+
+fn node(action: Action, operands: &[Source]) -> Node {
+    Node { action, is_flag: false, operands: operands.to_vec() }
+}
+
+fn binary(op: Binary, a: Source, b: Source) -> Node {
+    Node { action: Action::Binary(op), is_flag: op.is_comparison(), operands: vec![a, b] }
+}
+
+/// s ← max(s·x0, x1) + c, kept as u: t ← t − s; results s + x0 where s > t else the state before, and t.
+fn sweep(number: Number, is_reversed: bool) -> Sweep {
+    let (before, after, input) = (Source::Before, Source::After, Source::Input);
+    Sweep {
+        number,
+        is_reversed,
+        lanes: LANES,
+        inputs: vec![Input::Each, Input::Each, Input::One],
+        nodes: vec![
+            binary(Binary::Mul, before(0), input(0)),
+            binary(Binary::Max, Source::Node(0), input(1)),
+            binary(Binary::Add, Source::Node(1), input(2)),
+            binary(Binary::Sub, before(1), before(0)),
+        ],
+        next: vec![Some(Source::Node(2)), Some(Source::Node(3)), None],
+        after: vec![
+            binary(Binary::Add, after(0), input(0)),
+            binary(Binary::Gt, after(0), after(1)),
+            node(Action::Select, &[Source::Node(5), Source::Node(4), before(0)]),
+            node(Action::Unary(Unary::Neg), &[Source::Node(6)]),
+        ],
+        outputs: vec![Source::Node(7), after(1)],
+        may_leave_out: true,
+        is_closed: true,
+    }
+}
+
+/// The step of [`sweep`] for one lane.
+macro_rules! plain {
+    ($t:ty, $name:ident) => {
+        fn $name(x: [&[$t]; 3], starts: &[$t], last: &[$t], steps: usize, reversed: bool, out: bool) -> [Vec<$t>; 3] {
+            let n = LANES * steps;
+            let mut results = [vec![0.0; n], vec![0.0; n], starts.to_vec()];
+            for lane in 0..LANES {
+                let mut state = [starts[lane], starts[LANES + lane]];
+                for t in 0..steps {
+                    let visit = lane * steps + t;
+                    let at = if reversed { n - 1 - visit } else { visit };
+                    let before = state;
+                    let product = before[0] * x[0][at];
+                    let larger = if product > x[1][at] { product } else { x[1][at] };
+                    state = [larger + x[2][0], before[1] - before[0]];
+                    if visit == 0 && out {
+                        state = before;
+                    }
+                    let known = if visit == n - 1 { [last[0], last[1]] } else { state };
+                    let chosen = if known[0] > known[1] { known[0] + x[0][at] } else { before[0] };
+                    (results[0][at], results[1][at]) = (-chosen, known[1]);
+                }
+                (results[2][lane], results[2][LANES + lane]) = (state[0], state[1]);
+            }
+            results
+        }
+    };
+}
+plain!(f32, plain_f32);
+plain!(f64, plain_f64);
+
+/// Numbers between −1 and 1.
+fn numbers(n: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f64 / (1 << 23) as f64 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn compiled<T: Float + Default>(
+    function: &Function,
+    x: [&[T]; 3],
+    starts: &[T],
+    last: &[T],
+    steps: usize,
+    leaves_out: bool,
+) -> [Vec<T>; 3] {
+    let n = LANES * steps;
+    let mut results = [vec![T::default(); n], vec![T::default(); n], vec![T::default(); 3 * LANES]];
+    let [a, b, ends] = &mut results;
+    let tensors = Tensors { inputs: &x, outputs: &mut [&mut a[..], &mut b[..]], starts, last, ends };
+    function.call(steps, leaves_out, tensors);
+    results
+}
+
+#[test]
+fn a_compiled_sweep_has_the_bits_of_a_plain_loop() {
+    for reversed in [false, true] {
+        let singles = compile(&sweep(Number::F32, reversed)).unwrap();
+        let doubles = compile(&sweep(Number::F64, reversed)).unwrap();
+        for (steps, leaves_out) in [(16, false), (32, true), (256, false)] {
+            let wide = [1, 2].map(|seed| numbers(LANES * steps, seed));
+            let (starts, last) = (numbers(3 * LANES, 3), [0.5, -0.25, 2.0]);
+            let x = [&wide[0][..], &wide[1][..], &[0.125][..]];
+            let expected = plain_f64(x, &starts, &last, steps, reversed, leaves_out);
+            assert_eq!(compiled(&doubles, x, &starts, &last, steps, leaves_out), expected, "{steps} {reversed}");
+            let narrow = |all: &[f64]| all.iter().map(|x| *x as f32).collect::<Vec<f32>>();
+            let x = x.map(narrow);
+            let (x, starts, last) = ([&x[0][..], &x[1][..], &x[2][..]], narrow(&starts), narrow(&last));
+            let expected = plain_f32(x, &starts, &last, steps, reversed, leaves_out);
+            assert_eq!(compiled(&singles, x, &starts, &last, steps, leaves_out), expected, "{steps} {reversed}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_machine_code_is_refused_in_words() {
+    let mut exponential = sweep(Number::F32, false);
+    exponential.nodes[3] = node(Action::Unary(Unary::Exp), &[Source::Before(0)]);
+    let refused = compile(&exponential).unwrap_err().to_string();
+    assert_eq!(refused, "cannot be lowered: no machine code for Unary(Exp)");
+    let mut unknown = sweep(Number::F32, false);
+    unknown.next[0] = Some(Source::After(0));
+    assert_eq!(compile(&unknown).unwrap_err().to_string(), "cannot be lowered: there is no After(0)");
+}
+
+#[test]
+#[should_panic(expected = "an input is too short")]
+fn short_tensors_are_refused() {
+    let function = compile(&sweep(Number::F32, false)).unwrap();
+    let (short, long, starts) = (vec![0.0_f32; LANES * 16 - 1], vec![0.0; LANES * 16], vec![0.0; 3 * LANES]);
+    compiled(&function, [&short, &long, &[1.0]], &starts, &[], 16, false);
+}
+
+#[test]
+fn one_lane_takes_one_step_after_the_other() {
+    let before = Source::Before;
+    let product = binary(Binary::Mul, before(0), Source::Input(0));
+    let running = Sweep {
+        number: Number::F64,
+        is_reversed: false,
+        lanes: 1,
+        inputs: vec![Input::Each],
+        nodes: vec![product],
+        next: vec![Some(Source::Node(0))],
+        after: vec![],
+        outputs: vec![before(0)],
+        may_leave_out: false,
+        is_closed: false,
+    };
+    let function = compile(&running).unwrap();
+    assert!(function.takes(1) && function.takes(7) && !function.takes(0));
+    let (mut out, mut ends) = ([0.0; 5], [0.0]);
+    let tensors = Tensors {
+        inputs: &[&[2.0, 3.0, 5.0, 7.0, 11.0]],
+        outputs: &mut [&mut out[..]],
+        starts: &[1.0],
+        last: &[],
+        ends: &mut ends,
+    };
+    function.call(5, false, tensors);
+    assert_eq!((out, ends), ([1.0, 2.0, 6.0, 30.0, 210.0], [2310.0]));
+}

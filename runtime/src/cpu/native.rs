@@ -1,0 +1,258 @@
+//! Sweeps as machine code, where the feature `jit` is there.
+//!
+//! A stage whose body has one scan, along a sequence, of an operator that is stepped in groups of lanes ([`sweep`](super::sweep)) gets two
+//! functions from LLVM: one for the totals of a tile's parts, and one for its results, with the maps that follow. Everything else is done as
+//! without: states before parts, chunks, and parts that lose a state. The functions take the same operations in the same order, so not a
+//! bit changes.
+
+// Without `jit` nothing makes one of these.
+#![cfg_attr(not(feature = "jit"), allow(dead_code))]
+
+#[cfg(feature = "jit")]
+mod code;
+#[cfg(not(feature = "jit"))]
+#[path = "native/none.rs"]
+mod code;
+#[cfg(feature = "jit")]
+mod write;
+
+use oplus_dsl::Ty;
+
+use super::CpuError;
+use super::plan::Stage;
+use super::tile::Reg;
+use super::values::{Scalar, Slice, Values};
+use super::view::Parts;
+use crate::room::room;
+use code::{Float, Function};
+
+/// How many parts a tile is cut into.
+pub(super) const LANES: usize = 64;
+
+/// With fewer steps in all, compiling takes longer than what it saves.
+const LEAST: usize = 1 << 18;
+
+/// The machine code of a stage.
+#[derive(Clone, Debug)]
+pub(super) struct Native {
+    /// The scan among the stage's instructions.
+    pub(super) at: usize,
+    /// The instructions that the code for results computes too.
+    pub(super) joined: Vec<usize>,
+    /// What the maps read beside the scan's elements and results.
+    pub(super) others: Vec<Reg>,
+    /// Where results go, in the order of the function's outputs.
+    pub(super) outputs: Vec<Output>,
+    ty: Ty,
+    /// The streamed axis.
+    axis: usize,
+    totals: Function,
+    results: Function,
+    /// For results and for totals.
+    starts: [Starts; 2],
+}
+
+/// Steps over the totals of parts.
+#[derive(Clone, Debug)]
+struct Starts {
+    /// The fields that they keep, in the order of the function's outputs.
+    kept: Vec<usize>,
+    function: Function,
+}
+
+/// Where a result goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    /// To the tensor of a store, without a register.
+    Store(usize),
+    /// To a register that instructions read which are not compiled.
+    Register(Reg),
+}
+
+/// Memory that results are written to.
+#[derive(Debug)]
+pub(super) enum Memory<'m> {
+    /// `f32`.
+    F32(Vec<&'m mut [f32]>),
+    /// `f64`.
+    F64(Vec<&'m mut [f64]>),
+}
+
+/// A tile of a stage that is swept by machine code.
+#[derive(Debug)]
+pub(super) struct Call<'c, 'm> {
+    pub(super) native: &'c Native,
+    /// What the maps read beside the scan's elements and results.
+    pub(super) others: Vec<Slice<'c>>,
+    /// Where results go; `None` if totals alone are wanted.
+    pub(super) results: Option<Results<'c, 'm>>,
+}
+
+/// Where the results of a tile go.
+#[derive(Debug)]
+pub(super) struct Results<'c, 'm> {
+    pub(super) memory: &'c mut Memory<'m>,
+    /// The state that the tile ends with, where it is known before.
+    pub(super) ends: Option<&'c [Values]>,
+}
+
+impl<'m> Memory<'m> {
+    /// Adds an output, which has the type of the others.
+    pub(super) fn push(&mut self, values: &'m mut Values) {
+        match self {
+            Memory::F32(all) => all.push(values.all()),
+            Memory::F64(all) => all.push(values.all()),
+        }
+    }
+
+    /// Adds a part of a tensor; `None` if it has another type or not so many elements there.
+    pub(super) fn push_part(&mut self, parts: &'m mut Parts<'_>, [slice, start]: [usize; 2], n: usize) -> Option<()> {
+        match (self, parts) {
+            (Memory::F32(all), Parts::F32(slices)) => all.push(slices.get_mut(slice)?.get_mut(start..)?.get_mut(..n)?),
+            (Memory::F64(all), Parts::F64(slices)) => all.push(slices.get_mut(slice)?.get_mut(start..)?.get_mut(..n)?),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+impl Native {
+    /// The code of a stage, if it has a form for it.
+    pub(super) fn of(stage: &Stage) -> Option<Native> {
+        let steps = stage.sizes.iter().try_fold(1_usize, |n, size| n.checked_mul(*size))?;
+        if steps < LEAST {
+            return None;
+        }
+        code::of(stage)
+    }
+
+    /// Whether it takes a tile: parts of one sequence, of equal length.
+    pub(super) fn takes(&self, extents: &[usize]) -> bool {
+        let is_one = extents.iter().enumerate().all(|(k, n)| k == self.axis || *n == 1);
+        let n = extents[self.axis];
+        is_one && n.is_multiple_of(LANES) && self.totals.takes(n / LANES) && self.results.takes(n / LANES)
+    }
+
+    /// Whether a part of a tensor has its type, and so many elements from one on.
+    pub(super) fn has_room(&self, parts: &Parts<'_>, [slice, start]: [usize; 2], n: usize) -> bool {
+        let len = match (self.ty, parts) {
+            (Ty::F32, Parts::F32(slices)) => slices.get(slice).map(|all| all.len()),
+            (Ty::F64, Parts::F64(slices)) => slices.get(slice).map(|all| all.len()),
+            _ => None,
+        };
+        len.is_some_and(|len| start.checked_add(n).is_some_and(|end| end <= len))
+    }
+
+    /// No outputs yet.
+    pub(super) fn memory<'m>(&self) -> Memory<'m> {
+        if self.ty == Ty::F32 { Memory::F32(vec![]) } else { Memory::F64(vec![]) }
+    }
+
+    /// Combines all elements of each part; `totals` begin as the identity.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn run_totals(
+        &self,
+        elements: &[Slice<'_>],
+        (steps, leaves_out): (usize, bool),
+        totals: &mut [Values],
+    ) -> Result<(), CpuError> {
+        match self.ty {
+            Ty::F32 => self.totals_of::<f32>(elements, (steps, leaves_out), totals),
+            _ => self.totals_of::<f64>(elements, (steps, leaves_out), totals),
+        }
+    }
+
+    fn totals_of<T: Scalar + Float>(
+        &self,
+        elements: &[Slice<'_>],
+        (steps, leaves_out): (usize, bool),
+        totals: &mut [Values],
+    ) -> Result<(), CpuError> {
+        let inputs: Vec<&[T]> = elements.iter().map(|element| element.of()).collect();
+        let starts: Vec<T> = joined(totals, LANES)?;
+        let mut ends = room(starts.len())?;
+        ends.extend_from_slice(&starts);
+        self.totals.call((steps, leaves_out), (&inputs, &mut []), [&starts, &[]], &mut ends);
+        for (total, ends) in totals.iter_mut().zip(ends.chunks_exact(LANES)) {
+            total.room::<T>(LANES)?.copy_from_slice(ends);
+        }
+        Ok(())
+    }
+
+    /// Puts the state before each part in place of its total; `states` go from before the first part to behind the last.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn run_starts(
+        &self,
+        for_results: bool,
+        totals: &mut [Values],
+        states: &mut [Values],
+    ) -> Result<(), CpuError> {
+        let starts = &self.starts[usize::from(!for_results)];
+        match self.ty {
+            Ty::F32 => starts.run::<f32>(totals, states),
+            _ => starts.run::<f64>(totals, states),
+        }
+    }
+
+    /// Sweeps every part from its start. Inputs are the elements and then the [others](Self::others); `last` is the state that the tile ends with.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn run_results(
+        &self,
+        inputs: &[Slice<'_>],
+        steps: usize,
+        [starts, last]: [&[Values]; 2],
+        memory: &mut Memory<'_>,
+    ) -> Result<(), CpuError> {
+        match memory {
+            Memory::F32(outputs) => self.results_of(inputs, steps, [starts, last], outputs),
+            Memory::F64(outputs) => self.results_of(inputs, steps, [starts, last], outputs),
+        }
+    }
+
+    fn results_of<T: Scalar + Float>(
+        &self,
+        inputs: &[Slice<'_>],
+        steps: usize,
+        [starts, last]: [&[Values]; 2],
+        outputs: &mut [&mut [T]],
+    ) -> Result<(), CpuError> {
+        let inputs: Vec<&[T]> = inputs.iter().map(|input| input.of()).collect();
+        let starts: Vec<T> = joined(starts, LANES)?;
+        let mut last_of = room(last.len())?;
+        last_of.extend(last.iter().map(|values| values.from(0).of::<T>().first().copied().unwrap_or_default()));
+        let mut ends = room(starts.len())?;
+        ends.resize(starts.len(), T::default());
+        self.results.call((steps, false), (&inputs, outputs), [&starts, &last_of], &mut ends);
+        Ok(())
+    }
+}
+
+impl Starts {
+    fn run<T: Scalar + Float>(&self, totals: &mut [Values], states: &mut [Values]) -> Result<(), CpuError> {
+        let all: Vec<T> = joined(totals, LANES)?;
+        let before: Vec<T> = joined(states, 1)?;
+        let mut after = room(before.len())?;
+        after.extend_from_slice(&before);
+        let inputs: Vec<&[T]> = all.chunks_exact(LANES).collect();
+        let kept = totals.iter_mut().enumerate().filter(|(field, _)| self.kept.contains(field));
+        let mut outputs: Vec<&mut [T]> = kept.map(|(_, total)| &mut total.all()[..LANES]).collect();
+        self.function.call((LANES, false), (&inputs, &mut outputs), [&before, &[]], &mut after);
+        for (state, after) in states.iter_mut().zip(after) {
+            state.room::<T>(1)?[0] = after;
+        }
+        Ok(())
+    }
+}
+
+/// The states of all fields, one behind the other.
+fn joined<T: Scalar>(states: &[Values], lanes: usize) -> Result<Vec<T>, CpuError> {
+    let mut all = room(states.len() * lanes)?;
+    states.iter().for_each(|values| all.extend_from_slice(&values.from(0).of::<T>()[..lanes]));
+    Ok(all)
+}

@@ -1,0 +1,29 @@
+//! Without the feature `jit` no stage has machine code of its own.
+
+use super::Native;
+use crate::cpu::plan::Stage;
+
+/// A type of numbers.
+pub(super) trait Float: Copy {}
+
+impl Float for f32 {}
+impl Float for f64 {}
+
+/// A function, which there is none of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Function {}
+
+impl Function {
+    pub(super) fn takes(self, _: usize) -> bool {
+        match self {}
+    }
+
+    pub(super) fn call<T: Float>(self, _: (usize, bool), _: (&[&[T]], &mut [&mut [T]]), _: [&[T]; 2], _: &mut [T]) {
+        match self {}
+    }
+}
+
+/// No code.
+pub(super) fn of(_: &Stage) -> Option<Native> {
+    None
+}
