@@ -1,11 +1,12 @@
-//! The delta rules by the rule of flash-linear-attention: keys of length 1, steps between 0 and 1, and decays of a sigmoid, against the
-//! CPU in `f64`.
+//! The delta rules, and packed sequences with states of their own, by the rule of flash-linear-attention: keys of length 1, steps between 0 and
+//! 1, and decays of a sigmoid, against the CPU in `f64`.
 
 use oplus::{Device, Elem, Kernel, Tensor, models};
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar;
 
+use super::gated::{ending_delta_rule, packed_delta_rule};
 use super::layers::{gated_delta_layer, gated_kda_layer, normed_delta_layer};
 use super::linear::{RULE, judge_by};
 use super::{floats, numbers, tensor};
@@ -27,7 +28,7 @@ pub struct Subject {
 }
 
 /// The models and layers, and their kernels.
-const MODELS: [(&str, Get); 7] = [
+const MODELS: [(&str, Get); 11] = [
     ("delta_rule", models::delta_rule::kernel),
     ("gated_delta_rule", models::gated_delta_rule::kernel),
     ("kda", models::kda::kernel),
@@ -35,6 +36,10 @@ const MODELS: [(&str, Get); 7] = [
     ("gated_delta_layer", gated_delta_layer),
     ("normed_delta_layer", normed_delta_layer),
     ("gated_kda_layer", gated_kda_layer),
+    ("ending_delta_rule", ending_delta_rule::kernel),
+    ("packed_delta_rule", packed_delta_rule::kernel),
+    ("monoid_attention_packed_states", models::monoid_attention_packed_states::kernel),
+    ("gated_linear_attention_packed_states", models::gated_linear_attention_packed_states::kernel),
 ];
 
 /// The relative root mean square of an error in `f32`.
@@ -87,8 +92,21 @@ impl Subject {
     }
 
     fn shape(&self, program: &Program, axes: &[Axis]) -> Vec<usize> {
-        let size = |axis: &Axis| ["B", "T", "H", "K", "V"].iter().position(|n| *n == program.axis_name(*axis));
-        axes.iter().map(|axis| size(axis).map_or(1, |place| self.sizes[place])).collect()
+        let sequences = self.offsets().len() - 1;
+        let size = |axis: &Axis| match program.axis_name(*axis) {
+            "S" => sequences,
+            name => match ["B", "T", "H", "K", "V"].iter().position(|own| *own == name) {
+                Some(place) => self.sizes[place],
+                None => sequences + 1,
+            },
+        };
+        axes.iter().map(size).collect()
+    }
+
+    /// Where packed sequences begin, and where the last one ends: of several lengths, one of them 0. Some times are in no sequence.
+    fn offsets(&self) -> [usize; 6] {
+        let t = self.sizes[1];
+        [t / 9, t / 7, t / 3, t / 3, t / 2 + 1, t - t / 11]
     }
 
     /// Random inputs, and cotangents of all outputs.
@@ -96,6 +114,9 @@ impl Subject {
         let mut rng = Rng::new(self.sizes[1] as u64);
         let mut of = |name: &str, elem: Elem, axes: &[Axis]| {
             let shape = self.shape(program, axes);
+            if !elem.is_float() {
+                return self.offsets().map(|offset| offset as f64).to_vec();
+            }
             let mut all = numbers(elem, shape.iter().product(), &mut rng);
             let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
             match name {
@@ -121,7 +142,10 @@ impl Subject {
         exact: bool,
     ) -> Result<Vec<(String, Vec<f64>)>, CheckError> {
         let place = |elem: Elem, axes: &[Axis], numbers: &Vec<f64>| {
-            let elem = if exact { Elem::F64 } else { elem.in_call(self.elem) };
+            let elem = match exact && elem.is_float() {
+                true => Elem::F64,
+                false => elem.in_call(self.elem),
+            };
             tensor(elem, &self.shape(program, axes), numbers, device)
         };
         let inputs = program.params.iter().zip(given).map(|(p, numbers)| place(p.elem, &p.axes, numbers));
