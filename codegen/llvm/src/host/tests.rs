@@ -116,6 +116,23 @@ fn a_compiled_sweep_has_the_bits_of_a_plain_loop() {
     }
 }
 
+/// Processors have vectors of 128, 256 or 512 bits; LLVM makes several of one that is too wide.
+#[test]
+fn vectors_of_every_width_give_the_same_bits() {
+    let x = [1, 2].map(|seed| numbers(LANES * 32, seed).iter().map(|x| *x as f32).collect::<Vec<f32>>());
+    let (x, starts) = ([&x[0][..], &x[1][..], &[0.125][..]], vec![0.5_f32; 3 * LANES]);
+    for reversed in [false, true] {
+        let sweep = sweep(Number::F32, reversed);
+        let expected = plain_f32(x, &starts, &[0.5, -0.25], 32, reversed, true);
+        for width in [2, 4, 8, 16, 32] {
+            let text = super::text::write(&sweep, width).unwrap();
+            let address = super::machine::Machine::here().unwrap().load(&text, super::text::NAME).unwrap();
+            let function = Function::new(&sweep, width, address);
+            assert_eq!(compiled(&function, x, &starts, &[0.5, -0.25, 2.0], 32, true), expected, "{width} {reversed}");
+        }
+    }
+}
+
 #[test]
 fn what_has_no_machine_code_is_refused_in_words() {
     let mut exponential = sweep(Number::F32, false);
