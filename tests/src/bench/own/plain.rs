@@ -63,7 +63,8 @@ pub(super) fn peaks_backward(steps: usize, inputs: &[&[f32]], results: &mut [Vec
         for t in (0..steps).rev() {
             let g = cotangent[t] + carry;
             let before = if t == 0 { f32::NEG_INFINITY } else { h[t - 1] };
-            let passes = before - d[t] > x[t];
+            // Of two equal ones the earlier is the peak, as `max` has it.
+            let passes = before - d[t] >= x[t];
             of_x[t] = if passes { 0.0 } else { g };
             of_d[t] = if passes { -g } else { 0.0 };
             carry = if passes { g } else { 0.0 };
