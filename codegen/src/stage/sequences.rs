@@ -1,9 +1,9 @@
 //! Packed sequences that begin or end at states of their own, a block for each.
 //!
-//! Such a program is written as one scan along all times, whose elements bring the first states to where sequences begin, and whose last
-//! states are gathered from those of all times ([`oplus_dsl::packed`]). A kernel of chunks, where no state but the first and the last is
-//! made, takes a sequence in a block of its own instead: `one` finds the program of one sequence, which begins at a state and keeps its
-//! last one, and which is cut as any other.
+//! Such a program is one scan along all times ([`oplus_dsl::packed`]). At the first time of a sequence the element holds the sequence's
+//! initial state. Final states are read from the states of all times. A kernel that goes by chunks does not make the states of all times, so
+//! it cannot run this scan. Instead, each block takes one sequence: `one` finds the program of a single sequence, with an initial and a final
+//! state, and that program is cut as any other.
 
 mod alike;
 mod one;

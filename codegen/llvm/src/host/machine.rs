@@ -10,7 +10,7 @@ use inkwell::targets::{CodeModel, InitializationConfig, RelocMode, Target, Targe
 use super::Number;
 use crate::CompileError;
 
-/// Equal operations are computed once, and stages of squares need no memory.
+/// Equal operations are computed once, and squares of a single number are turned without a call.
 const PASSES: &str = "always-inline,function(mem2reg,early-cse,simplifycfg)";
 
 /// The processor of this machine.
