@@ -44,6 +44,17 @@ pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, BTreeSet::new(), None)
 }
 
+/// [`cut_plain`] with fewer stages: final states over fewer axes are taken in the stage of those over more, where that needs no other states.
+pub(super) fn cut_uneven(program: &Program) -> Result<Cut, CutError> {
+    if program.has_matrix_scans() {
+        return cut_plain(program);
+    }
+    let mut cutter = Cutter::new(program, BTreeSet::new(), None, Storing::Whole);
+    cutter.is_uneven = true;
+    cutter.resolve_all();
+    assembled(cutter)
+}
+
 /// [`cut_plain`] with recurrences of matrices that compute the exponentials of their decays; `None` if [`cut_plain`] has these already.
 pub(super) fn cut_decayed(program: &Program) -> Result<Option<Cut>, CutError> {
     if !stores_decays(program) {

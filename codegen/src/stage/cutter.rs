@@ -78,6 +78,8 @@ pub(super) struct Cutter<'p> {
     pub partial_axis: Option<Axis>,
     /// How values that depend on several states are stored.
     pub storing: Storing,
+    /// Whether a stage of final states also takes those that lack some of its outer axes.
+    pub is_uneven: bool,
     /// The outputs, then the other stored values.
     pub roots: Vec<Root>,
     /// The root that holds a value exactly.
@@ -102,6 +104,7 @@ impl<'p> Cutter<'p> {
             sums,
             partial_axis,
             storing,
+            is_uneven: false,
             roots: roots.collect(),
             stored: HashMap::new(),
             scans: HashMap::new(),

@@ -28,11 +28,14 @@ pub(super) struct Group {
 /// Groups of roots, in order of execution.
 ///
 /// Roots of one level over the same axes share a kernel when their scans run along the same axis in the same
-/// direction; a map joins a scan over its axes that has no contractions.
+/// direction; a map joins a scan over its axes that has no contractions. Final states over fewer axes join others if the cutter says so.
 pub(super) fn group(cutter: &Cutter<'_>) -> Vec<Group> {
     let mut groups: Vec<Group> = vec![];
-    let (scans, maps): (Vec<usize>, Vec<usize>) =
+    let (mut scans, maps): (Vec<usize>, Vec<usize>) =
         (0..cutter.roots.len()).partition(|r| cutter.roots[*r].home.is_some());
+    if cutter.is_uneven {
+        scans.sort_by_key(|root| std::cmp::Reverse(cutter.roots[*root].axes.len()));
+    }
     for root in scans {
         let own = Group::of(cutter, root);
         match groups.iter_mut().find(|g| g.takes(cutter, &own)) {
@@ -69,12 +72,30 @@ impl Group {
 
     /// Whether a root with a scan can join.
     fn takes(&self, cutter: &Cutter<'_>, other: &Group) -> bool {
-        let alike = (self.home, self.space, self.level) == (other.home, other.space, other.level);
-        let fields = |roots: &[usize]| families(cutter, roots).iter().map(|f| f.fields.len()).sum::<usize>();
-        alike && {
-            let both = fields(&[&self.roots[..], &other.roots].concat());
-            both <= MAX_FIELDS || both == fields(&self.roots)
+        if (self.home, self.level) != (other.home, other.level) {
+            return false;
         }
+        let fields = |roots: &[usize]| families(cutter, roots).iter().map(|f| f.fields.len()).sum::<usize>();
+        let both = || fields(&[&self.roots[..], &other.roots].concat());
+        if self.space == other.space {
+            let both = both();
+            return both <= MAX_FIELDS || both == fields(&self.roots);
+        }
+        self.takes_narrower(cutter, other) && both() == fields(&self.roots)
+    }
+
+    /// Whether a root of final states over fewer axes can join those of this group, if the states are the same.
+    fn takes_narrower(&self, cutter: &Cutter<'_>, other: &Group) -> bool {
+        let keeps_final_states = |group: &Group| {
+            let time = group.home.map(|course| course.axis);
+            group.roots.iter().all(|root| time.is_some_and(|time| !cutter.roots[*root].axes.contains(&time)))
+        };
+        cutter.is_uneven
+            && !self.contracts
+            && !other.contracts
+            && other.space.iter().all(|axis| self.space.contains(axis))
+            && keeps_final_states(self)
+            && keeps_final_states(other)
     }
 
     /// Whether a root without a scan can join: nothing that runs before this group may read it.

@@ -37,7 +37,7 @@
 //!   cut [`CutKind::Sequences`] makes such stages;
 //! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
-//!   final outputs still are.
+//!   final outputs still are. Only stages that join partial sums over pairs ([`Kind::UnevenReduce`]) have final outputs that lack some of these axes.
 //!
 //! A value that crosses from one stage to a later one is stored: in an output of the program if it holds the value exactly,
 //! else in a buffer of the value's type. Cheap maps are computed again rather than stored.
@@ -97,7 +97,7 @@ pub use sequences::Sequences;
 use std::sync::Arc;
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Output, Program, Value};
 
 /// A part of a program that runs as one kernel: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
@@ -324,6 +324,13 @@ impl Stage {
     pub fn is_reduction(&self) -> bool {
         let is_body = |axis| self.program.outputs.iter().any(|o| o.axes.contains(&axis));
         self.axis().is_some_and(|axis| !is_body(axis))
+    }
+
+    /// Whether some outputs lack outer axes that others have.
+    pub(crate) fn is_uneven(&self) -> bool {
+        let outer = self.outer_axes();
+        let has_all = |output: &Output| outer.iter().all(|axis| output.axes.contains(&axis));
+        !self.program.outputs.iter().all(has_all)
     }
 
     /// The axis of `First`, `Last`, `Shift` and `Starts`.

@@ -13,6 +13,10 @@ pub enum Refusal {
     #[error("it has no scan whose states are written")]
     NoScan,
 
+    /// Some outputs lack outer axes that others have.
+    #[error("some of its outputs lack outer axes that others have")]
+    Uneven,
+
     /// No state is multiplied by a matrix.
     #[error("no state is multiplied by a matrix")]
     NoMatrices,

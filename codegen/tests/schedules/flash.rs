@@ -3,7 +3,7 @@
 use oplus_codegen::plan::Planner;
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
-use oplus_codegen::stage::CutKind;
+use oplus_codegen::stage::{CutKind, Kind};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -123,6 +123,22 @@ fn keys_in_parts() {
         }
     }
     assert!(parts.iter().filter(|n| **n > 2).count() > 8 && parts.contains(&1), "{parts:?}");
+}
+
+/// Of one value for each key the output has as many numbers as the log-sum-exp.
+#[test]
+fn joined_sums_of_all_widths_and_schedules() {
+    let program = model("attention", Elem::F16);
+    for (width, rank) in [(1, 0), (2, 1), (15, 0), (33, 1), (64, 0)] {
+        let own: Vec<usize> = sizes(&program, 3, 170, 16);
+        let sizes: Vec<usize> = own.iter().zip(&program.axes).map(|(n, a)| if a == "F" { width } else { *n }).collect();
+        for placement in [Placement::Contiguous, Placement::Misaligned] {
+            let case = Case { program: &program, sizes: &sizes, placement, order: Order::Random(width as u64) };
+            let work = case.check_cut(CutKind::SplitK, &Target::H200, rank).expect("partial sums");
+            let [_, join] = &work.launches[..] else { panic!("{} launches", work.launches.len()) };
+            assert!(*join.stage.kind() == Kind::UnevenReduce && matches!(join.schedule, Schedule::Columns(_)));
+        }
+    }
 }
 
 #[test]

@@ -17,6 +17,9 @@ const DEEP: u32 = 84;
 pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<Columns> {
     let Some(lane) = last_outer_axis(stage) else { return vec![] };
     let sizes = Sizes { shape: Shape::of(stage), lane };
+    if stage.is_uneven() {
+        return sizes.uneven();
+    }
     match access {
         Access::Vectors => {
             let access = vector(stage, lane).filter(|_| stage.partial_axis.is_some() || is_strided(stage));
@@ -81,6 +84,12 @@ impl Sizes {
         let walk = self.walk(vector);
         let points = if stage.is_reduction() { &[2, 4, 8][..] } else { &[] };
         points.iter().map(|points| Columns { points: *points, ..walk }).collect()
+    }
+
+    /// Walks of ends over different axes: their columns are few, so that each has a thread.
+    fn uneven(&self) -> Vec<Columns> {
+        let walk = self.walk(1);
+        [8, 16].into_iter().map(|steps| Columns { steps, ..walk }).collect()
     }
 
     /// Fewer columns per thread, and so more threads where columns are few.

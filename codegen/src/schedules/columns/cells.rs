@@ -5,7 +5,7 @@
 //! with the lane axis alone a vector once; with neither a scalar once.
 
 use super::Layout;
-use crate::abi::Tensor;
+use crate::abi::{Tensor, axes};
 use crate::block::args::index_of;
 use crate::block::carry::{AroundStep, Fields, select};
 use crate::block::point::{Anchor, Leaves, Point, Position};
@@ -14,7 +14,7 @@ use crate::build::{Builder, zero};
 use crate::schedules::{Columns, Form};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
-use oplus_dsl::ir::{Axis, Binary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Value};
 use oplus_dsl::{Elem, Ty};
 use std::collections::HashMap;
 
@@ -333,10 +333,27 @@ impl<'k> Cells<'k> {
     fn store_final(&self, b: &mut Builder, output: u32, column: u32, value: Operand) {
         let tensor = Tensor::Output(output);
         let offset = self.offset(b, tensor, None);
-        let step = self.layout.args.stride(tensor, self.layout.lane);
-        let across = b.mul(step, column);
-        let offset = b.add(offset, across);
-        b.store(self.layout.args.memory(tensor), offset, &[value], None);
+        let own = axes(self.layout.stage, tensor);
+        let offset = if own.contains(&self.layout.lane) {
+            let step = self.layout.args.stride(tensor, self.layout.lane);
+            let across = b.mul(step, column);
+            b.add(offset, across)
+        } else {
+            offset
+        };
+        let guard = self.is_first(b, self.layout.stage.outer_axes(), own, column);
+        b.store(self.layout.args.memory(tensor), offset, &[value], guard);
+    }
+
+    /// Whether a column is the first along the outer axes that an output lacks, if it lacks any: one column of them stores it.
+    fn is_first(&self, b: &mut Builder, outer: AxisSet, own: &[Axis], column: u32) -> Option<Operand> {
+        let mut first: Option<Operand> = None;
+        for axis in outer.iter().filter(|axis| !own.contains(axis)) {
+            let index = self.outer_index(b, axis, column);
+            let begins = b.binary(Binary::Eq, index, Operand::i64(0));
+            first = Some(first.map_or(begins, |first| b.and(first, begins)));
+        }
+        first
     }
 
     /// The index along an axis that is not scanned.

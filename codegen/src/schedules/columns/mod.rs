@@ -42,7 +42,8 @@ pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, 
     let sums = !is_partial || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
     let threads = schedule.points > 0 && schedule.threads().is_multiple_of(schedule.points);
     let alone = schedule.points == 1 || !ring && !is_partial;
-    let fits = fits && sums && threads && alone && (ring || schedule.stages <= 1);
+    let even = !ring || !stage.is_uneven();
+    let fits = fits && sums && threads && alone && even && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
         return Err(LowerError::parameters(schedule));
     }

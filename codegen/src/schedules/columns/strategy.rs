@@ -20,6 +20,7 @@ impl Strategy for Columns {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
         match kind {
             Kind::PartialSums(form) => form.as_ref().map(|_| ()).map_err(Refusal::clone),
+            Kind::UnevenReduce => Ok(()),
             _ => kind.scan(),
         }
     }
@@ -74,6 +75,9 @@ impl Strategy for Columns {
         let most = i64::from(self.threads_of_point() * self.vector);
         if self.points > 1 && size > most {
             return Err(Misfit::Size { axis: axis(), size, wanted: Wanted::AtMost(most) });
+        }
+        if problem.stage.is_uneven() {
+            problem.is_without_empty_axes()?;
         }
         let displaced = problem.stage.views.iter().flatten().any(|v| v.axis == lane);
         if self.form == Form::Ring && displaced { Err(Misfit::Displaced { axis: axis() }) } else { Ok(()) }

@@ -41,6 +41,8 @@ pub enum Kind {
     Scan,
     /// Only final states are kept.
     Reduce,
+    /// Only final states are kept, and some outputs lack outer axes that others have.
+    UnevenReduce,
     /// Only the final state of a recurrence of matrices is kept.
     MatrixReduce(Box<MatrixRecurrence>),
     /// A scan with partial sums over columns, or what it lacks for one kernel to take both.
@@ -109,6 +111,7 @@ impl Kind {
             Some(axis) if stage.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
             Some(_) => match MatrixRecurrence::of_final(stage) {
                 Some(form) => Kind::MatrixReduce(Box::new(form)),
+                None if stage.is_uneven() => Kind::UnevenReduce,
                 None => Kind::Reduce,
             },
         }
@@ -119,7 +122,11 @@ impl Kind {
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
     pub fn scan(&self) -> Result<(), Refusal> {
-        if matches!(self, Kind::Scan | Kind::Reduce | Kind::MatrixReduce(_)) { Ok(()) } else { Err(Refusal::NoScan) }
+        match self {
+            Kind::Scan | Kind::Reduce | Kind::MatrixReduce(_) => Ok(()),
+            Kind::UnevenReduce => Err(Refusal::Uneven),
+            _ => Err(Refusal::NoScan),
+        }
     }
 
     /// The walk of a scan whose states are summed away.

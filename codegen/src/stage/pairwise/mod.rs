@@ -30,7 +30,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 use oplus_dsl::simplify::simplify;
 
-use super::cut::{cut_narrow, cut_plain, prepare};
+use super::cut::{cut_narrow, cut_plain, cut_uneven, prepare};
 use super::error::CutError;
 use super::{Cut, Stage, Temporary};
 use arrange::Arranged;
@@ -271,7 +271,8 @@ impl<'p> Cutter<'p> {
         let part = Part::of(self.program, &self.stored, roots)?;
         let program = simplify(&part.program);
         let narrow = if self.is_narrow { cut_narrow(&program)? } else { None };
-        let cut = narrow.map_or_else(|| cut_plain(&program), Ok)?;
+        let plain = if self.split.is_some() { cut_uneven } else { cut_plain };
+        let cut = narrow.map_or_else(|| plain(&program), Ok)?;
         let first = self.buffers.len() as u32;
         self.stages.extend(cut.stages.into_iter().map(|stage| part.stage(stage, first)));
         self.buffers.extend(cut.buffers);

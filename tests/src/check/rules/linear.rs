@@ -274,7 +274,8 @@ pub(super) fn judge_by(rule: f64, output: &str, found: &[f64], exact: &[f64]) ->
     let square = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
     let error = square(&mut found.iter().zip(exact).map(|(a, b)| a - b));
     let at = |all: &[f64], i: usize| all.get(i).copied().unwrap_or(f64::NAN);
-    let bound = rule * square(&mut exact.iter().copied());
+    // What is too small for f32 counts as 0.
+    let bound = (rule * square(&mut exact.iter().copied())).max(f64::from(f32::MIN_POSITIVE));
     let (ratio, apart) = (error / bound, |i: usize| (at(found, i) - exact[i]).abs());
     let most = (0..exact.len()).max_by(|a, b| apart(*a).total_cmp(&apart(*b))).unwrap_or(0);
     if found.len() == exact.len() && (ratio <= 1.0 || output == "g.bar" && apart(most) <= DECAYS) {
@@ -308,6 +309,7 @@ mod tests {
         let exact: Vec<f64> = (1..50).map(f64::from).collect();
         let wrong: Vec<f64> = exact.iter().map(|x| 1.01 * x).collect();
         assert!(judge("o", &wrong, &exact).is_err() && judge("o", &exact, &exact).is_ok());
+        assert!(judge("o", &[0.0], &[1e-168]).is_ok() && judge("o", &[1e-30], &[1e-168]).is_err());
         assert!(judge("o", &[f64::NAN; 49], &exact).is_err() && judge("o", &exact[1..], &exact).is_err());
     }
 }
