@@ -1,6 +1,8 @@
 //! Pair sums: attention and its gradient are few stages, and give what the program gives.
 
-use oplus_codegen::stage::{Cut, Kind, Sink, Stage, cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k};
+use oplus_codegen::stage::{
+    Cut, Kind, Sink, Stage, cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k,
+};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Op, Program};

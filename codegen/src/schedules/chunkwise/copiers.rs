@@ -1,17 +1,15 @@
 //! Warps that only copy: they fill the stages of tiles ahead of the warps that multiply, and evaluate decays and gains.
 //!
-//! The copying warps wait until a stage is free, start its copies and write its sums and gains. Elements of `f16` they round to `bf16` when
-//! they are there, if states are saved, and those of `f32` they divide in two [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
+//! The copying warps wait until a stage is free, start its copies and write its sums and gains. Elements of `f32` they divide in two
+//! [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
 
 use super::ChunkwiseKernel;
 use super::decay::{Rates, f32, with_rounding_errors};
 use super::segments::Iterations;
 use crate::block::copy::Source;
-use crate::block::layout::Tile;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::block::roles;
-use crate::block::rounding::{Copiers, Rounding};
 use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
@@ -28,21 +26,14 @@ pub(crate) struct Handover {
     free: SharedId,
     /// The gains of every stage, scaled to the chunk's end, or the [factors](super::factored) of its columns, in `f32`.
     pub(super) remaining: SharedId,
-    /// The stages whose elements are rounded, if they are of `f16`.
-    rounding: Option<Rounding>,
 }
 
 impl Handover {
     /// Declares the mbarriers.
-    pub(super) fn declare(b: &mut Builder, stages: u32, times: u32, rounds: bool) -> Handover {
+    pub(super) fn declare(b: &mut Builder, stages: u32, times: u32) -> Handover {
         let remaining = b.shared("remaining", SharedKind::Elem(Elem::F32), stages * times);
         let free = b.shared("free", SharedKind::Mbarrier, stages);
-        Handover { free, remaining, rounding: rounds.then(|| Rounding::declare(b, stages)) }
-    }
-
-    /// The mbarriers of stages that are rounded.
-    pub(super) fn rounded(self) -> Option<SharedId> {
-        self.rounding.map(|rounding| rounding.done)
+        Handover { free, remaining }
     }
 }
 
@@ -95,17 +86,12 @@ impl ChunkwiseKernel<'_> {
                 });
                 b.arrive(self.keys.full, to.index);
             } else {
-                // Rounding takes time of its own when a stage is free: numbers for decays are read before.
-                let early = handover.rounding.map(|_| {
-                    let first = self.first_time(b, iteration, iterations);
-                    self.rates(b, &values, first)
-                });
                 self.wait_free(b, handover, to);
                 let first = self.first_time(b, iteration, iterations);
                 for (tile, origin) in self.tiles().zip(&origins) {
                     tile.fill(b, &source, *origin, first, to.index);
                 }
-                let rates = early.unwrap_or_else(|| self.rates(b, &values, first));
+                let rates = self.rates(b, &values, first);
                 self.hand_over(b, handover, iteration, to, &rates);
             }
         });
@@ -127,9 +113,7 @@ impl ChunkwiseKernel<'_> {
     fn hand_over(&self, b: &mut Builder, handover: Handover, iteration: Operand, to: RingStage, rates: &Rates) {
         self.store_rates(b, rates, iteration);
         self.store_remaining(b, handover, iteration);
-        let Some(rounding) = handover.rounding else { return b.arrive(self.keys.full, to.index) };
-        let tiles: Vec<&Tile> = self.tiles().collect();
-        rounding.round(b, &tiles, to, Copiers { thread: self.thread, warps: self.schedule.copiers });
+        b.arrive(self.keys.full, to.index);
     }
 
     /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.

@@ -43,7 +43,7 @@ impl Tiles {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let own = elem(stage, Tensor::Param(param));
-            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16 && saved.is_none() && !form.reverse;
+            let is_kept = schedule.unit == Unit::Warp || own == Elem::F16;
             let factor = if is_kept { own } else { Elem::Bf16 };
             let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
             Tile::declare_as(b, stage, of, shape, factor)
@@ -99,16 +99,14 @@ impl<'s> ChunkwiseKernel<'s> {
     ) -> Self {
         let Tiles { queries, keys, values, gate, states, is_tf32, is_split } =
             Tiles::declare(b, stage, form, schedule, saved);
-        let own = elem(stage, Tensor::Param(keys.param));
         let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, is_split);
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let rounds = own == Elem::F16 && keys.elem == Elem::Bf16;
         let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
         let powers = is_scaled.then(|| Powers::declare(b, schedule.warps));
-        let is_factored = schedule.copiers > 0 && saved.is_none() && !form.reverse && !is_split;
+        let is_factored = schedule.copiers > 0 && !is_split && (is_scaled || saved.is_none() && !form.reverse);
         let factored = is_factored.then(|| Factored::declare(b, schedule.stages));
-        let handover = (schedule.copiers > 0).then(|| Handover::declare(b, schedule.stages, schedule.times(), rounds));
+        let handover = (schedule.copiers > 0).then(|| Handover::declare(b, schedule.stages, schedule.times()));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);

@@ -121,10 +121,22 @@ impl ChunkwiseKernel<'_> {
         let sums = rates.summed(b, self.thread.lane);
         let end = b.shuffle(Shuffle::Index, sums[sums.len() - 1], Operand::i32(WARP as i32 - 1));
         let own = OwnSums { sums, end };
-        let (numbers, base) = self.numbers_of_sums(b, &own, base);
+        let (numbers, base) = match self.form.reverse {
+            // Weights of pairs are not asked for.
+            true => (
+                ChunkNumbers { renewal: f32(1.0), base: f32(0.0), is_near: Operand::bool(false), most: f32(1.0) },
+                f32(0.0),
+            ),
+            false => self.numbers_of_sums(b, &own, base),
+        };
         let gains = rates.first_gains();
         let each = own.sums.iter().zip(gains);
-        let factors: Vec<Operand> = each.map(|(sum, gain)| factor(b, *sum, *gain, end, numbers, base)).collect();
+        let factors: Vec<Operand> = each
+            .map(|(sum, gain)| match self.form.reverse {
+                true => decayed(b, *sum, *gain),
+                false => factor(b, *sum, *gain, end, numbers, base),
+            })
+            .collect();
         let at = b.mul(self.thread.lane, self.schedule.times() / WARP);
         let from = self.rates_of(b, iteration);
         let at = b.add(from, at);
@@ -173,6 +185,11 @@ fn factor(b: &mut Builder, sum: Operand, gain: Operand, end: Operand, numbers: C
     let start = b.sub(zero(Ty::F32), base);
     let from = b.select(numbers.is_near, start, end);
     let apart = b.sub(from, sum);
-    let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+    decayed(b, apart, gain)
+}
+
+/// A gain times the decay of a logarithm.
+fn decayed(b: &mut Builder, log: Operand, gain: Operand) -> Operand {
+    let decay = b.let_(Ty::F32, Expr::Exp2Fast(log));
     b.mul(decay, gain)
 }

@@ -278,12 +278,10 @@ impl ChunkwiseKernel<'_> {
     /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
-        match self.handover.map(Handover::rounded) {
+        match self.handover {
             // Sums and gains arrive with the tiles.
-            Some(None) if self.is_split() => vec![(self.keys.full, 1)],
-            Some(None) => vec![(self.keys.full, tiles.count() as u32 + 1)],
-            // They arrive with the rounded elements.
-            Some(Some(rounded)) => vec![(self.keys.full, tiles.count() as u32), (rounded, 1)],
+            Some(_) if self.is_split() => vec![(self.keys.full, 1)],
+            Some(_) => vec![(self.keys.full, tiles.count() as u32 + 1)],
             None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
             None => tiles.collect(),
         }

@@ -153,7 +153,7 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn next_power(&self, b: &mut Builder, state: &State, decays: &Decays) -> Option<[Operand; 2]> {
         let (scale, ChunkNumbers { most, is_near, .. }) = state.scale.zip(decays.numbers)?;
         let undone = scale.undone(b);
-        let power = match self.states {
+        let power = match self.queries {
             Some(_) => {
                 let left = at_most(b, decays.whole);
                 let grown = inverse(b, left);

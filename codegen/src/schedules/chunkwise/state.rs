@@ -226,8 +226,8 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
         let Some(states) = &self.states else { return };
         if states.elem == Elem::F32 {
-            let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
-            blocks.for_each(|(k, block)| self.store_tf32(b, states, k, block));
+            let blocks = state.whole_blocks(b);
+            (0..).zip(blocks).for_each(|(k, block)| self.store_tf32(b, states, k, block));
             if self.saved.is_some_and(|saved| saved.bulk) {
                 b.push(Stmt::FenceAsync);
             }
@@ -260,12 +260,14 @@ impl ChunkwiseKernel<'_> {
     /// [`Self::store_state`] beside warps that only copy: in packed pairs, which are written as matrices.
     fn store_state_by_matrices(&self, b: &mut Builder, states: &Tile, state: &State) {
         let lanes = self.lanes_of_rows(b, states);
-        if let Some((powers, scale)) = self.powers.zip(state.scale) {
+        if let Some((powers, scale)) = self.powers.zip(state.scale).filter(|_| self.saved.is_none()) {
             self.store_scaled_state(b, states, &lanes, state, powers, scale);
         } else {
-            for (step, two) in (0..).zip(state.blocks.chunks(2)) {
+            // What queries read may lack its decays.
+            let blocks = if self.saved.is_some() { state.whole_blocks(b) } else { block_values(&state.blocks) };
+            for (step, two) in (0..).zip(blocks.chunks(2)) {
                 let index = states.index(b, &lanes, 0, step);
-                states.store_blocks(b, index, &block_values(two));
+                states.store_blocks(b, index, two);
             }
         }
         b.push(Stmt::FenceAsync);

@@ -1,6 +1,5 @@
 //! The walk of a block over the chunks of its recurrence.
 
-use super::copiers::Handover;
 use super::decay::{Rates, f32};
 use super::segments::Iterations;
 use super::state::State;
@@ -258,10 +257,7 @@ impl ChunkwiseKernel<'_> {
 
     /// Waits until a stage has its tiles.
     fn wait_filled(&self, b: &mut Builder, filled: RingStage) {
-        match self.handover.and_then(Handover::rounded) {
-            Some(rounded) => b.wait(rounded, filled),
-            None => self.mbarriers().into_iter().for_each(|(array, _)| b.wait(array, filled)),
-        }
+        self.mbarriers().into_iter().for_each(|(array, _)| b.wait(array, filled));
     }
 
     /// The factors that a chunk's products read.
