@@ -155,7 +155,7 @@ impl FlashKernel<'_> {
         self.assignments.expect("persistent blocks have assignments")
     }
 
-    /// Waits for the assignment of a round; gives whether there are rows.
+    /// Waits for the assignment of a tile of rows; gives whether there are rows.
     pub(super) fn wait_for_assignment(&self, b: &mut Builder, at: RingStage) -> Operand {
         let arrays = self.arrays_of_assignments();
         b.wait(arrays.made, at);

@@ -97,7 +97,7 @@ impl FlashKernel<'_> {
     /// Walks the tiles of all rows of the block.
     fn walk_role(&self, b: &mut Builder) {
         if self.schedule.persistent {
-            return self.walk_rounds(b);
+            return self.walk_all_rows(b);
         }
         self.on_course(b, Past::default(), |b, course, values| {
             self.walk(b, course, values, |b, walk| self.overlapped_tiles(b, walk));
@@ -107,7 +107,7 @@ impl FlashKernel<'_> {
     /// Copies the rows of the block and all tiles of columns.
     fn copy_role(&self, b: &mut Builder) {
         if self.schedule.persistent {
-            return self.copy_rounds(b);
+            return self.copy_all_rows(b);
         }
         self.on_course(b, Past::default(), |b, course, _| {
             self.copy_tiles(b, course, &self.rings(true), Operand::i32(0));
@@ -363,11 +363,11 @@ impl FlashKernel<'_> {
         }
         let group = b.binary(Binary::Div, self.thread.warp, GROUP);
         // The first group's first turn needs no other's.
-        let round = walk.course.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
+        let number = walk.course.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
         let first = b.eq(group, 0);
         let more = b.select(first, Operand::i32(1), Operand::i32(0));
-        let round = b.add(round, more);
-        let parity = b.binary(Binary::And, round, 1);
+        let number = b.add(number, more);
+        let parity = b.binary(Binary::And, number, 1);
         b.push(Stmt::MbarrierWait(Mbarrier { array: self.turns, index: group }, parity));
     }
 

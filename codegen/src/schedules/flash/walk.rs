@@ -132,7 +132,7 @@ impl FlashKernel<'_> {
 
     /// The stage of the block's rows: persistent blocks copy the next ones while they walk.
     pub(super) fn rows_stage(&self, b: &mut Builder, past: Past) -> RingStage {
-        past.rows.map_or(RingStage::FIRST, |round| Ring::of(self.schedule.row_stages()).at(b, round.into()))
+        past.rows.map_or(RingStage::FIRST, |before| Ring::of(self.schedule.row_stages()).at(b, before.into()))
     }
 
     /// The index at which the block's rows begin in the array of a tile.

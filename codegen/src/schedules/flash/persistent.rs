@@ -18,37 +18,37 @@ use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::Unary;
 
 /// The registers that a walking warpgroup keeps from rows to rows.
-struct Rounds {
+struct KeptRegisters {
     sums: Sums,
     packed: Vec<Option<PackedRegisters>>,
     /// The tiles of columns before the rows.
     tiles: Reg,
-    /// The rows before.
-    round: Reg,
+    /// The tiles of rows before.
+    rows: Reg,
 }
 
-impl Rounds {
+impl KeptRegisters {
     fn past(&self) -> Past {
-        Past { tiles: Some(self.tiles), partial: None, rows: Some(self.round) }
+        Past { tiles: Some(self.tiles), partial: None, rows: Some(self.rows) }
     }
 }
 
 impl FlashKernel<'_> {
     /// Copies all rows that the block has, assigns them, and copies their tiles of columns.
-    pub(super) fn copy_rounds(&self, b: &mut Builder) {
+    pub(super) fn copy_all_rows(&self, b: &mut Builder) {
         let zero = Operand::i32(0);
-        let [tiles, round] = [0; 2].map(|_| b.var(zero));
+        let [tiles, rows_done] = [0; 2].map(|_| b.var(zero));
         let partial = self.landed.map(|_| b.var(zero));
-        let past = Past { tiles: Some(tiles), partial, rows: Some(round) };
+        let past = Past { tiles: Some(tiles), partial, rows: Some(rows_done) };
         BlockRows::each(b, &self.args, self.form, self.schedule, |b, rows| {
             let kernel = self.at_rows(rows);
             // The rows first: they come from memory, and are known before the columns that they see.
             let stage = kernel.empty_rows(b, past);
             kernel.fill_rows(b, &kernel.source_of_rows(), stage);
             kernel.on_course(b, past, |b, course, _| {
-                kernel.copy_round(b, course, stage);
+                kernel.copy_columns_of_rows(b, course, stage);
                 let partial = partial.map(|partial| (partial, course.iterations.partial));
-                let always = [(tiles, course.iterations.count), (round, Operand::i32(1))];
+                let always = [(tiles, course.iterations.count), (rows_done, Operand::i32(1))];
                 for (reg, more) in always.into_iter().chain(partial) {
                     let next = b.add(reg.into(), more);
                     b.assign(reg, next);
@@ -60,7 +60,7 @@ impl FlashKernel<'_> {
     }
 
     /// Assigns some rows, whose copies into a stage have been started, and copies their tiles of columns.
-    fn copy_round(&self, b: &mut Builder, course: &Course, stage: Operand) {
+    fn copy_columns_of_rows(&self, b: &mut Builder, course: &Course, stage: Operand) {
         self.copy_tiles(b, course, &self.rings(true), Operand::i32(0));
         self.assign_rows(b, course, stage);
         self.copy_columns(b, course);
@@ -75,85 +75,91 @@ impl FlashKernel<'_> {
     }
 
     /// Walks the tiles of all rows that are assigned. Between the loop's turns the weights of the first tile of some rows are packed.
-    pub(super) fn walk_rounds(&self, b: &mut Builder) {
-        let rounds = Rounds {
+    pub(super) fn walk_all_rows(&self, b: &mut Builder) {
+        let kept = KeptRegisters {
             sums: self.sums(b, self.thread_tile()),
             packed: self.packed_registers(b),
             tiles: b.var(Operand::i32(0)),
-            round: b.var(Operand::i32(0)),
+            rows: b.var(Operand::i32(0)),
         };
-        let at = self.rows_stage(b, rounds.past());
+        let at = self.rows_stage(b, kept.past());
         let exists = self.wait_for_assignment(b, at);
         b.if_(exists, |b| {
-            self.begin_rows(b, &rounds, at, None);
+            self.begin_rows(b, &kept, at, None);
             b.loop_(|b| {
-                self.walk_later(b, &rounds);
-                let at = self.rows_stage(b, rounds.past());
+                self.walk_later(b, &kept);
+                let at = self.rows_stage(b, kept.past());
                 let exists = self.wait_for_assignment(b, at);
                 let is_past = b.unary(Unary::Not, exists);
                 b.break_if(is_past);
-                let last = self.start_last(b, &rounds);
-                self.begin_rows(b, &rounds, at, Some(last));
+                let last = self.start_last(b, &kept);
+                self.begin_rows(b, &kept, at, Some(last));
             });
-            self.start_last(b, &rounds);
-            self.finish_all_but(b, &rounds.sums, 0);
-            self.store_before(b, &rounds);
+            self.start_last(b, &kept);
+            self.finish_all_but(b, &kept.sums, 0);
+            self.store_before(b, &kept);
         });
     }
 
     /// Starts the products of the last tile of the rows before; gives its stage.
-    fn start_last(&self, b: &mut Builder, rounds: &Rounds) -> RingStage {
-        let last = b.sub(rounds.tiles.into(), 1);
+    fn start_last(&self, b: &mut Builder, kept: &KeptRegisters) -> RingStage {
+        let last = b.sub(kept.tiles.into(), 1);
         let last = self.ring().at(b, last);
-        self.start_packed(b, &rounds.sums, &rounds.packed, last);
+        self.start_packed(b, &kept.sums, &kept.packed, last);
         last
     }
 
     /// Walks the tiles of columns of the rows behind the first one.
-    fn walk_later(&self, b: &mut Builder, rounds: &Rounds) {
-        let at = self.rows_stage(b, rounds.past());
+    fn walk_later(&self, b: &mut Builder, kept: &KeptRegisters) {
+        let at = self.rows_stage(b, kept.past());
         let Assignment { rows, tiles, unseen } = self.assignment(b, at.index);
         let count = tiles.count;
-        self.at_rows(rows).on_walk(b, rounds, tiles, |kernel, b, walk| {
-            kernel.later_tiles(b, walk, unseen, &rounds.packed);
+        self.at_rows(rows).on_walk(b, kept, tiles, |kernel, b, walk| {
+            kernel.later_tiles(b, walk, unseen, &kept.packed);
         });
-        for (reg, more) in [(rounds.tiles, count), (rounds.round, Operand::i32(1))] {
+        for (reg, more) in [(kept.tiles, count), (kept.rows, Operand::i32(1))] {
             let next = b.add(reg.into(), more);
             b.assign(reg, next);
         }
     }
 
     /// Walks assigned tiles of columns by `body`.
-    fn on_walk(&self, b: &mut Builder, rounds: &Rounds, tiles: Tiles, body: impl FnOnce(&Self, &mut Builder, &Walk)) {
+    fn on_walk(
+        &self,
+        b: &mut Builder,
+        kept: &KeptRegisters,
+        tiles: Tiles,
+        body: impl FnOnce(&Self, &mut Builder, &Walk),
+    ) {
         self.on_tiles(
             b,
-            rounds.past(),
+            kept.past(),
             |_, _, _| tiles,
             |b, course, mut values| {
                 values.fast = true;
                 self.hoist(b, &mut values, course.thread_tile);
                 let lanes = (self.contracted_lanes(b), self.weighted_lanes(b));
                 let source = course.source;
-                body(self, b, &Walk { course, source, values: &values, lanes: Some(&lanes), sums: &rounds.sums });
+                body(self, b, &Walk { course, source, values: &values, lanes: Some(&lanes), sums: &kept.sums });
             },
         );
     }
 
     /// Starts the contraction of the first tile of some rows that is seen, and packs its weights. While it runs the outputs of the rows
     /// before are stored, the products of whose last tile, in stage `last`, have been started.
-    fn begin_rows(&self, b: &mut Builder, rounds: &Rounds, at: RingStage, last: Option<RingStage>) {
+    fn begin_rows(&self, b: &mut Builder, kept: &KeptRegisters, at: RingStage, last: Option<RingStage>) {
         let Assignment { rows, tiles, unseen } = self.assignment(b, at.index);
-        self.at_rows(rows).on_walk(b, rounds, tiles, |kernel, b, walk| {
+        self.at_rows(rows).on_walk(b, kept, tiles, |kernel, b, walk| {
             kernel.leave_unseen(b, walk, unseen, last);
             let products = kernel.start_first(b, walk, unseen, at);
             if let Some(last) = last {
-                kernel.finish_all_but(b, &rounds.sums, 1);
+                kernel.finish_all_but(b, &kept.sums, 1);
                 let stays = b.eq(unseen, 0);
                 b.if_(stays, |b| kernel.leave_rings(b, last));
-                kernel.store_before(b, rounds);
-                rounds.sums.clear(b);
+                kernel.store_before(b, kept);
+                kept.sums.clear(b);
             }
-            kernel.weigh_first(b, rounds, walk, &products, unseen);
+            kernel.weigh_first(b, kept, walk, &products, unseen);
         });
     }
 
@@ -181,11 +187,11 @@ impl FlashKernel<'_> {
     }
 
     /// Evaluates the weights of the first tile that is seen, and packs them.
-    fn weigh_first(&self, b: &mut Builder, rounds: &Rounds, walk: &Walk, products: &[Grid], first: Operand) {
+    fn weigh_first(&self, b: &mut Builder, kept: &KeptRegisters, walk: &Walk, products: &[Grid], first: Operand) {
         let filled = self.filled(b, walk.course, first);
         let is_partial = b.lt(first, walk.course.iterations.partial);
         let weigh = |b: &mut Builder, partial: bool| {
-            self.first_weights(b, walk, products, FilledTile { filled, iteration: first }, &rounds.packed, partial);
+            self.first_weights(b, walk, products, FilledTile { filled, iteration: first }, &kept.packed, partial);
         };
         b.if_else(is_partial, |b| weigh(b, true), |b| weigh(b, false));
     }
@@ -196,16 +202,16 @@ impl FlashKernel<'_> {
     }
 
     /// Stores the outputs of the rows before, and leaves their stage.
-    fn store_before(&self, b: &mut Builder, rounds: &Rounds) {
-        let before = b.sub(rounds.round.into(), 1);
+    fn store_before(&self, b: &mut Builder, kept: &KeptRegisters) {
+        let before = b.sub(kept.rows.into(), 1);
         let stage = Ring::of(self.schedule.row_stages()).stage(b, before);
         let rows = self.assignment(b, stage).rows;
         let kernel = self.at_rows(rows);
         let mut values = kernel.row_values(b, kernel.thread_tile());
         if let Some(gauge) = &self.form.gauge {
-            kernel.settle(b, gauge, &mut values, &rounds.sums);
+            kernel.settle(b, gauge, &mut values, &kept.sums);
         }
-        kernel.finals(b, values, kernel.thread_tile(), &rounds.sums);
+        kernel.finals(b, values, kernel.thread_tile(), &kept.sums);
         b.arrive(self.rows_empty, stage);
     }
 }
