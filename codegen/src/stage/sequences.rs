@@ -48,6 +48,11 @@ impl Sequences {
         sizes
     }
 
+    /// How many places there are for what is stored for each tile of so many times of a sequence, by the sizes that a kernel has.
+    pub(crate) fn tiles(self, size: impl Fn(Axis) -> i64, times: u32) -> i64 {
+        size(self.time) / i64::from(times) + size(self.axis)
+    }
+
     /// The times of a sequence of average length, for estimates: the lengths are not known before a call.
     pub(crate) fn length(self, sizes: &[i64]) -> u64 {
         let [times, sequences] = [self.time, self.axis].map(|axis| sizes[axis.0 as usize] as u64);

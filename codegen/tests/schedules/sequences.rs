@@ -6,6 +6,7 @@ use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
@@ -131,7 +132,13 @@ impl Case {
 }
 
 fn is_chunked(schedule: &Schedule) -> bool {
-    matches!(schedule, Schedule::ChunkDelta(_) | Schedule::Chunkwise(_))
+    matches!(
+        schedule,
+        Schedule::ChunkDelta(_)
+            | Schedule::Chunkwise(_)
+            | Schedule::ChunkDeltaBackward(_)
+            | Schedule::ChunkwiseBackward(_)
+    )
 }
 
 /// A plan with a block of chunks for each sequence, of some rank among those.
@@ -211,6 +218,22 @@ fn every_schedule_of_chunks_has_blocks_of_sequences() {
         for rank in 1..6 {
             check_ranked(program, Case { offsets: 5, sizes, placement, order }, rank);
         }
+    }
+}
+
+/// The gradients of all programs, but for those whose outputs go on through a norm.
+fn gradients(elem: Elem) -> Vec<Program> {
+    all(elem).iter().filter(|program| program.name != "gated").map(|program| adjoint(program).expect("differentiable")).collect()
+}
+
+#[test]
+fn gradients_have_blocks_of_sequences() {
+    for program in &gradients(Elem::Bf16) {
+        let case = |offsets, sizes, placement, order| check(program, Case { offsets, sizes, placement, order });
+        case(0, [1, 2, 64, 64], Placement::Contiguous, Order::Random(1));
+        case(1, [2, 1, 32, 64], Placement::Contiguous, Order::Descending);
+        case(2, [1, 1, 24, 40], Placement::Padded, Order::Random(3));
+        case(5, [1, 1, 21, 13], Placement::Strided, Order::Random(4));
     }
 }
 
