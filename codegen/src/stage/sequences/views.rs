@@ -418,12 +418,21 @@ impl<'a> Rewriting<'a> {
             let last = self.cotangents[k].last;
             let empty = self.last_or_nothing(last)?;
             let own = self.first_cotangent(k, empty)?;
+            // Initial states that are repeated have the sum of their cotangents.
+            let [of_states, of_value] = [own, value].map(|v| self.b.axes_of(v));
+            let repeated = of_states.ok()?.minus(of_value.ok()?);
+            let own = self.sum_over(repeated, own)?;
             let mut normal = Normal::new(&self.b, &self.entered);
             if normal.of(own) == normal.of(value) {
-                return Some(last.map_or(Self::same(own), |last| Place::Picked(own, last)));
+                let Some(last) = last else { return Some(Self::same(own)) };
+                return Some(Place::Picked(own, self.sum_over(repeated, last)?));
             }
         }
         None
+    }
+
+    fn sum_over(&mut self, axes: AxisSet, value: Value) -> Option<Value> {
+        axes.iter().try_fold(value, |sum, axis| self.b.sum(axis, sum).ok())
     }
 
     /// The cotangent of the state before the first step, in the form in which a gradient of one sequence has it.
