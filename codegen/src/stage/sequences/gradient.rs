@@ -14,7 +14,7 @@ use super::views::Rewriting;
 use crate::stage::backward_scan::{Sums, first_taken};
 use crate::stage::cut::{cut, matrices_back, prepare};
 use crate::stage::error::CutError;
-use crate::stage::{Cut, CutKind, Sink, Source, Stage, Temporary};
+use crate::stage::{Cut, CutKind, CutRefusal, Sink, Source, Stage, Temporary};
 
 /// The gradient of one sequence, and how it is part of that of all.
 struct Gradient {
@@ -30,11 +30,11 @@ pub(super) fn cut_gradient(program: &Program) -> Result<Option<Cut>, CutError> {
     // The last outer axis of states is their width, so that of sequences comes first.
     let first = gradient.one.sequences;
     let of_one = prepare(&renumbered(&gradient.one.program, |axis| moved_first(axis, first)))?;
-    if std::env::var("DBG").is_ok() { eprintln!("ONE {of_one}"); let r = |stage: &Stage| CutKind::MatrixBackward.refusal(stage);  if !of_one.has_matrix_scans() { match first_taken(&of_one, Sums::All, r)? { None => eprintln!("NONE"), Some(Err(e)) => eprintln!("ERR {e}"), Some(Ok(_)) => eprintln!("OK") } } }
     let cut = match of_one.has_matrix_scans() {
         true => matrices_back(&of_one)?,
         false => {
-            let refusal = |stage: &Stage| CutKind::MatrixBackward.refusal(stage);
+            let time = moved_first(gradient.one.time, first);
+            let refusal = |stage: &Stage| CutKind::MatrixBackward.refusal(stage).or_else(|| other_states(stage, time));
             first_taken(&of_one, Sums::All, refusal)?.and_then(Result::ok)
         }
     };
@@ -45,6 +45,14 @@ pub(super) fn cut_gradient(program: &Program) -> Result<Option<Cut>, CutError> {
     }
     let Some(cut) = gradient.one.packed_cut(cut) else { return Ok(None) };
     gradient.joined(program, cut).map(Some)
+}
+
+/// Why a stage of states alone cannot have a block for each sequence, if it cannot.
+fn other_states(stage: &Stage, time: Axis) -> Option<CutRefusal> {
+    let is_of_states =
+        stage.opposite_scans().is_none() && stage.axis().is_some_and(|axis| stage.axes[axis.0 as usize] == [time]);
+    let refusal = stage.kind().matrices().err().filter(|_| is_of_states)?;
+    Some(CutRefusal::Stage { stage: stage.program.name.clone(), refusals: vec![refusal] })
 }
 
 /// The place of an axis where `first` comes before those that were before it.
@@ -96,7 +104,6 @@ fn gradient(program: &Program) -> Option<Gradient> {
     let packed = Packed::of(program)?;
     let scans = packed.scans_forward(program).filter(|scans| !scans.is_empty())?;
     let mut rewriting = Rewriting::of(program, &packed, scans);
-    if std::env::var("DBG").is_ok() { for k in 0..program.nodes.len() { eprintln!("{k} {}", rewriting.debug(Value(k as u32))); } eprintln!("{}", rewriting.b.program()); }
     let (mut outputs, mut own, mut rest) = (vec![], vec![], vec![]);
     for (k, output) in program.outputs.iter().enumerate() {
         match rewriting.whole(output.value) {
@@ -117,7 +124,7 @@ fn gradient(program: &Program) -> Option<Gradient> {
     for output in &mut own {
         let has_sequences = rewriting.b.program().node(output.value).axes.contains(sequences);
         if has_sequences && !output.axes.contains(&sequences) {
-            output.axes.push(sequences);
+            output.axes.insert(0, sequences);
         }
     }
     let of_one = Program { outputs: own, ..rewriting.b.finish() };

@@ -76,7 +76,7 @@ impl<'a> Rewriting<'a> {
         let with_sequences = |param: &Param| {
             let mut param = param.clone();
             if param.axes.contains(&time) && !param.axes.contains(&sequences) {
-                param.axes.push(sequences);
+                param.axes.insert(0, sequences);
             }
             param
         };
@@ -99,8 +99,6 @@ impl<'a> Rewriting<'a> {
             _ => None,
         }
     }
-
-    pub(super) fn debug(&mut self, value: Value) -> String { let w = self.whole(value); format!("{:?} whole {:?}", self.places[value.0 as usize], w) }
 
     /// Whether a value is a scan or a field of one.
     pub(super) fn is_scan(&self, value: Value) -> bool {
