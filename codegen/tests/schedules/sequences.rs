@@ -120,7 +120,7 @@ impl Case {
             }
             let (low, high) = match param.name.as_str() {
                 "beta" => (0.0, 1.0),
-                "a" if program.name == "ssd_packed_states" => (-1.0, -0.1),
+                "a" if program.name.starts_with("ssd") => (-1.0, -0.1),
                 "g" | "w" => (-0.5, 0.0),
                 _ => (-1.0, 1.0),
             };
@@ -175,6 +175,9 @@ fn check_ranked(program: &Program, case: Case, rank: usize) {
     let most = if elem == Elem::F32 { 0.0001 } else { 0.005 };
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         let error = relative_error(wanted, found);
+        // A gradient that is one number for each head is a sum over all times, in which most cancels.
+        let is_of_all = !output.axes.iter().any(|axis| ["T", "S"].contains(&program.axis_name(*axis)));
+        let most = if is_of_all { 10.0 * most } else { most };
         assert!(error < most, "{} {elem} {case:?}: `{}` is off by {error}", program.name, output.name);
     }
 }
@@ -271,7 +274,7 @@ fn gradients_of_sequences_in_other_types() {
     }
     for program in gradients(Elem::F16).iter().filter(is_taken) {
         let (placement, order) = (Placement::Contiguous, Order::Random(1));
-        check(program, Case { offsets: 1, sizes: [1, 1, 32, 64], placement, order });
+        check(program, Case { offsets: 1, sizes: [1, 2, 64, 64], placement, order });
     }
 }
 
