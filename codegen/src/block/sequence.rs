@@ -75,7 +75,13 @@ impl Offsets {
     }
 
     /// The number of the sequence, of so many, whose tiles of so many times have the place `place`.
-    pub(crate) fn of_tile(&self, b: &mut Builder, place: Operand, count: Operand, (times, tile): (Operand, u32)) -> Operand {
+    pub(crate) fn of_tile(
+        &self,
+        b: &mut Builder,
+        place: Operand,
+        count: Operand,
+        (times, tile): (Operand, u32),
+    ) -> Operand {
         let (low, high) = (b.var(Operand::i64(0)), b.var(count));
         b.loop_(|b| {
             let apart = b.sub(high.into(), Operand::Reg(low));

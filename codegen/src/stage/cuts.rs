@@ -208,7 +208,9 @@ impl CutKind {
             }
             CutKind::PartialSums => vec![],
             CutKind::Sequences if stage.sequences().is_none() => vec![],
-            CutKind::Sequences if stage.opposite_recurrences().is_some() => kind.delta_back().err().into_iter().collect(),
+            CutKind::Sequences if stage.opposite_recurrences().is_some() => {
+                kind.delta_back().err().into_iter().collect()
+            }
             CutKind::Sequences if stage.opposite_scans().is_some() => kind.matrices_back().err().into_iter().collect(),
             CutKind::Sequences if stage.recurrence().is_some() => kind.delta().err().into_iter().collect(),
             CutKind::Sequences => kind.matrices().err().into_iter().collect(),

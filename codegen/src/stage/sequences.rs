@@ -6,10 +6,12 @@
 //! state, and that program is cut as any other.
 
 mod alike;
+mod cotangents;
 mod gradient;
 mod normal;
 mod one;
 mod operator;
+mod rewriting;
 mod views;
 
 use std::fmt::{self, Display, Formatter};

@@ -10,7 +10,7 @@ use oplus_dsl::ir::{Axis, Op, Output, Param, Program, Value};
 use oplus_dsl::verify::verify;
 
 use super::one::{OneSequence, Packed};
-use super::views::Rewriting;
+use super::rewriting::Rewriting;
 use crate::stage::backward_scan::{Sums, first_taken};
 use crate::stage::cut::{cut, matrices_back, prepare};
 use crate::stage::error::CutError;

@@ -78,6 +78,7 @@ pub(super) struct Normal<'a> {
     program: &'a Program,
     /// What stands in the place of a value: a value, or a number.
     instead: &'a HashMap<Value, Instead>,
+    at: At,
     known: HashMap<Value, Sum>,
 }
 
@@ -90,9 +91,18 @@ pub(super) enum Instead {
     Number(f64),
 }
 
+/// The times at which values are compared.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum At {
+    /// All, or all sequences.
+    AnyTime,
+    /// The first one alone, at which the first of a value is the value.
+    FirstTime,
+}
+
 impl<'a> Normal<'a> {
-    pub(super) fn new(b: &'a Builder, instead: &'a HashMap<Value, Instead>) -> Normal<'a> {
-        Normal { program: b.program(), instead, known: HashMap::new() }
+    pub(super) fn new(b: &'a Builder, instead: &'a HashMap<Value, Instead>, at: At) -> Normal<'a> {
+        Normal { program: b.program(), instead, at, known: HashMap::new() }
     }
 
     /// The sum that a value is.
@@ -114,7 +124,7 @@ impl<'a> Normal<'a> {
         match (self.instead.get(&value), &self.program.node(value).op) {
             (Some(Instead::Value(other)), _) => vec![*other],
             (Some(Instead::Number(_)), _) | (None, Op::Scan { .. } | Op::MatrixScan(_)) => vec![],
-            (None, Op::First { value, .. }) => vec![*value],
+            (None, Op::First { value, .. }) if self.at == At::FirstTime => vec![*value],
             (None, Op::Field(tuple, 0)) => match &self.program.node(*tuple).op {
                 Op::Reduce { elements, .. } => vec![elements[0]],
                 _ => vec![],
@@ -131,7 +141,8 @@ impl<'a> Normal<'a> {
             (Some(Instead::Value(other)), _) => of(*other),
             (Some(Instead::Number(x)), _) => Sum::number(*x),
             (None, Op::Const(x)) => Sum::number(x.as_f64()),
-            (None, Op::Broadcast(x) | Op::First { value: x, .. }) => of(*x),
+            (None, Op::Broadcast(x)) => of(*x),
+            (None, Op::First { value, .. }) if self.at == At::FirstTime => of(*value),
             (None, Op::Convert(elem, x)) if Some(*elem) == self.program.node(*x).ty.elem() => of(*x),
             (None, Op::Unary(Unary::Neg, x)) => Sum::default().plus(&of(*x), -1),
             (None, Op::Unary(Unary::Exp, x)) => {

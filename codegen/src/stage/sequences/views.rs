@@ -1,73 +1,18 @@
-//! The program of one sequence for a gradient: each value as it is where a sequence begins, and elsewhere.
-//!
-//! A gradient of packed sequences reads the states before each step, those of a scan along all times, as zero where a sequence begins, and
-//! adds there what the initial states of sequences contribute. So a value has [three views](Views), in each of which the conditions have
-//! one value. In the program of one sequence the state before the first step is the initial one. A value is the same in all views
-//! if, with the initial state in the place of the state before the step, its form elsewhere becomes that of a first time, as sums of products.
+//! What the values of a gradient of packed sequences are in the program of one sequence.
 
 use std::collections::HashMap;
 
 use oplus_dsl::Ty;
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, MatrixScan, Node, Op, Param, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, MatrixScan, Node, Op, OperatorId, Param, Program, Unary, Value};
 use oplus_dsl::transition::is_sum;
 
 use super::alike::alike;
 use super::goes_along;
-use super::normal::{Instead, Normal};
+use super::normal::{At, Instead, Normal};
 use super::one::{Begun, OneScan, Packed};
-use crate::stage::opposite::{is_affine, is_zero};
-
-/// A value at the first time of a sequence, at the first of the times that no sequence has, and elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Views([Value; 3]);
-
-/// The place of the view elsewhere.
-const ELSEWHERE: usize = 2;
-
-/// What a value of the program of all sequences is in that of one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
-    Known(Views),
-    /// A value at each sequence's last time, zero elsewhere, and another one beside it.
-    AtLast(Value, Option<Value>),
-    /// A value of sequences that have a time, zero for others.
-    OfSome(Value),
-    /// A value of sequences that have no time, zero for others.
-    OfNone(Value),
-    /// A value of sequences that have a time, zero for others, for which it would have another value.
-    Picked(Value, Value),
-    /// The fields of scans, by their tuple: forward ones have the flag as their first field.
-    Forward(Value, bool),
-    Back(Value),
-    Unknown,
-}
-
-/// A recurrence of cotangents: its states, and by what the first of them becomes the cotangent of the initial state.
-struct Cotangents {
-    states: Value,
-    last: Option<Value>,
-    step: Step,
-}
-
-enum Step {
-    Decay(Value),
-    Matrix(Box<MatrixScan>),
-}
-
-/// A gradient while it is made that of one sequence.
-pub(super) struct Rewriting<'a> {
-    program: &'a Program,
-    packed: &'a Packed,
-    scans: HashMap<Value, Begun>,
-    pub(super) b: Builder,
-    places: Vec<Place>,
-    /// For each state before a step, the initial one, or the number that it is.
-    entered: HashMap<Value, Instead>,
-    begun: HashMap<Value, Instead>,
-    forward: Vec<MatrixScan>,
-    cotangents: Vec<Cotangents>,
-}
+use super::rewriting::{ELSEWHERE, Place, Rewriting, Views};
+use crate::stage::opposite::is_zero;
 
 impl<'a> Rewriting<'a> {
     /// All values of a program in that of one sequence, whose tensors along time have the axis of sequences.
@@ -92,19 +37,6 @@ impl<'a> Rewriting<'a> {
         own
     }
 
-    /// The value of the program of one sequence that a value is at every time, or for every sequence; `None` where there is none.
-    pub(super) fn whole(&mut self, value: Value) -> Option<Value> {
-        match self.places[value.0 as usize] {
-            Place::Known(views) => self.merged(views),
-            _ => None,
-        }
-    }
-
-    /// Whether a value is a scan or a field of one.
-    pub(super) fn is_scan(&self, value: Value) -> bool {
-        matches!(self.places[value.0 as usize], Place::Forward(..) | Place::Back(_))
-    }
-
     fn place(&mut self, value: Value, node: &Node) -> Option<Place> {
         if self.scans.contains_key(&value) {
             return self.forward_scan(value);
@@ -125,12 +57,6 @@ impl<'a> Rewriting<'a> {
             }
             _ => self.map(node),
         }
-    }
-
-    /// Whether two values of the program are the same.
-    fn is(&self, value: Value, expected: Value) -> bool {
-        let nodes = [value, expected].map(|v| self.packed.b.program().node(v));
-        nodes[0].ty == nodes[1].ty && nodes[0].axes == nodes[1].axes && alike(&self.packed.b, &[[value, expected]])
     }
 
     fn condition(&mut self, views: [bool; 3]) -> Option<Place> {
@@ -156,7 +82,11 @@ impl<'a> Rewriting<'a> {
                 Op::Select(condition, x, y) => self.holds(own(condition)).map(|holds| if holds { x } else { y }),
                 _ => None,
             };
-            let masked = if views.iter().all(|views| views.0[0] == views.0[ELSEWHERE]) { None } else { self.masked(&node.op, own) };
+            let masked = if views.iter().all(|views| views.0[0] == views.0[ELSEWHERE]) {
+                None
+            } else {
+                self.masked(&node.op, own)
+            };
             found.push(match (chosen, masked) {
                 (Some(chosen), _) => own(chosen),
                 (None, Some(masked)) => masked,
@@ -189,25 +119,6 @@ impl<'a> Rewriting<'a> {
             _ => None,
         }
     }
-
-    fn views(&self, value: Value) -> Option<Views> {
-        if let Place::Known(views) = self.places[value.0 as usize] { Some(views) } else { None }
-    }
-
-    fn elsewhere(&self, value: Value) -> Option<Value> {
-        Some(self.views(value)?.0[ELSEWHERE])
-    }
-
-    /// A value that does not depend on where a sequence begins.
-    fn plain(&self, value: Value) -> Option<Value> {
-        let Views(views) = self.views(value)?;
-        views.iter().all(|view| *view == views[0]).then_some(views[0])
-    }
-
-    fn same(value: Value) -> Place {
-        Place::Known(Views([value; 3]))
-    }
-
     /// A scan of states from the first time to the last.
     fn forward_scan(&mut self, value: Value) -> Option<Place> {
         let begun = self.scans.get(&value)?;
@@ -247,7 +158,8 @@ impl<'a> Rewriting<'a> {
             _ => return None,
         };
         if matches!(node.op, Op::Scan { .. }) {
-            let fields: Vec<Value> = (0..starts.len() as u32).map(|k| self.b.field(scan, k).ok()).collect::<Option<_>>()?;
+            let fields: Vec<Value> =
+                (0..starts.len() as u32).map(|k| self.b.field(scan, k).ok()).collect::<Option<_>>()?;
             if is_exclusive {
                 self.entered.extend(fields.iter().copied().zip(of_scan));
                 self.begun.extend(fields.into_iter().zip(starts));
@@ -282,102 +194,6 @@ impl<'a> Rewriting<'a> {
         }
     }
 
-    /// A value over time that was displaced by one step, before that.
-    fn before_shift(&self, value: Value) -> Option<Value> {
-        match self.program.node(value).op {
-            Op::Shift { axis, by: -1, value, .. } if axis == self.packed.time => Some(value),
-            _ => None,
-        }
-    }
-
-    /// A scan of cotangents, whose decays are 0 where a sequence begins.
-    fn back_scan(&mut self, op: &Op) -> Option<Place> {
-        let Op::Scan { axis, operator, elements, init, exclusive: false, .. } = op else { return None };
-        let operator = self.program.operator(*operator).clone();
-        let [decay, added] = elements[..] else { return None };
-        if !init.is_empty() || !is_affine(&operator) {
-            return None;
-        }
-        let Views([first, bare, decay]) = self.views(self.before_shift(decay)?)?;
-        if [first, bare].into_iter().any(|v| !is_zero(self.b.program(), v)) {
-            return None;
-        }
-        let (last, added) = self.parts(added)?;
-        let one = self.b.float(Ty::F32, 1.0).ok()?;
-        let shifted = self.b.shift(*axis, -1, decay, one).ok()?;
-        let added = added.map_or_else(|| self.b.float(Ty::F32, 0.0).ok(), Some)?;
-        let init = vec![one, self.last_or_nothing(last)?];
-        let operator = self.b.operator(operator);
-        let elements = vec![shifted, added];
-        let scan = Op::Scan { axis: *axis, operator, elements, init, reverse: true, exclusive: false };
-        let scan = self.b.append(scan, Ty::Tuple, AxisSet::EMPTY).ok()?;
-        let states = self.b.field(scan, 1).ok()?;
-        self.cotangents.push(Cotangents { states, last, step: Step::Decay(decay) });
-        Some(Place::Back(scan))
-    }
-
-    /// A recurrence of cotangents by matrices, which forgets its state where a sequence begins.
-    fn back_recurrence(&mut self, scan: &MatrixScan) -> Option<Place> {
-        let is_forgotten = scan.reset.and_then(|reset| self.before_shift(reset)) == Some(self.packed.starts);
-        if !scan.reverse || scan.exclusive || !is_forgotten || !is_zero(self.program, scan.init) {
-            return None;
-        }
-        let (last, input) = self.parts(scan.input)?;
-        let zero = self.b.float(Ty::F32, 0.0).ok()?;
-        let mut own = MatrixScan { reset: None, init: zero, input: zero, ..scan.clone() };
-        own.decay = self.next(scan.decay, 1.0, last.is_some())?;
-        for (own, term) in own.terms.iter_mut().zip(&scan.terms) {
-            let (oplus_dsl::ir::Term::Pair { column, row }, oplus_dsl::ir::Term::Pair { column: z, row: b }) = (own, term)
-            else {
-                return None;
-            };
-            *column = self.next(*z, 0.0, last.is_some())?;
-            *row = self.next(*b, 0.0, last.is_some())?;
-        }
-        own.input = input.unwrap_or(zero);
-        own.init = self.last_or_nothing(last)?;
-        let states = self.b.matrix_scan(own).ok()?;
-        let step = self.forward.first().cloned()?;
-        self.cotangents.push(Cotangents { states, last, step: Step::Matrix(Box::new(step)) });
-        Some(Self::same(states))
-    }
-
-    /// The cotangent of last states, each sequence's own, also where it is 0.
-    fn last_or_nothing(&mut self, last: Option<Value>) -> Option<Value> {
-        last.map_or_else(|| self.nothing(), Some)
-    }
-
-    /// 0 for each sequence.
-    fn nothing(&mut self) -> Option<Value> {
-        let zero = self.b.float(Ty::F32, 0.0).ok()?;
-        self.b.broadcast(zero, AxisSet::of(self.packed.packing.sequences())).ok()
-    }
-
-    /// A factor of the next step, which leaves the state behind the last step as it is.
-    fn next(&mut self, value: Value, fill: f64, has_last: bool) -> Option<Value> {
-        let fill = self.b.float(Ty::F32, fill).ok()?;
-        match self.before_shift(value) {
-            Some(before) => {
-                let before = self.elsewhere(before)?;
-                self.b.shift(self.packed.time, -1, before, fill).ok()
-            }
-            None => {
-                let own = self.plain(value)?;
-                // A constant has no value behind the last step but its own.
-                (!has_last || own == fill).then_some(own)
-            }
-        }
-    }
-
-    /// What a recurrence of cotangents adds: the cotangent of last states, and what it adds at every time.
-    fn parts(&mut self, value: Value) -> Option<(Option<Value>, Option<Value>)> {
-        match self.places[value.0 as usize] {
-            Place::AtLast(last, added) => Some((Some(last), added)),
-            Place::Known(views) => Some((None, Some(self.merged(views)?))),
-            _ => None,
-        }
-    }
-
     /// Values of sequences with a time, or without any.
     fn of_sequences(&self, some: Value, none: Value) -> Option<Place> {
         if is_zero(self.program, none) {
@@ -409,57 +225,6 @@ impl<'a> Rewriting<'a> {
         }
         self.initial(self.views(value)?.0[0])
     }
-
-    /// The cotangent of initial states, which at the first time of a sequence is this value.
-    fn initial(&mut self, value: Value) -> Option<Place> {
-        for k in 0..self.cotangents.len() {
-            let last = self.cotangents[k].last;
-            let empty = self.last_or_nothing(last)?;
-            let own = self.first_cotangent(k, empty)?;
-            // Initial states that are repeated have the sum of their cotangents.
-            let [of_states, of_value] = [own, value].map(|v| self.b.axes_of(v));
-            let repeated = of_states.ok()?.minus(of_value.ok()?);
-            let own = self.sum_over(repeated, own)?;
-            let mut normal = Normal::new(&self.b, &self.entered);
-            if normal.of(own) == normal.of(value) {
-                let Some(last) = last else { return Some(Self::same(own)) };
-                return Some(Place::Picked(own, self.sum_over(repeated, last)?));
-            }
-        }
-        None
-    }
-
-    fn sum_over(&mut self, axes: AxisSet, value: Value) -> Option<Value> {
-        axes.iter().try_fold(value, |sum, axis| self.b.sum(axis, sum).ok())
-    }
-
-    /// The cotangent of the state before the first step, in the form in which a gradient of one sequence has it.
-    fn first_cotangent(&mut self, number: usize, empty: Value) -> Option<Value> {
-        let (time, Cotangents { states, step, .. }) = (self.packed.time, &self.cotangents[number]);
-        let (one, zero) = (self.b.float(Ty::F32, 1.0).ok()?, self.b.float(Ty::F32, 0.0).ok()?);
-        match step {
-            Step::Decay(decay) => {
-                let product = self.b.binary(Binary::Mul, *decay, *states).ok()?;
-                self.b.first(time, product, empty).ok()
-            }
-            Step::Matrix(scan) => {
-                let lambda = self.b.first(time, *states, empty).ok()?;
-                let mut step = (**scan).clone();
-                let mut of_first = |value: Value, fill: Value| match self.b.axes_of(value).ok()?.contains(time) {
-                    true => self.b.first(time, value, fill).ok(),
-                    // There may be no first step, at which a constant would have a value all the same.
-                    false => (value == fill).then_some(value),
-                };
-                step.decay = of_first(step.decay, one)?;
-                for term in &mut step.terms {
-                    let oplus_dsl::ir::Term::Pair { column, row } = *term else { return None };
-                    *term = oplus_dsl::ir::Term::Pair { column: of_first(row, zero)?, row: of_first(column, zero)? };
-                }
-                self.b.matrix_step(&step, lambda).ok()
-            }
-        }
-    }
-
     /// A sum with a value that only some sequences or times have.
     fn added(&mut self, x: Value, y: Value) -> Option<Place> {
         let places = [x, y].map(|v| self.places[v.0 as usize]);
@@ -468,7 +233,7 @@ impl<'a> Rewriting<'a> {
                 Some(Place::AtLast(last, Some(self.merged(views)?)))
             }
             [Place::OfNone(none), Place::Picked(own, empty)] | [Place::Picked(own, empty), Place::OfNone(none)] => {
-                let mut normal = Normal::new(&self.b, &self.entered);
+                let mut normal = Normal::new(&self.b, &self.entered, At::AnyTime);
                 (normal.of(none) == normal.of(empty)).then_some(Self::same(own))
             }
             _ => None,
@@ -489,21 +254,9 @@ impl<'a> Rewriting<'a> {
         }
     }
 
-    fn summed(&mut self, axis: Axis, operator: oplus_dsl::ir::OperatorId, value: Value) -> Option<Value> {
+    fn summed(&mut self, axis: Axis, operator: OperatorId, value: Value) -> Option<Value> {
         let is_sum = is_sum(self.program.operator(operator));
         let sum = Op::Reduce { axis, operator, elements: vec![value] };
         is_sum.then(|| self.b.append(sum, Ty::Tuple, AxisSet::EMPTY).ok())?
-    }
-
-    /// The value that has these views.
-    fn merged(&mut self, views: Views) -> Option<Value> {
-        let Views([first, bare, elsewhere]) = views;
-        if first == elsewhere && bare == elsewhere {
-            return Some(elsewhere);
-        }
-        let none = HashMap::new();
-        let of = |value: Value, instead: &HashMap<Value, Instead>| Normal::new(&self.b, instead).of(value);
-        let is_own = of(elsewhere, &self.entered) == of(first, &none) && of(elsewhere, &self.begun) == of(bare, &none);
-        is_own.then_some(elsewhere)
     }
 }
