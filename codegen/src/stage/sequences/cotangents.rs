@@ -62,8 +62,7 @@ impl Rewriting<'_> {
         own.input = input.unwrap_or(zero);
         own.init = self.last_or_nothing(last)?;
         let states = self.b.matrix_scan(own).ok()?;
-        let step = self.forward.first().cloned()?;
-        self.cotangents.push(Cotangents { states, last, step: Step::Matrix(Box::new(step)) });
+        self.cotangents.push(Cotangents { states, last, step: Step::Matrix });
         Some(Self::same(states))
     }
 
@@ -135,9 +134,9 @@ impl Rewriting<'_> {
                 let product = self.b.binary(Binary::Mul, *decay, *states).ok()?;
                 self.b.first(time, product, empty).ok()
             }
-            Step::Matrix(scan) => {
+            Step::Matrix => {
                 let lambda = self.b.first(time, *states, empty).ok()?;
-                let mut step = (**scan).clone();
+                let mut step = self.forward.first().cloned()?;
                 let mut of_first = |value: Value, fill: Value| match self.b.axes_of(value).ok()?.contains(time) {
                     true => self.b.first(time, value, fill).ok(),
                     // There may be no first step, at which a constant would have a value all the same.

@@ -54,8 +54,8 @@ pub(super) struct Cotangents {
 pub(super) enum Step {
     /// A decay.
     Decay(Value),
-    /// The matrix of a recurrence of states.
-    Matrix(Box<MatrixScan>),
+    /// The matrix of the recurrence of states.
+    Matrix,
 }
 
 /// A gradient while it is made that of one sequence.
