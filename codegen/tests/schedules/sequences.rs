@@ -4,7 +4,7 @@ use oplus_codegen::plan::{Plan, Planner};
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::CutKind;
-use oplus_codegen::target::{Isa, Target};
+use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
@@ -155,8 +155,8 @@ fn is_chunked(schedule: &Schedule) -> bool {
 }
 
 /// A plan with a block of chunks for each sequence, of some rank among those.
-fn plan(program: &Program, sizes: &[usize], placement: Placement, rank: usize) -> Plan {
-    let planner = Planner::new(program, &Target::H200).expect("cuts");
+fn plan(program: &Program, sizes: &[usize], placement: Placement, (rank, target): (usize, &Target)) -> Plan {
+    let planner = Planner::new(program, target).expect("cuts");
     let plan = planner.plan_of(CutKind::Sequences, &call(program, sizes, placement), rank);
     let plan = plan.unwrap_or_else(|e| panic!("{}: {e}", program.name));
     let plan = plan.unwrap_or_else(|| panic!("{}: not cut into sequences", program.name));
@@ -169,10 +169,14 @@ fn check(program: &Program, case: Case) {
 }
 
 fn check_ranked(program: &Program, case: Case, rank: usize) {
+    check_on(program, case, rank, &Target::H200);
+}
+
+fn check_on(program: &Program, case: Case, rank: usize, target: &Target) {
     let sizes = case.sizes(program);
     let given = case.inputs(program, &sizes);
-    let work = Work::of(plan(program, &sizes, case.placement, rank));
-    let found = run(program, &work, &given, &sizes, (case.placement, case.order, Isa::Sm90a));
+    let work = Work::of(plan(program, &sizes, case.placement, (rank, target)));
+    let found = run(program, &work, &given, &sizes, (case.placement, case.order, target.isa));
     let optional: Vec<Option<Array>> = given.into_iter().map(Some).collect();
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes).collect();
     let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");
@@ -281,6 +285,16 @@ fn gradients_of_sequences_in_other_types() {
     for program in gradients(Elem::F16).iter().filter(is_taken) {
         let (placement, order) = (Placement::Contiguous, Order::Random(1));
         check(program, Case { offsets: 1, sizes: [1, 2, 64, 64], placement, order });
+    }
+}
+
+#[test]
+fn gradients_of_sequences_before_hopper() {
+    for name in MODELS {
+        let program = &adjoint(&model_of(name, Elem::Bf16)).expect("differentiable");
+        let case =
+            Case { offsets: 1, sizes: [1, 2, 64, 64], placement: Placement::Contiguous, order: Order::Random(5) };
+        check_on(program, case, 0, &Target::A100);
     }
 }
 
