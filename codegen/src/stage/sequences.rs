@@ -3,7 +3,8 @@
 //! Such a program is one scan along all times ([`oplus_dsl::packed`]). At the first time of a sequence the element holds the sequence's
 //! initial state. Final states are read from the states of all times. A kernel that goes by chunks does not make the states of all times, so
 //! it cannot run this scan. Instead, each block takes one sequence: `one` finds the program of a single sequence, with an initial and a final
-//! state, and that program is cut as any other.
+//! state, and that program is cut as any other. The gradient of such a program becomes that of a single sequence (`gradient`), value by value
+//! (`rewriting`, `views`, `cotangents`).
 
 mod alike;
 mod cotangents;

@@ -174,3 +174,64 @@ impl<'a> Normal<'a> {
         x.times(&when(true)).plus(&y.times(&when(false)), 1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oplus_dsl::{Elem, Ty};
+
+    /// Whether the two last outputs of what is built are the same sum, with the first parameter for the second.
+    fn are_same(build: impl FnOnce(&mut Builder, Axis, [Value; 4]) -> [Value; 2]) -> bool {
+        let mut b = Builder::new("sums");
+        let axis = b.axis("T").expect("an axis");
+        let params = ["x", "y", "z", "w"].map(|name| b.param(name, &[axis], Elem::F32, None).expect("a parameter"));
+        let two = build(&mut b, axis, params);
+        let instead = HashMap::from([(params[1], Instead::Value(params[0])), (params[3], Instead::Number(0.0))]);
+        let mut normal = Normal::new(&b, &instead, At::AnyTime);
+        let [x, y] = two.map(|value| normal.of(value));
+        x == y
+    }
+
+    fn binary(b: &mut Builder, op: Binary, x: Value, y: Value) -> Value {
+        b.binary(op, x, y).expect("a value")
+    }
+
+    #[test]
+    fn sums_of_products_are_the_same_in_any_order() {
+        assert!(are_same(|b, axis, [x, y, z, _]| {
+            let difference = binary(b, Binary::Sub, x, z);
+            let product = binary(b, Binary::Mul, difference, y);
+            let one = b.sum(axis, product).expect("a sum");
+            let [square, mixed] = [y, z].map(|v| binary(b, Binary::Mul, x, v));
+            let [square, mixed] = [square, mixed].map(|v| b.sum(axis, v).expect("a sum"));
+            [one, binary(b, Binary::Sub, square, mixed)]
+        }));
+        assert!(!are_same(|b, _, [x, _, z, _]| { [binary(b, Binary::Sub, x, z), binary(b, Binary::Sub, z, x)] }));
+    }
+
+    #[test]
+    fn what_stands_for_0_leaves_nothing() {
+        assert!(are_same(|b, _, [x, _, z, w]| {
+            let product = binary(b, Binary::Mul, w, z);
+            [binary(b, Binary::Add, x, product), x]
+        }));
+        assert!(!are_same(|b, _, [x, _, z, _]| [binary(b, Binary::Add, x, z), x]));
+    }
+
+    #[test]
+    fn a_mask_is_a_factor() {
+        let masked = |b: &mut Builder, mask: Value, v: Value| {
+            let zero = b.float(Ty::F32, 0.0).expect("0");
+            b.select(mask, zero, v).expect("a value")
+        };
+        assert!(are_same(|b, _, [x, _, z, _]| {
+            let mask = binary(b, Binary::Lt, x, z);
+            let [first, second] = [x, z].map(|v| masked(b, mask, v));
+            [binary(b, Binary::Mul, first, z), binary(b, Binary::Mul, x, second)]
+        }));
+        assert!(!are_same(|b, _, [x, y, z, _]| {
+            let masks = [binary(b, Binary::Lt, x, z), binary(b, Binary::Lt, z, y)];
+            masks.map(|mask| masked(b, mask, x))
+        }));
+    }
+}
