@@ -537,7 +537,7 @@ class _monoid_attention_packed_states(Kernel):
     """`monoid_attention` of packed sequences, each with a state of its own: sequence s holds the times
     cu_seqlens[s] to cu_seqlens[s + 1] − 1, begins at s0[s] and ends with s_last[s].
 
-    A sequence of no times keeps its state. On the CPU, and for the gradient, the K×V states of all times are stored on the way, as in
+    A sequence of no times keeps its state. On the CPU the K×V states of all times are stored on the way, as in
     `ssd_packed_states`. On a GPU it is baked or compiled.
 
     fn monoid_attention_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: call | wide[B, H, T], cu_seqlens: i32 | i64[S + 1], s0: wide[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V])
@@ -1046,8 +1046,8 @@ class _ssd_packed_states(Kernel):
     """`ssd_softplus` of packed sequences, each with a state of its own: sequence s holds the times
     cu_seqlens[s] to cu_seqlens[s + 1] − 1, begins at h0[s] and ends with h_last[s].
 
-    A sequence of no times keeps its state. On a GPU, where it is baked or compiled, each sequence has blocks of its own. On the CPU, and for the
-    gradient, the P×N states of all times are stored on the way: for long sequences call
+    A sequence of no times keeps its state. On a GPU, where it is baked or compiled, each sequence has blocks of its own, also in the gradient. On
+    the CPU the P×N states of all times are stored on the way: for long sequences call
     `ssd_softplus` for each, or `ssd_packed` where all states begin at 0 and none is wanted.
 
     fn ssd_packed_states(x: [B, T, G, H, P], dt: call | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], cu_seqlens: i32 | i64[S + 1], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, S, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, S, G, H, P, N])

@@ -1,10 +1,10 @@
 //! The kernel's parameters, declared in the order of the ABI and found by what they stand for.
 
-use super::sequence::{Offsets, Sequence};
+use super::sequence::{Offsets, Sequence, SequenceTile};
 use crate::abi::{Role, Slot, Tensor, axes, elem, tensors};
 use crate::build::{Builder, zero};
 use crate::stage::{Sequences, Stage, View};
-use crate::tile::{Memory, Operand, ParamId};
+use crate::tile::{Memory, Operand, ParamId, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
@@ -120,12 +120,70 @@ impl Args {
     pub(crate) fn enter_sequence(&mut self, b: &mut Builder, stage: &Stage, outer: &mut [(Axis, Operand)]) {
         let Some(Sequences { time, axis, list, offsets }) = stage.sequences() else { return };
         let Some((_, number)) = outer.iter_mut().find(|(own, _)| *own == axis) else { return };
-        let tensor = Tensor::Param(offsets);
-        let (memory, stride) = (self.memory(tensor), self.stride(tensor, list));
-        let offsets = Offsets { memory, stride, zero: zero(elem(stage, tensor).value()) };
+        let offsets = self.offsets(stage, offsets, list);
         let sequence = offsets.sequence(b, *number, self.size(axis), (time, self.size(time)));
         *number = sequence.number;
         self.sequence = Some(sequence);
+    }
+
+    fn offsets(&self, stage: &Stage, offsets: u32, list: Axis) -> Offsets {
+        let tensor = Tensor::Param(offsets);
+        let (memory, stride) = (self.memory(tensor), self.stride(tensor, list));
+        Offsets { memory, stride, zero: zero(elem(stage, tensor).value()) }
+    }
+
+    /// Finds the tile of so many times that a block has a part of, where the stage is that of one sequence, and enters its sequence. Blocks go
+    /// through all points of the outer axes without that of sequences, and for each through the places of all sequences' tiles.
+    pub(crate) fn enter_tile(
+        &mut self,
+        b: &mut Builder,
+        stage: &Stage,
+        axes: AxisSet,
+        (times, parts): (u32, u32),
+    ) -> Option<SequenceTile> {
+        let Sequences { time, axis, list, offsets } = stage.sequences()?;
+        let block = b.special(Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let count = self.tiles_of_sequences(b, time, axis, times);
+        let [point, part] = b.div_rem(block, i64::from(parts));
+        let [row, place] = b.div_rem(point, count);
+        let offsets = self.offsets(stage, offsets, list);
+        let order = offsets.of_tile(b, place, self.size(axis), (self.size(time), times));
+        let mut outer = self.indices(b, row, axes.without(axis));
+        outer.push((axis, order));
+        self.enter_sequence(b, stage, &mut outer);
+        let sequence = self.sequence?;
+        let before = sequence.first_tile(b, times);
+        let number = b.sub(place, before);
+        let first = b.mul(number, i64::from(times));
+        let of_part = b.mul(part, i64::from(times / parts));
+        let first = b.add(first, of_part);
+        let exists = b.lt(first, sequence.len);
+        Some(SequenceTile { outer, row, place, count, part, first, exists })
+    }
+
+    /// How many places the tiles of all sequences have.
+    fn tiles_of_sequences(&self, b: &mut Builder, time: Axis, axis: Axis, times: u32) -> Operand {
+        let whole = b.binary(Binary::Div, self.sizes[time.0 as usize], i64::from(times));
+        b.add(whole, self.sizes[axis.0 as usize])
+    }
+
+    /// The place of what is stored for the first tile of the block's sequence, where it has one of several: after those of all rows before, of
+    /// which `row` is the number.
+    pub(crate) fn first_tile(&self, b: &mut Builder, stage: &Stage, row: Operand, times: u32) -> Option<Operand> {
+        let (Sequences { time, axis, .. }, sequence) = (stage.sequences()?, self.sequence?);
+        let count = self.tiles_of_sequences(b, time, axis, times);
+        let before = b.mul(row, count);
+        let first = sequence.first_tile(b, times);
+        Some(b.add(before, first))
+    }
+
+    /// The number of a point of some axes, the last axis fastest.
+    pub(crate) fn number_of(&self, b: &mut Builder, axes: AxisSet, indices: &[(Axis, Operand)]) -> Operand {
+        axes.iter().fold(Operand::i64(0), |number, axis| {
+            let above = b.mul(number, self.size(axis));
+            b.add(above, index_of(indices, axis))
+        })
     }
 
     /// Whether a condition holds, and the block has a first and a last state: one of several sequences may lack them.

@@ -174,7 +174,7 @@ impl CutKind {
     }
 
     /// Why no kernel takes a stage of such a cut, if none does.
-    fn refusal(self, stage: &Stage) -> Option<CutRefusal> {
+    pub(super) fn refusal(self, stage: &Stage) -> Option<CutRefusal> {
         let kind = stage.kind();
         let refusals = match self {
             CutKind::Plain | CutKind::Narrow => vec![],
@@ -208,6 +208,10 @@ impl CutKind {
             }
             CutKind::PartialSums => vec![],
             CutKind::Sequences if stage.sequences().is_none() => vec![],
+            CutKind::Sequences if stage.opposite_recurrences().is_some() => {
+                kind.delta_back().err().into_iter().collect()
+            }
+            CutKind::Sequences if stage.opposite_scans().is_some() => kind.matrices_back().err().into_iter().collect(),
             CutKind::Sequences if stage.recurrence().is_some() => kind.delta().err().into_iter().collect(),
             CutKind::Sequences => kind.matrices().err().into_iter().collect(),
         };

@@ -266,6 +266,18 @@ impl Stage {
         self.sequences
     }
 
+    /// The axis of sequences, if the stage's program is that of one of several.
+    pub(crate) fn axis_of_sequences(&self) -> AxisSet {
+        self.sequences.map_or(AxisSet::EMPTY, |sequences| AxisSet::of(sequences.axis))
+    }
+
+    /// The axes of an output's values: those of one sequence at its times have the axis of sequences, which the tensor lacks.
+    pub(crate) fn axes_of_values(&self, output: &Output) -> AxisSet {
+        let axes: AxisSet = output.axes.iter().copied().collect();
+        let is_of_times = self.sequences.is_some_and(|sequences| axes.contains(sequences.time));
+        if is_of_times { axes.union(self.axis_of_sequences()) } else { axes }
+    }
+
     /// The stage with another program in normal form over the same axes and tensors; finds its new kind.
     pub fn with_program(&self, program: Program) -> Stage {
         let mut stage = self.rewritten(program);

@@ -3,11 +3,17 @@
 //! Such a program is one scan along all times ([`oplus_dsl::packed`]). At the first time of a sequence the element holds the sequence's
 //! initial state. Final states are read from the states of all times. A kernel that goes by chunks does not make the states of all times, so
 //! it cannot run this scan. Instead, each block takes one sequence: `one` finds the program of a single sequence, with an initial and a final
-//! state, and that program is cut as any other.
+//! state, and that program is cut as any other. The gradient of such a program becomes that of a single sequence (`gradient`), value by value
+//! (`rewriting`, `views`, `cotangents`).
 
 mod alike;
+mod cotangents;
+mod gradient;
+mod normal;
 mod one;
 mod operator;
+mod rewriting;
+mod views;
 
 use std::fmt::{self, Display, Formatter};
 
@@ -45,6 +51,11 @@ impl Sequences {
         sizes
     }
 
+    /// How many places there are for what is stored for each tile of so many times of a sequence, by the sizes that a kernel has.
+    pub(crate) fn tiles(self, size: impl Fn(Axis) -> i64, times: u32) -> i64 {
+        size(self.time) / i64::from(times) + size(self.axis)
+    }
+
     /// The times of a sequence of average length, for estimates: the lengths are not known before a call.
     pub(crate) fn length(self, sizes: &[i64]) -> u64 {
         let [times, sequences] = [self.time, self.axis].map(|axis| sizes[axis.0 as usize] as u64);
@@ -61,20 +72,24 @@ impl Display for Sequences {
 /// A cut with blocks for packed sequences; `None` where the program has none with states of their own, or does more with them than a
 /// kernel of a sequence can.
 pub(super) fn cut_sequences(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(one) = one_sequence(program) else { return Ok(None) };
+    let Some(one) = one_sequence(program) else { return gradient::cut_gradient(program) };
     let cut = match one.program.has_matrix_scans() {
         true => Some(recurrences_with_decays(&one.program)?),
         false => contracted(&one.program)?,
     };
-    let Some(mut cut) = cut else { return Ok(None) };
-    for buffer in &mut cut.buffers {
-        one.pack(&mut buffer.axes);
-    }
-    let stages = cut.stages.into_iter().map(|stage| one.packed(stage)).collect::<Option<Vec<Stage>>>();
-    Ok(stages.map(|stages| Cut { stages, ..cut }))
+    Ok(cut.and_then(|cut| one.packed_cut(cut)))
 }
 
 impl OneSequence {
+    /// A cut of one sequence as one of all; `None` where it cannot be.
+    fn packed_cut(&self, mut cut: Cut) -> Option<Cut> {
+        for buffer in &mut cut.buffers {
+            self.pack(&mut buffer.axes);
+        }
+        let stages = cut.stages.into_iter().map(|stage| self.packed(stage)).collect::<Option<Vec<Stage>>>()?;
+        Some(Cut { stages, ..cut })
+    }
+
     /// Removes the axis of sequences from those of a tensor along time.
     fn pack(&self, axes: &mut Vec<Axis>) {
         if axes.contains(&self.time) {
@@ -93,6 +108,8 @@ impl OneSequence {
                 axes.retain(|axis| *axis != sequences);
             }
         }
+        let tensors = program.params.iter().map(|param| param.axes.contains(&sequences)).collect();
+        remove(&mut program, tensors, [time, sequences]);
         if stage.axis() == Some(time) {
             return Some(self.of_sequences(stage, program, [time, sequences]));
         }
@@ -119,6 +136,24 @@ impl OneSequence {
         stage.sources.push(Source::Param(self.place));
         stage.views.push(vec![]);
         stage.with_sequences(Sequences { time, axis, list, offsets })
+    }
+}
+
+/// Removes the axis of sequences from all values that no longer have it through a parameter, of which some have it themselves.
+fn remove(program: &mut Program, params: Vec<bool>, [time, sequences]: [Axis; 2]) {
+    let mut has: Vec<bool> = vec![];
+    for node in &mut program.nodes {
+        let own = match node.op {
+            Op::Param(k) => params[k as usize],
+            // A constant state of each sequence.
+            Op::Broadcast(_) if !node.axes.contains(time) => node.axes.contains(sequences),
+            _ => false,
+        };
+        let own = own || node.op.operands().iter().any(|v| has[v.0 as usize]);
+        if !own {
+            node.axes = node.axes.without(sequences);
+        }
+        has.push(own);
     }
 }
 

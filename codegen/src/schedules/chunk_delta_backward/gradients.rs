@@ -7,6 +7,7 @@ use crate::block::args::Args;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS, zeros};
 use crate::block::pair::{Index, Values};
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::sequence::SequenceTile;
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
@@ -29,6 +30,8 @@ pub(super) struct Gradients<'s> {
     pub form: &'s DeltaRuleBackward,
     pub schedule: &'s ChunkDeltaBackward,
     pub args: Args,
+    /// The block's times, where they are of one of several sequences.
+    pub tile: Option<SequenceTile>,
     pub tiles: Tiles,
     /// Whether sums over the parts of the width stay in registers, and are not computed when they are needed.
     pub keeps_sums: bool,
@@ -96,8 +99,9 @@ impl<'s> Gradients<'s> {
         stage: &'s Stage,
         form: &'s DeltaRuleBackward,
         schedule: &'s ChunkDeltaBackward,
-        args: Args,
+        mut args: Args,
     ) -> Gradients<'s> {
+        let tile = args.enter_tile(b, stage, form.states.outer, (TIMES, 1));
         let tiles = Tiles::declare(b, stage, form, schedule);
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let rates = ["sums", "before", "read", "added", "given"].map(|name| array(name, TIMES));
@@ -113,6 +117,7 @@ impl<'s> Gradients<'s> {
             form,
             schedule,
             args,
+            tile,
             tiles,
             keeps_sums,
             rates,
@@ -202,6 +207,11 @@ impl<'s> Gradients<'s> {
 
     fn place(&self, b: &mut Builder) -> Place {
         let (rule, times) = (&self.form.states, i64::from(TIMES));
+        if let Some(SequenceTile { outer, row, place, count, first, .. }) = self.tile.clone() {
+            let size = self.args.size(rule.width);
+            let parts = if self.schedule.wide { b.div_ceil(size, TIMES) } else { Operand::i64(1) };
+            return Place { outer, point: row, number: place, count, parts, first: b.convert(Ty::I32, first) };
+        }
         let mut count = |axis: Axis| {
             let up = b.add(self.args.size(axis), Operand::i64(times - 1));
             b.binary(Binary::Div, up, Operand::i64(times))

@@ -55,11 +55,12 @@ pub use parameters::{ChunkDeltaBackward, DeltaSweep};
 use super::LowerError;
 use super::chunk_delta::TIMES;
 use crate::block::args::Args;
+use crate::block::sequence::SequenceTile;
 use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
 use crate::target::WARP;
-use crate::tile::Kernel;
+use crate::tile::{Kernel, Operand};
 use channels::ChannelGradients;
 use gradients::Gradients;
 use oplus_dsl::ir::Axis;
@@ -99,10 +100,15 @@ fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<K
     b.blocks_per_sm(blocks);
     with_kernel(&mut b, stage, form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
-        Either::Gradients(kernel) => kernel.body(b),
-        Either::Channels(kernel) => kernel.body(b),
+        Either::Gradients(kernel) => b.if_(exists(&kernel.tile), |b| kernel.body(b)),
+        Either::Channels(kernel) => b.if_(exists(&kernel.tile), |b| kernel.body(b)),
     });
     Ok(b.finish())
+}
+
+/// Whether a block of the third sweep has times: its sequence may have none left for it.
+fn exists(tile: &Option<SequenceTile>) -> Operand {
+    tile.as_ref().map_or(Operand::bool(true), |tile| tile.exists)
 }
 
 /// The shared memory of the kernel.
@@ -129,11 +135,20 @@ fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackwar
 
 /// How many numbers the walks store: states of every 64 times, or of every 16 where decays differ along the depth, cotangents of states, and rows of each time of both; of a rule with two keys two rows of cotangents. `None` when 63
 /// bits cannot count them.
-fn scratch(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward, size: impl Fn(Axis) -> i64) -> Option<Vec<u64>> {
+fn scratch(
+    stage: &Stage,
+    form: &DeltaRuleBackward,
+    schedule: &ChunkDeltaBackward,
+    size: impl Fn(Axis) -> i64,
+) -> Option<Vec<u64>> {
     let states = &form.states;
+    let outer = states.outer.minus(stage.axis_of_sequences());
     let count = |n: i64| n.checked_add(i64::from(TIMES) - 1).map(|n| n / i64::from(TIMES));
-    let rows = states.outer.iter().try_fold(count(size(states.width))?, |n, axis| n.checked_mul(size(axis)))?;
-    let tiles = rows.checked_mul(count(size(states.time))?)?;
+    let rows = outer.iter().try_fold(count(size(states.width))?, |n, axis| n.checked_mul(size(axis)))?;
+    let tiles = match stage.sequences() {
+        Some(sequences) => rows.checked_mul(sequences.tiles(&size, TIMES))?,
+        None => rows.checked_mul(count(size(states.time))?)?,
+    };
     let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
     let each = if form.states.channels.is_some() { u64::from(BLOCKS) } else { 1 };
     let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;

@@ -9,6 +9,19 @@ use crate::tile::{Operand, ParamId, SharedId, SharedKind, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
+/// The place of the first saved tile of the block's sequence, where it has one of several.
+fn first_tile(b: &mut Builder, kernel: &DeltaKernel<'_>) -> Option<Operand> {
+    let outer = kernel.form.outer.minus(kernel.stage.axis_of_sequences());
+    kernel.stage.sequences()?;
+    let row = kernel.args.number_of(b, outer, &kernel.outer);
+    let parts = b.div_ceil(kernel.args.size(kernel.form.width), TIMES);
+    let before = b.mul(row, parts);
+    let part = b.binary(Binary::Div, kernel.part, TIMES);
+    let part = b.convert(Ty::I64, part);
+    let row = b.add(before, part);
+    kernel.args.first_tile(b, kernel.stage, row, TIMES)
+}
+
 /// Elements of an access.
 pub(super) const ACCESS: u32 = COLUMNS;
 
@@ -41,6 +54,11 @@ impl Saved {
 
     /// The number of the saved tile, of 64 times and as many places of the width, that a block has a part of, `i64`.
     pub(super) fn number(&self, b: &mut Builder, kernel: &DeltaKernel<'_>, tiles: Tiles, place: &TilePlace) -> Operand {
+        if let Some(first) = first_tile(b, kernel) {
+            let place = tiles.place(b, place.number);
+            let place = b.convert(Ty::I64, place);
+            return b.add(first, place);
+        }
         let block = b.special(Special::Block);
         let block = b.binary(Binary::Div, block, TIMES / kernel.schedule.places);
         let place = tiles.place(b, place.number);

@@ -76,7 +76,7 @@ impl Strategy for ChunkDeltaBackward {
         let ChunkDeltaBackward { depth, padded, wide, vector, .. } = *self;
         fit(problem, &form.states, [depth, TIMES], padded, wide, vector)?;
         problem.is_without_empty_axes()?;
-        if scratch(form, self, |axis| problem.size(axis)).is_none() {
+        if scratch(problem.stage, form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);
         }
         let blocks = self.blocks(problem);
@@ -87,6 +87,12 @@ impl Strategy for ChunkDeltaBackward {
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let Ok(form) = problem.stage.kind().delta_back() else { return 0 };
         let points = problem.bound.count(form.states.outer.iter());
+        if let Some(sequences) = problem.stage.sequences().filter(|_| self.is_last()) {
+            let tiles = sequences.tiles(|axis| problem.size(axis), TIMES) as u64;
+            let parts = if self.sweep == DeltaSweep::Channels { TIMES / super::channels::times(self.depth) } else { 1 };
+            let outer = form.states.outer.minus(problem.stage.axis_of_sequences());
+            return problem.bound.count(outer.iter()).saturating_mul(tiles).saturating_mul(u64::from(parts));
+        }
         let (along, of_one) = match self.sweep {
             DeltaSweep::Gradients => (form.states.time, TIMES),
             DeltaSweep::Channels => (form.states.time, super::channels::times(self.depth)),
@@ -97,7 +103,7 @@ impl Strategy for ChunkDeltaBackward {
 
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().delta_back().ok()?;
-        scratch(form, self, |axis| problem.size(axis))
+        scratch(problem.stage, form, self, |axis| problem.size(axis))
     }
 
     fn lane_axis(&self, stage: &Stage) -> Option<Axis> {

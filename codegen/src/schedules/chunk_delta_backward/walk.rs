@@ -128,7 +128,7 @@ impl<'s> Walk<'s> {
             return;
         }
         let mut values = values.clone();
-        self.kernel.set_width(b, &mut values);
+        self.kernel.set_width_of_states(b, &mut values);
         for (block, sums) in (0..).zip(state) {
             let mut values = values.clone();
             let coordinates = self.kernel.coordinates(b, &mut values, block);

@@ -15,7 +15,7 @@ use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Operand, SharedKind};
-use oplus_dsl::ir::Axis;
+use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
 /// The tiles of a kernel, as [`ChunkwiseKernel`] has them.
@@ -115,6 +115,11 @@ impl<'s> ChunkwiseKernel<'s> {
         let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
         let mut outer = args.indices(b, point, form.outer);
         args.enter_sequence(b, stage, &mut outer);
+        let first_saved = match (saved, slices) {
+            (None, _) => None,
+            (Some(_), _) if stage.sequences().is_none() => None,
+            (Some(_), slices) => first_saved(b, (&args, stage), (form, schedule), &outer, slices.zip(slice)),
+        };
         let segment_carries = args.scratch[args.scratch.len() - 1];
         ChunkwiseKernel {
             stage,
@@ -140,6 +145,7 @@ impl<'s> ChunkwiseKernel<'s> {
             fragment,
             outer,
             slice,
+            first_saved,
         }
     }
 }
@@ -150,6 +156,27 @@ fn point_and_slice(b: &mut Builder, row: Operand, slices: Option<Operand>, width
     let (point, slice) = divided(b, row, slices);
     let slice = b.convert(Ty::I32, slice);
     (point, Some(b.mul(slice, width)))
+}
+
+/// The place of the first chunk of the block's sequence among those that are saved, where it has one of several.
+fn first_saved(
+    b: &mut Builder,
+    (args, stage): (&Args, &Stage),
+    (form, schedule): (&MatrixRecurrence, &Chunkwise),
+    outer: &[(Axis, Operand)],
+    slice: Option<(Operand, Operand)>,
+) -> Option<Operand> {
+    let row = args.number_of(b, form.outer.minus(stage.axis_of_sequences()), outer);
+    let row = match slice {
+        None => row,
+        Some((slices, place)) => {
+            let slice = b.binary(Binary::Div, place, schedule.width());
+            let [slice, slices] = [slice, slices].map(|x| b.convert(Ty::I64, x));
+            let before = b.mul(row, slices);
+            b.add(before, slice)
+        }
+    };
+    args.first_tile(b, stage, row, schedule.times())
 }
 
 /// The lengths of the running sums and of the gains, for all chunks in flight. Beside warps that only copy every stage has its own;

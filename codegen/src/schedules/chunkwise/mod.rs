@@ -198,6 +198,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gains: SharedId,
     /// The mbarriers of stages that are free, and of stages whose sums and gains are written, where warps only copy.
     pub(crate) handover: Option<Handover>,
+    /// The place of the block's first chunk among those that are saved, where the block has one of several sequences.
+    first_saved: Option<Operand>,
     /// The destination of the states before every chunk, if they are saved.
     pub(crate) saved: Option<Saved>,
     /// The block's segment, and the segment carries.

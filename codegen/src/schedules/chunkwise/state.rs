@@ -184,7 +184,7 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn save_state(&self, b: &mut Builder, chunk: Operand, chunks: Operand) {
         let Some((Saved { to, bulk, .. }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
-        let before = b.mul(self.segment.row, chunks);
+        let before = self.first_saved.unwrap_or_else(|| b.mul(self.segment.row, chunks));
         let number = b.add(before, chunk);
         let arrays: Vec<SharedId> = [states.array].into_iter().chain(states.low).collect();
         let first_index = b.mul(number, arrays.len() as u32 * states.len());

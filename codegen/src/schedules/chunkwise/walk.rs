@@ -182,7 +182,9 @@ impl ChunkwiseKernel<'_> {
             return iteration;
         }
         let last = b.sub(iterations.all, 1);
-        b.sub(last, iteration)
+        let chunk = b.sub(last, iteration);
+        // A sequence may have no chunks.
+        if self.stage.sequences().is_some() { b.binary(Binary::Max, chunk, 0) } else { chunk }
     }
 
     fn lanes(&self, b: &mut Builder) -> AllLanes {

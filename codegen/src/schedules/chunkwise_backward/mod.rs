@@ -53,6 +53,7 @@ use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::layout::Tile;
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::sequence::SequenceTile;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
@@ -108,9 +109,9 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     b.blocks_per_sm(blocks);
     with_kernel(&mut b, stage, isa, form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
-        Either::Chunk(kernel) if form.states.channels => kernel.channels_body(b),
-        Either::Chunk(kernel) => kernel.body(b),
-        Either::Warpgroups(kernel) => kernel.body(b),
+        Either::Chunk(kernel) if form.states.channels => kernel.where_chunk_exists(b, |b| kernel.channels_body(b)),
+        Either::Chunk(kernel) => kernel.where_chunk_exists(b, |b| kernel.body(b)),
+        Either::Warpgroups(kernel) => kernel.where_chunk_exists(b, |b| kernel.body(b)),
     });
     Ok(b.finish())
 }
@@ -160,9 +161,13 @@ pub fn scratch(
     schedule: &ChunkwiseBackward,
     size: impl Fn(Axis) -> i64,
 ) -> Option<[u64; 2]> {
-    let rows = form.states.outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
+    let outer = form.states.outer.minus(stage.axis_of_sequences());
+    let rows = outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let rows = rows.checked_mul(slices(&form.states, schedule.wide, TIMES, &size) as i64)?;
-    let chunks = size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES);
+    let chunks = match stage.sequences() {
+        Some(sequences) => sequences.tiles(&size, TIMES),
+        None => size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES),
+    };
     let each = schedule.parts(stage, form) * TIMES * schedule.depth;
     let len = rows.checked_mul(chunks)?.checked_mul(i64::from(each))?;
     Some([len as u64; 2])
@@ -255,6 +260,8 @@ struct GradientSweep<'s> {
     form: &'s MatrixRecurrenceBackward,
     schedule: &'s ChunkwiseBackward,
     args: Args,
+    /// The block's chunk, where it is of one of several sequences.
+    tile: Option<SequenceTile>,
     keys: Tile,
     queries: Tile,
     /// Values of the heads in flight.

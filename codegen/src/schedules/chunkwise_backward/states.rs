@@ -2,7 +2,6 @@
 
 use super::walk::{Chunk, HeadSlice};
 use super::{GradientSweep, TIMES};
-use crate::block::args::index_of;
 use crate::block::layout::Tile;
 use crate::block::ring::Ring;
 use crate::build::Builder;
@@ -77,11 +76,7 @@ impl GradientSweep<'_> {
 
     /// The number of a recurrence: that of its block in the first sweeps.
     fn recurrence(&self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Operand {
-        self.form.states.outer.iter().fold(Operand::i64(0), |number, axis| {
-            let above = b.mul(number, self.args.size(axis));
-            let index = index_of(outer, axis);
-            b.add(above, index)
-        })
+        self.args.number_of(b, self.form.states.outer.minus(self.stage.axis_of_sequences()), outer)
     }
 
     /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.

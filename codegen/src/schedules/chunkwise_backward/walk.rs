@@ -8,6 +8,7 @@ use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, Factor, block_values, multiply};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
+use crate::block::sequence::SequenceTile;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;
 use crate::schedules::chunkwise::{COLUMNS, divided, origin_at, slices_of, zeros};
@@ -63,7 +64,7 @@ pub(super) struct Sums {
 pub(super) struct Chunk {
     /// The indices of the shared axes.
     pub shared: Vec<(Axis, Operand)>,
-    /// The chunk's number, and how many there are, `i64`.
+    /// The chunk's number among those that are saved, and how many there are, `i64`.
     pub number: Operand,
     pub count: Operand,
     /// Its first time, `i32`.
@@ -345,17 +346,32 @@ impl GradientSweep<'_> {
 
     /// The chunk of the block.
     pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
+        if let Some(SequenceTile { outer, place, count, first, .. }) = &self.tile {
+            return self.chunk_at(b, outer.clone(), (*place, *count), *first);
+        }
         let chunks = b.div_ceil(self.args.size(self.form.states.time), TIMES);
         let block = b.special(crate::tile::Special::Block);
         let block = b.convert(Ty::I64, block);
         let [point, number] = b.div_rem(block, chunks);
         let shared = self.args.indices(b, point, self.shared());
-        self.chunk_at(b, shared, number, chunks)
+        let first = b.mul(number, TIMES);
+        self.chunk_at(b, shared, (number, chunks), first)
     }
 
-    /// The chunk of a number, of so many, at a point of the shared axes.
-    fn chunk_at(&self, b: &mut Builder, shared: Vec<(Axis, Operand)>, number: Operand, count: Operand) -> Chunk {
-        let first = b.mul(number, TIMES);
+    /// The code of a block, which has nothing to do where a sequence has no times left for it.
+    pub(super) fn where_chunk_exists(&self, b: &mut Builder, body: impl FnOnce(&mut Builder)) {
+        let exists = self.tile.as_ref().map_or(Operand::bool(true), |tile| tile.exists);
+        b.if_(exists, body);
+    }
+
+    /// The chunk of a number, of so many, at a point of the shared axes, from its first time on.
+    fn chunk_at(
+        &self,
+        b: &mut Builder,
+        shared: Vec<(Axis, Operand)>,
+        (number, count): (Operand, Operand),
+        first: Operand,
+    ) -> Chunk {
         let first = b.convert(Ty::I32, first);
         let heads = self.args.rows(b, self.form.heads);
         let heads = b.convert(Ty::I32, heads);
@@ -377,11 +393,17 @@ impl GradientSweep<'_> {
 
     /// The chunk of the block, rematerialised.
     pub(super) fn rematerialised_chunk(&self, b: &mut Builder) -> Chunk {
+        if self.tile.is_some() {
+            let chunk = self.chunk(b);
+            let slices = if self.schedule.wide { self.rematerialiser.of(b, chunk.slices) } else { chunk.slices };
+            return Chunk { slices, ..chunk };
+        }
         let axes: Vec<Axis> = self.shared().iter().collect();
         let shared = axes.iter().enumerate().map(|(k, axis)| (*axis, self.rematerialiser.read(b, k))).collect();
         let number = self.rematerialiser.read(b, axes.len());
         let count = b.div_ceil(self.args.size(self.form.states.time), TIMES);
-        let chunk = self.chunk_at(b, shared, number, count);
+        let first = b.mul(number, TIMES);
+        let chunk = self.chunk_at(b, shared, (number, count), first);
         let slices = if self.schedule.wide { self.rematerialiser.of(b, chunk.slices) } else { chunk.slices };
         Chunk { slices, ..chunk }
     }

@@ -116,7 +116,7 @@ impl DeltaRuleBackward {
         let errors = DeltaRule { row, ..states.clone() };
         let mut form = DeltaRuleBackward { states, errors, cotangents, query, is_queried, sums, totals, outputs };
         Sums { program, form: &mut form, forward, back }.find()?;
-        form.outputs = program.outputs.iter().map(|output| form.kind(program, output)).collect::<Result<_, _>>()?;
+        form.outputs = program.outputs.iter().map(|output| form.kind(stage, output)).collect::<Result<_, _>>()?;
         Ok(form)
     }
 
@@ -126,8 +126,8 @@ impl DeltaRuleBackward {
     }
 
     /// Finds the kind of an output.
-    fn kind(&self, program: &Program, output: &oplus_dsl::ir::Output) -> Result<DeltaCotangent, Refusal> {
-        let axes: AxisSet = output.axes.iter().copied().collect();
+    fn kind(&self, stage: &Stage, output: &oplus_dsl::ir::Output) -> Result<DeltaCotangent, Refusal> {
+        let (program, axes) = (&stage.program, stage.axes_of_values(output));
         let DeltaRule { time, depth, width, outer, .. } = self.states;
         let refusal = || Refusal::Output { output: output.name.clone() };
         let own = |sums: &[DeltaSum]| self.is_map(program, output.value, sums);

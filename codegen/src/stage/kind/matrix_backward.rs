@@ -101,11 +101,11 @@ impl MatrixRecurrenceBackward {
         let shared = [states.key, cotangents.key].map(|p| program.params[p as usize].axes.iter().copied().collect());
         let heads = match states.channels {
             true => AxisSet::EMPTY,
-            false => states.outer.minus(shared[0]).minus(shared[1]),
+            false => states.outer.minus(shared[0]).minus(shared[1]).minus(stage.axis_of_sequences()),
         };
         let mut form = MatrixRecurrenceBackward { states, cotangents, heads, contraction: None, outputs: vec![] };
         form.contraction = form.contraction_of(stage)?;
-        let kinds = program.outputs.iter().map(|o| form.kind(stage, o.value, o.axes.iter().copied().collect()));
+        let kinds = program.outputs.iter().map(|output| form.kind(stage, output.value, stage.axes_of_values(output)));
         form.outputs = kinds.collect::<Option<_>>().ok_or_else(|| Refusal::NotQuery { axis: name(depth) })?;
         Ok(form)
     }

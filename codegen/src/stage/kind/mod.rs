@@ -86,6 +86,10 @@ impl Kind {
         if let Some(recurrence) = Recurrence::of(stage) {
             return Kind::Recurrence(Box::new(recurrence));
         }
+        if stage.sequences().is_some() && stage.opposite_scans().is_some() {
+            let matrices = MatrixRecurrenceBackward::of(stage);
+            return Kind::Backward(Box::new(Backward { walk: Err(Refusal::Sequences), matrices }));
+        }
         if stage.sequences().is_some() {
             let matrices = match stage.state_axis() {
                 Some(_) => MatrixRecurrence::of(stage),

@@ -35,44 +35,35 @@ pub(super) fn one_sequence(program: &Program) -> Option<OneSequence> {
         return None;
     }
     let changed = Rewritten::of(program, &packed, &scans)?;
-    let Op::Param(place) = program.node(packed.offsets).op else { return None };
-    Some(OneSequence {
-        program: changed,
-        time: packed.time,
-        sequences: packed.packing.sequences(),
-        list: packed.list,
-        list_name: program.axis_name(packed.list).to_owned(),
-        place,
-        offsets: program.params[place as usize].clone(),
-    })
+    packed.one(program, changed)
 }
 
 /// A program with packed sequences, and what it means that one begins or ends.
-struct Packed {
+pub(super) struct Packed {
     /// The program, continued by values that are compared with its own.
-    b: Builder,
-    time: Axis,
+    pub(super) b: Builder,
+    pub(super) time: Axis,
     list: Axis,
     /// The offsets, and where sequences begin.
     offsets: Value,
-    starts: Value,
-    packing: Packing,
-    first: Border,
-    last: Border,
+    pub(super) starts: Value,
+    pub(super) packing: Packing,
+    pub(super) first: Border,
+    pub(super) last: Border,
     /// Whether an index is the first of a sequence.
-    is_first: Value,
+    pub(super) is_first: Value,
     /// Whether a sequence has an index.
-    is_some: Value,
+    pub(super) is_some: Value,
 }
 
 /// A scan of all sequences, as one of a sequence.
-struct Begun {
-    op: OneScan,
+pub(super) struct Begun {
+    pub(super) op: OneScan,
     /// The states before the first element, of the program; those that are the identity have none.
-    init: Vec<Option<Value>>,
+    pub(super) init: Vec<Option<Value>>,
 }
 
-enum OneScan {
+pub(super) enum OneScan {
     /// By an operator of elements.
     Elements(Operator, Vec<Value>),
     /// Of matrices; its states are the scan itself.
@@ -80,7 +71,7 @@ enum OneScan {
 }
 
 impl Packed {
-    fn of(program: &Program) -> Option<Packed> {
+    pub(super) fn of(program: &Program) -> Option<Packed> {
         let mut all = program.nodes.iter().enumerate().filter_map(|(k, node)| match node.op {
             Op::Starts { axis, list, offsets } => Some((Value(k as u32), axis, list, offsets)),
             _ => None,
@@ -91,6 +82,40 @@ impl Packed {
         let (first, last) = (packing.border(&mut b, false).ok()?, packing.border(&mut b, true).ok()?);
         let (is_first, is_some) = (packing.is_at(&mut b, first).ok()?, packing.is_some(&mut b).ok()?);
         Some(Packed { b, time, list, offsets, starts, packing, first, last, is_first, is_some })
+    }
+
+    /// What becomes of the program with this one of a sequence.
+    pub(super) fn one(&self, program: &Program, of_one: Program) -> Option<OneSequence> {
+        let Op::Param(place) = program.node(self.offsets).op else { return None };
+        Some(OneSequence {
+            program: of_one,
+            time: self.time,
+            sequences: self.packing.sequences(),
+            list: self.list,
+            list_name: program.axis_name(self.list).to_owned(),
+            place,
+            offsets: program.params[place as usize].clone(),
+        })
+    }
+
+    /// The scans of states of a gradient.
+    pub(super) fn scans_forward(&self, program: &Program) -> Option<HashMap<Value, Begun>> {
+        let mut all = HashMap::new();
+        for (k, node) in program.nodes.iter().enumerate() {
+            let begun = match &node.op {
+                Op::Scan { axis, operator, elements, init, reverse: false, .. }
+                    if *axis == self.time && init.is_empty() =>
+                {
+                    self.of_elements(program.operator(*operator), elements)?
+                }
+                Op::MatrixScan(scan) if scan.axis == self.time && !scan.reverse => {
+                    self.of_matrices(&MatrixScan { exclusive: false, ..(**scan).clone() })?
+                }
+                _ => continue,
+            };
+            all.insert(Value(k as u32), begun);
+        }
+        Some(all)
     }
 
     /// All scans along time.
@@ -326,7 +351,7 @@ impl Rewritten<'_> {
 
 impl Begun {
     /// The type and the identity of each field of the states.
-    fn fields(&self) -> Vec<(oplus_dsl::Ty, oplus_dsl::ir::Literal)> {
+    pub(super) fn fields(&self) -> Vec<(oplus_dsl::Ty, oplus_dsl::ir::Literal)> {
         match &self.op {
             OneScan::Elements(operator, _) => {
                 operator.fields.iter().zip(&operator.identity).map(|(field, identity)| (field.ty, *identity)).collect()

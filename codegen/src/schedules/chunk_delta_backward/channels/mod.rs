@@ -29,6 +29,7 @@ use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
 use crate::block::matmul::{COLUMNS, Factor, ROWS};
 use crate::block::pair::{Index, Values};
 use crate::block::prepare::factor_elem;
+use crate::block::sequence::SequenceTile;
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{LogReader, PITCH};
 use crate::stage::Stage;
@@ -54,6 +55,8 @@ pub(super) struct ChannelGradients<'s> {
     form: &'s DeltaRuleBackward,
     schedule: &'s ChunkDeltaBackward,
     args: Args,
+    /// The block's times, where they are of one of several sequences.
+    pub(super) tile: Option<SequenceTile>,
     /// Keys, queries, and the vectors that the state is read by, where they are not the keys.
     keys: Tile,
     queries: Tile,
@@ -112,10 +115,11 @@ impl<'s> ChannelGradients<'s> {
         stage: &'s Stage,
         form: &'s DeltaRuleBackward,
         schedule: &'s ChunkDeltaBackward,
-        args: Args,
+        mut args: Args,
     ) -> ChannelGradients<'s> {
         let (rule, depth) = (&form.states, schedule.depth);
         let (times, split) = (times(depth), depth / SLICE);
+        let tile_of_sequence = args.enter_tile(b, stage, rule.outer, (TIMES, TIMES / times));
         let chunks = WARPS / split;
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             let shape = TileShape { rows: times, depth, stages: 1 };
@@ -162,6 +166,7 @@ impl<'s> ChannelGradients<'s> {
             form,
             schedule,
             args,
+            tile: tile_of_sequence,
             keys,
             queries,
             columns,
@@ -212,6 +217,12 @@ impl<'s> ChannelGradients<'s> {
 
     fn place(&self, b: &mut Builder) -> Place {
         let (rule, times) = (&self.form.states, times(self.schedule.depth));
+        if let Some(SequenceTile { outer, row, place, count, part, first, .. }) = self.tile.clone() {
+            let size = self.args.size(rule.width);
+            let parts = if self.schedule.wide { b.div_ceil(size, TIMES) } else { Operand::i64(1) };
+            let first = b.convert(Ty::I32, first);
+            return Place { outer, point: row, number: place, count, part_of_times: part, parts, first };
+        }
         let count = b.div_ceil(self.args.size(rule.time), TIMES);
         let blocks = b.div_ceil(self.args.size(rule.time), times);
         let parts = if self.schedule.wide { b.div_ceil(self.args.size(rule.width), TIMES) } else { Operand::i64(1) };
