@@ -107,7 +107,7 @@ impl Combination {
 
     /// Whether elements and results may lie in any order along the swept axis.
     pub(super) fn takes_any_order(&self) -> bool {
-        takes(&self.scan) && takes(&self.total)
+        self.manner == Manner::Blocks || takes(&self.scan) && takes(&self.total)
     }
 
     /// Whether rows along contiguous memory may be swept in blocks.
