@@ -2,6 +2,7 @@
 
 mod combine;
 mod load;
+mod natively;
 mod product;
 mod weighted;
 
@@ -73,13 +74,22 @@ pub(super) struct Frame<'a> {
     pub(super) ends: HashMap<usize, Vec<Values>>,
     /// By instruction, the first elements of a chunk that [`Combine::opens`] leaves out of its totals.
     firsts: HashMap<usize, Vec<Values>>,
-    /// By instruction and where a tile begins, the totals of its parts, which are found before its results.
-    /// With them the elements, where they have been turned.
-    pub(super) totals: HashMap<(usize, usize), (Vec<Values>, Option<Kept>)>,
+    /// By instruction and where a tile begins, what is found before its results.
+    pub(super) totals: HashMap<(usize, usize), Found>,
     /// By instruction and where a tile begins, the elements in the order of visits, where the sweep for its totals has needed them so.
     pub(super) flipped: HashMap<(usize, usize), Vec<(Reg, Values)>>,
     /// The loops of every instruction for the extents of the tile.
     nests: Vec<Option<Nest>>,
+}
+
+/// What the sweep of a tile for totals leaves to the one for results.
+pub(super) struct Found {
+    /// The totals of the tile's parts.
+    totals: Vec<Values>,
+    /// The elements, where they have been turned for groups.
+    kept: Option<Kept>,
+    /// The elements, where machine code has turned them.
+    squares: Option<Values>,
 }
 
 /// Memory of registers.

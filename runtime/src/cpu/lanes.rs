@@ -172,6 +172,8 @@ pub(super) struct Elements<'a> {
     pub(super) scan: &'a [Operand<'a>],
     /// The elements of [`Combination::total`].
     pub(super) total: &'a [Operand<'a>],
+    /// What machine code reads beside them.
+    pub(super) others: &'a [Slice<'a>],
 }
 
 /// The states and outputs of a sweep, one per field.

@@ -10,7 +10,7 @@ use bytemuck::{NoUninit, cast_slice};
 use super::values::Slice;
 
 /// How many bytes a line of the cache has.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Reads something of every line of some tensors.
 pub(super) fn read(tensors: &[Slice<'_>]) {

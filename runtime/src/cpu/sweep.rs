@@ -57,6 +57,8 @@ pub(super) struct Workspace {
     pub(super) totals: Option<Vec<Values>>,
     /// The turned elements of the block, which both of its sweeps read.
     pub(super) kept: Option<Kept>,
+    /// The elements that machine code has turned for totals, and reads for results.
+    pub(super) squares: Option<Values>,
     nodes: Vec<Values>,
     next: Vec<Values>,
     /// Memory of blocks that were turned.

@@ -9,7 +9,7 @@ use crate::cpu::kernel::Kernel;
 use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::lost;
 use crate::cpu::map;
-use crate::cpu::native::{Call, Memory};
+use crate::cpu::native::{Call, States, Steps};
 use crate::cpu::near;
 use crate::cpu::sweep::{Geometry, Kept, Strides, Workspace, dense, sweep, takes};
 use crate::cpu::turn::{turn, turn_back};
@@ -50,7 +50,7 @@ impl Turned<'_> {
         if self.parts == 1 {
             return self.scan(of, elements.scan, results.states, results.outputs, workspace);
         }
-        let known = workspace.totals.take().filter(|_| has_outputs);
+        let known = workspace.totals.take().filter(|_| has_outputs && (call.is_none() || workspace.squares.is_some()));
         let totals = match known {
             Some(known) => known,
             None => {
@@ -81,8 +81,11 @@ impl Turned<'_> {
         }
         if has_outputs {
             self.begin(of, &mut starts, &before);
-            if let Some(call) = &mut call {
-                return call.scan(elements.scan, self.steps, [&starts, results.states]);
+            if let (Some(call), Some(mut squares)) = (&mut call, workspace.squares.take()) {
+                let states = States { starts: &starts, last: results.states };
+                call.scan(elements, self.steps, states, &mut squares)?;
+                workspace.give(squares);
+                return Ok(());
             }
             workspace.kept = kept;
             self.scan(of, elements.scan, &mut starts, results.outputs, workspace)?;
@@ -108,7 +111,9 @@ impl Turned<'_> {
         if let Some(call) = call {
             let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
             near::read(&elements);
-            call.native.run_totals(&elements, (self.steps, leaves_out), &mut totals)?;
+            let mut squares = workspace.take(call.native.ty(), 0)?;
+            call.native.run_totals(&elements, Steps::new(self.steps, leaves_out), &mut totals, &mut squares)?;
+            workspace.squares = Some(squares);
             return Ok(totals);
         }
         let mut none: Vec<_> = totals.iter().map(|_| None).collect();
@@ -414,21 +419,18 @@ impl Turned<'_> {
 }
 
 impl Call<'_, '_> {
-    /// Sweeps every part from its start for results; `after` is the state behind the last one.
+    /// Sweeps every part from its start for results.
     fn scan(
         &mut self,
-        elements: &[Operand<'_>],
+        elements: Elements<'_>,
         steps: usize,
-        [starts, after]: [&[Values]; 2],
+        states: States<'_>,
+        squares: &mut Values,
     ) -> Result<(), CpuError> {
         let Some(results) = &mut self.results else { return Ok(()) };
-        let inputs = elements.iter().map(|element| element.values).chain(self.others.iter().copied());
-        let last = results.ends.unwrap_or(after);
-        near::read(&self.others);
-        match results.memory {
-            Memory::F32(all) => near::write(all),
-            Memory::F64(all) => near::write(all),
-        }
-        self.native.run_results(&inputs.collect::<Vec<_>>(), steps, [starts, last], results.memory)
+        let inputs = elements.scan.iter().map(|element| element.values).chain(elements.others.iter().copied());
+        let states = States { last: results.ends.unwrap_or(states.last), ..states };
+        near::read(elements.others);
+        self.native.run_results(&inputs.collect::<Vec<_>>(), Steps::new(steps, false), states, results.memory, squares)
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use oplus_dsl::Ty;
 pub(super) use oplus_llvm::host::Float;
-use oplus_llvm::host::{self, Source, Sweep, Tensors};
+use oplus_llvm::host::{self, Source, Sweep};
 
 use super::write::{Written, write};
-use super::{LANES, Native, Starts};
+use super::{LANES, LARGE, Native, Output, Starts, Steps, Tensors};
 use crate::cpu::plan::Stage;
 
 /// The function of a sweep.
@@ -20,16 +21,22 @@ impl Function {
         self.0.takes(steps)
     }
 
-    /// Takes so many steps of every lane, perhaps without the first of the first lane. Tensors are those of the sweep; `starts` and `ends` have a
-    /// number for each lane and field, and `last` is the state that the last lane ends with, if it is given.
-    pub(super) fn call<T: Float>(
-        &self,
-        (steps, leaves_out): (usize, bool),
-        (inputs, outputs): (&[&[T]], &mut [&mut [T]]),
-        [starts, last]: [&[T]; 2],
-        ends: &mut [T],
-    ) {
-        self.0.call(steps, leaves_out, Tensors { inputs, outputs, starts, last, ends });
+    /// How many numbers the squares have that are kept from one sweep to another, of lanes of so many steps.
+    pub(super) fn squares(&self, steps: usize) -> usize {
+        self.0.squares(steps)
+    }
+
+    /// Whether outputs can be written past the caches.
+    pub(super) fn streams<T: Float>(&self, steps: usize, outputs: &[&mut [T]]) -> bool {
+        self.0.streams(steps, outputs)
+    }
+
+    /// Takes all steps of every lane.
+    pub(super) fn call<T: Float>(&self, steps: Steps, tensors: Tensors<'_, '_, T>) {
+        let Steps { of_lane, leaves_out, streams } = steps;
+        let Tensors { inputs, outputs, starts, last, ends, squares } = tensors;
+        let tensors = host::Tensors { inputs, outputs, starts, last, ends, squares };
+        self.0.call(host::Steps { of_lane, leaves_out, streams }, tensors);
     }
 }
 
@@ -40,7 +47,10 @@ pub(super) fn of(stage: &Stage) -> Option<Native> {
     let [of_results, of_totals] = starts.map(|sweep| starts_of(&sweep));
     let (totals, results, starts) = (function(&totals)?, function(&results)?, [of_results?, of_totals?]);
     let axis = stage.streamed?.axis;
-    Some(Native { at, joined, others, outputs, ty, axis, totals, results, starts })
+    let bytes = if ty == Ty::F32 { size_of::<f32>() } else { size_of::<f64>() };
+    let all = stage.sizes.iter().fold(outputs.len() * bytes, |all, size| all.saturating_mul(*size));
+    let streams = all >= LARGE && outputs.iter().all(|output| matches!(output, Output::Store(_)));
+    Some(Native { at, joined, others, outputs, ty, axis, streams, totals, results, starts })
 }
 
 fn starts_of(sweep: &Sweep) -> Option<Starts> {

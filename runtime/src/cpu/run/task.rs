@@ -7,6 +7,7 @@ use std::ops::Range;
 use crate::cpu::frame::{Frame, Sweeping, Tile};
 use crate::cpu::lanes::merge;
 use crate::cpu::loops::Loops;
+use crate::cpu::native::Output;
 use crate::cpu::partition::Place;
 use crate::cpu::plan::{Stage, Store};
 use crate::cpu::tile::{Combine, Reg, TileOp, strides};
@@ -202,9 +203,11 @@ impl<'r, 'a> Task<'r, 'a> {
                 return self.visit_natively(native, instructions, sweeping, None);
             }
             if let Some(targets) = &mut targets
-                && self.are_plain(native, targets)
+                && let Some(memory) = self.memory_of(native, targets)
             {
-                return self.visit_natively(native, instructions, sweeping, Some(targets));
+                self.visit_natively(native, instructions, sweeping, Some(memory))?;
+                self.store(targets, false, |k| native.outputs.contains(&Output::Store(k)));
+                return Ok(());
             }
         }
         self.frame.run(instructions, sweeping)?;
