@@ -119,10 +119,10 @@ impl Combination {
 /// Combines states with the totals of what comes next, field by field over the given axes of a block.
 pub(super) fn merge(
     of: &Combination,
-    extents: &[usize],
-    dims: &[u64],
+    (extents, dims): (&[usize], &[u64]),
     states: &mut [Values],
     totals: &[Values],
+    workspace: &mut Workspace,
 ) -> Result<(), CpuError> {
     let lanes = |dims: &u64| {
         let varies: PerAxis<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
@@ -143,7 +143,7 @@ pub(super) fn merge(
     };
     let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
     let mut none: Vec<_> = states.iter().map(|_| None).collect();
-    sweep(&of.merge, &geometry, &elements, states, &mut none, &mut Workspace::default())
+    sweep(&of.merge, &geometry, &elements, states, &mut none, workspace)
 }
 
 /// Values of a block, and the axes over which they vary (bit k for axis k of the block), dense over them.

@@ -22,6 +22,7 @@ use oplus_dsl::Ty;
 use super::CpuError;
 use super::near::{self, LINE};
 use super::plan::Stage;
+use super::sweep::Workspace;
 use super::tile::Reg;
 use super::values::{Scalar, Slice, Values};
 use super::view::Parts;
@@ -51,6 +52,7 @@ pub(super) struct Native {
     ty: Ty,
     /// The streamed axis.
     axis: usize,
+    is_reversed: bool,
     /// Whether results are written past the caches, which hold nothing else then.
     streams: bool,
     totals: Function,
@@ -201,6 +203,7 @@ impl Native {
         totals: &mut [Values],
         squares: &mut Values,
     ) -> Result<(), CpuError> {
+        self.read_opening(elements, steps.of_lane);
         let inputs: Vec<&[T]> = elements.iter().map(|element| element.of()).collect();
         let starts: Vec<T> = joined(totals, LANES)?;
         let mut ends = room(starts.len())?;
@@ -215,9 +218,23 @@ impl Native {
         Ok(())
     }
 
-    /// The type of its numbers.
-    pub(super) fn ty(&self) -> Ty {
-        self.ty
+    /// Brings the first lanes that a function takes to the caches. It asks for the others itself.
+    fn read_opening<'t>(&self, tensors: &[Slice<'t>], steps: usize) {
+        let (n, opening) = (LANES * steps, self.totals.group() * steps);
+        let of_tensor = |tensor: &Slice<'t>| match self.is_reversed {
+            _ if tensor.len() < n => *tensor,
+            true => tensor.to(n).from(n - opening),
+            false => tensor.to(opening),
+        };
+        near::read(&tensors.iter().map(of_tensor).collect::<Vec<_>>());
+    }
+
+    /// Room for the turned elements of a tile.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn squares(&self, steps: usize, workspace: &mut Workspace) -> Result<Values, CpuError> {
+        workspace.take(self.ty, self.totals.squares(steps).saturating_add(LINE))
     }
 
     /// Puts the state before each part in place of its total; `states` go from before the first part to behind the last.
@@ -268,6 +285,7 @@ impl Native {
         if !streams {
             near::write(outputs);
         }
+        self.read_opening(&inputs[inputs.len() - self.others.len()..], steps.of_lane);
         let inputs: Vec<&[T]> = inputs.iter().map(|input| input.of()).collect();
         let starts: Vec<T> = joined(starts, LANES)?;
         let mut last_of = room(last.len())?;
@@ -322,8 +340,7 @@ fn joined<T: Scalar>(states: &[Values], lanes: usize) -> Result<Vec<T>, CpuError
 
 /// So many numbers of a memory, which begin at a line of the cache.
 fn lines<T: Scalar>(memory: &mut Values, n: usize) -> Result<&mut [T], CpuError> {
-    let most = LINE / size_of::<T>();
-    let all = memory.room::<T>(n.saturating_add(most))?;
-    let start = all.as_ptr().align_offset(LINE).min(most);
+    let all = memory.room::<T>(n.saturating_add(LINE))?;
+    let start = all.as_ptr().align_offset(LINE).min(LINE);
     Ok(&mut all[start..][..n])
 }

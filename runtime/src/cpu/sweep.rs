@@ -66,12 +66,14 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Room for n values, which hold anything.
+    /// Room for n values, which hold anything: the smallest memory that is large enough, so that a size has the same memory every time.
     ///
     /// # Errors
     /// [`CpuError::OutOfMemory`].
     pub(super) fn take(&mut self, ty: Ty, n: usize) -> Result<Values, CpuError> {
-        let known = self.spare.iter().position(|values| values.ty() == ty);
+        let known = self.spare.iter().enumerate().filter(|(_, values)| values.ty() == ty);
+        let fits = |values: &Values| (values.len() < n, values.len());
+        let known = known.min_by_key(|(_, values)| fits(values)).map(|(k, _)| k);
         let mut values = known.map_or_else(|| Values::empty(ty), |k| self.spare.swap_remove(k));
         values.grow(n)?;
         Ok(values)

@@ -97,6 +97,11 @@ impl Function {
         self.kept.saturating_mul(steps).saturating_mul(self.lanes)
     }
 
+    /// How many lanes it goes through at once. It asks for the next ones ahead.
+    pub fn group(&self) -> usize {
+        self.strip
+    }
+
     /// Whether outputs can be written past the caches: in whole lines, where they lie on such.
     pub fn streams<T: Float>(&self, steps: usize, outputs: &[&mut [T]]) -> bool {
         let strip = self.strip * size_of::<T>();

@@ -230,6 +230,25 @@ impl<'s> Writer<'s> {
             self.load(&format!("%e{k}"), &pointer);
         }
         self.line("%time = add i64 %first, %j");
+        self.fetch();
+    }
+
+    /// Asks for one more line of the lanes of the next group, in the order of memory.
+    fn fetch(&mut self) {
+        let next = self.value(format!("add i64 %lane, {}", self.lanes));
+        let region = self.value(format!("mul i64 {next}, %steps"));
+        let ahead = self.value(format!("mul i64 %time, {}", self.lanes));
+        let at = self.value(format!("add i64 {region}, {ahead}"));
+        let place = if self.sweep.is_reversed {
+            let last = self.value(format!("add i64 {at}, {}", self.lanes));
+            self.value(format!("sub i64 %n, {last}"))
+        } else {
+            at
+        };
+        for k in self.squares() {
+            let pointer = self.behind(&format!("%x{k}"), &place);
+            self.line(format!("call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)"));
+        }
     }
 
     /// Where the column of a step lies in a square.

@@ -2,7 +2,7 @@
 
 use crate::cpu::CpuError;
 use crate::cpu::flip::{flip, flip_to};
-use crate::cpu::lanes::{Block, Elements, First, Operand, Results};
+use crate::cpu::lanes::{Block, Elements, First, Operand, Results, merge};
 use crate::cpu::map;
 use crate::cpu::native::Call;
 use crate::cpu::sweep::Workspace;
@@ -82,6 +82,16 @@ impl Frame<'_> {
         let results = Results { states, outputs: &mut none };
         let elements = Elements { scan: &elements, total: &elements, others: &[] };
         block.sweep(&combine.totals, elements, results, First::AsOthers, (&mut self.workspace, None))
+    }
+
+    /// Combines states with the totals of what comes next.
+    pub(in crate::cpu) fn merge(
+        &mut self,
+        combine: &Combine,
+        states: &mut [Values],
+        totals: &[Values],
+    ) -> Result<(), CpuError> {
+        merge(&combine.results, (&self.tile.extents, &combine.dims), states, totals, &mut self.workspace)
     }
 
     /// Sweeps the tile.

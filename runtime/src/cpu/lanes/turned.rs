@@ -110,8 +110,7 @@ impl Turned<'_> {
         let leaves_out = self.first != First::AsOthers;
         if let Some(call) = call {
             let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
-            near::read(&elements);
-            let mut squares = workspace.take(call.native.ty(), 0)?;
+            let mut squares = call.native.squares(self.steps, workspace)?;
             call.native.run_totals(&elements, Steps::new(self.steps, leaves_out), &mut totals, &mut squares)?;
             workspace.squares = Some(squares);
             return Ok(totals);
@@ -430,7 +429,6 @@ impl Call<'_, '_> {
         let Some(results) = &mut self.results else { return Ok(()) };
         let inputs = elements.scan.iter().map(|element| element.values).chain(elements.others.iter().copied());
         let states = States { last: results.ends.unwrap_or(states.last), ..states };
-        near::read(elements.others);
         self.native.run_results(&inputs.collect::<Vec<_>>(), Steps::new(steps, false), states, results.memory, squares)
     }
 }

@@ -26,6 +26,11 @@ impl Function {
         self.0.squares(steps)
     }
 
+    /// How many lanes it goes through at once.
+    pub(super) fn group(&self) -> usize {
+        self.0.group()
+    }
+
     /// Whether outputs can be written past the caches.
     pub(super) fn streams<T: Float>(&self, steps: usize, outputs: &[&mut [T]]) -> bool {
         self.0.streams(steps, outputs)
@@ -46,11 +51,11 @@ pub(super) fn of(stage: &Stage) -> Option<Native> {
     let Written { at, joined, others, outputs, ty, totals, results, starts } = write(stage)?;
     let [of_results, of_totals] = starts.map(|sweep| starts_of(&sweep));
     let (totals, results, starts) = (function(&totals)?, function(&results)?, [of_results?, of_totals?]);
-    let axis = stage.streamed?.axis;
+    let (axis, is_reversed) = (stage.streamed?.axis, stage.streamed?.reverse);
     let bytes = if ty == Ty::F32 { size_of::<f32>() } else { size_of::<f64>() };
     let all = stage.sizes.iter().fold(outputs.len() * bytes, |all, size| all.saturating_mul(*size));
     let streams = all >= LARGE && outputs.iter().all(|output| matches!(output, Output::Store(_)));
-    Some(Native { at, joined, others, outputs, ty, axis, streams, totals, results, starts })
+    Some(Native { at, joined, others, outputs, ty, axis, is_reversed, streams, totals, results, starts })
 }
 
 fn starts_of(sweep: &Sweep) -> Option<Starts> {

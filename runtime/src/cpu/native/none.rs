@@ -22,6 +22,10 @@ impl Function {
         match self {}
     }
 
+    pub(super) fn group(self) -> usize {
+        match self {}
+    }
+
     pub(super) fn streams<T: Float>(self, _: usize, _: &[&mut [T]]) -> bool {
         match self {}
     }

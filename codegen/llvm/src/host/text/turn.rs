@@ -13,6 +13,7 @@ impl Writer<'_> {
             self.turn("turn_past", false, Self::store_past);
             self.text.push_str("!0 = !{i32 1}\n");
         }
+        self.text.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
         for name in ["fabs", "sqrt"] {
             let (vector, name) = (self.vector.clone(), self.intrinsic(name));
             let _ = writeln!(self.text, "declare {vector} @{name}({vector})");
