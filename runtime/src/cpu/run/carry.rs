@@ -11,7 +11,7 @@ use crate::room::room;
 pub(super) type States = Vec<Vec<Values>>;
 
 /// How often to look for a link before letting another thread run.
-const LOOKS: usize = 1000;
+const LOOKS: usize = 5000;
 
 /// For every chunk and level, the states after it.
 pub(super) struct Chain {
