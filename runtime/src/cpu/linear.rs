@@ -12,7 +12,7 @@ mod block;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::V3;
 
-use super::lanes::First;
+use super::lanes::FirstElement;
 use super::lost::is_lost;
 #[cfg(target_arch = "x86_64")]
 use super::simd::AVX2;
@@ -140,8 +140,8 @@ pub(super) fn sum(x: &[f32], direction: Direction, out: &mut [f32], state: f32) 
 
 /// Writes s[t] = c[t]·s[t−1] + x[t] and returns the last s; `state` is s[−1]. No block rounds together what is before
 /// and in a first element that is alone.
-pub(super) fn linear(series: Series<'_>, out: &mut [f32], state: f32, first: First) -> f32 {
-    if first == First::Alone && !series.x.is_empty() {
+pub(super) fn linear(series: Series<'_>, out: &mut [f32], state: f32, first: FirstElement) -> f32 {
+    if first == FirstElement::Separate && !series.x.is_empty() {
         let (c, x) = series.at(0);
         return linear_after_first(series, out, c * state + x);
     }
@@ -220,12 +220,12 @@ fn linear_after_first(series: Series<'_>, out: &mut [f32], state: f32) -> f32 {
     let (c, x) = opening.without_first();
     let opening = Series { c: Coefficient::Each(&c[..n]), x: &x[..n], ..series };
     let (out, others_of_out) = series.direction.split_mut(out, n);
-    let state = linear(opening, out, state, First::AsOthers);
-    linear(others, others_of_out, state, First::AsOthers)
+    let state = linear(opening, out, state, FirstElement::Combined);
+    linear(others, others_of_out, state, FirstElement::Combined)
 }
 
 /// The last s of s[t] = c[t]·s[t−1] + x[t]; `state` is s[−1].
-pub(super) fn linear_total(series: Series<'_>, state: f32, first: First) -> f32 {
+pub(super) fn linear_total(series: Series<'_>, state: f32, first: FirstElement) -> f32 {
     let last = affine(series, (1.0, state), first).1;
     let steps = || series.steps(first.from()).fold(state, |s, (c, x)| c * s + x);
     if is_lost(state, last) { steps() } else { last }
@@ -233,18 +233,18 @@ pub(super) fn linear_total(series: Series<'_>, state: f32, first: First) -> f32 
 
 /// Π c[t], and the last s of s[t] = c[t]·s[t−1] + x[t] from s[−1] = 0. Either may overflow where no state does.
 pub(super) fn affine_total(series: Series<'_>) -> (f32, f32) {
-    affine(series, (1.0, 0.0), First::AsOthers)
+    affine(series, (1.0, 0.0), FirstElement::Combined)
 }
 
 /// Combines (c[t], x[t]) in order, from what comes before: a product and a state.
-fn affine(series: Series<'_>, before: (f32, f32), first: First) -> (f32, f32) {
-    if first == First::LeftOut && !series.x.is_empty() {
+fn affine(series: Series<'_>, before: (f32, f32), first: FirstElement) -> (f32, f32) {
+    if first == FirstElement::Skipped && !series.x.is_empty() {
         let n = series.x.len().min(BLOCK);
         let (opening, others) = series.split(n);
         let (c, x) = opening.without_first();
         let opening = Series { c: Coefficient::Each(&c[..n]), x: &x[..n], ..series };
-        let before = affine(opening, before, First::AsOthers);
-        return affine(others, before, First::AsOthers);
+        let before = affine(opening, before, FirstElement::Combined);
+        return affine(others, before, FirstElement::Combined);
     }
     let ((mut product, mut state), mut done) = (before, 0);
     #[cfg(target_arch = "x86_64")]
@@ -263,7 +263,7 @@ fn affine(series: Series<'_>, before: (f32, f32), first: First) -> (f32, f32) {
 }
 
 /// The product of a state and all c[t].
-pub(super) fn product(c: &[f32], direction: Direction, state: f32, first: First) -> f32 {
+pub(super) fn product(c: &[f32], direction: Direction, state: f32, first: FirstElement) -> f32 {
     let series = Series { c: Coefficient::Each(c), x: c, direction };
     let last = affine(series, (state, 0.0), first).0;
     let steps = || series.steps(first.from()).fold(state, |s, (c, _)| s * c);
@@ -326,11 +326,11 @@ mod tests {
             assert_close(&out, &exact(&vec![1.0; n], &x, 0.25), "sum");
             assert_eq!(out.last().copied().unwrap_or(0.25), last);
             let series = Series::forward(Coefficient::Each(&c), &x);
-            let last = linear(series, &mut out, 0.25, First::AsOthers);
+            let last = linear(series, &mut out, 0.25, FirstElement::Combined);
             assert_close(&out, &exact(&c, &x, 0.25), "linear");
             assert_eq!(out.last().copied().unwrap_or(0.25), last);
             let expected = exact(&c, &x, 0.25).last().copied();
-            let total = linear_total(series, 0.25, First::AsOthers);
+            let total = linear_total(series, 0.25, FirstElement::Combined);
             expected.into_iter().for_each(|(s, scale)| {
                 assert!((f64::from(total) - s).abs() <= 3.0 * (n + 64) as f64 * f64::from(f32::EPSILON) * scale);
             });
@@ -339,7 +339,7 @@ mod tests {
             assert!((f64::from(product) / expected - 1.0).abs() <= (n + 64) as f64 * f64::from(f32::EPSILON));
             assert_close(&[total], &[exact(&c, &x, 0.0).last().copied().unwrap_or_default()], "total");
             assert_close(&[sum_total(&x)], &[exact(&vec![1.0; n], &x, 0.0).last().copied().unwrap_or_default()], "Σ");
-            linear(Series::forward(Coefficient::All(0.9), &x), &mut out, 0.25, First::AsOthers);
+            linear(Series::forward(Coefficient::All(0.9), &x), &mut out, 0.25, FirstElement::Combined);
             assert_close(&out, &exact(&vec![0.9; n], &x, 0.25), "linear with one coefficient");
         }
     }
@@ -361,12 +361,12 @@ mod tests {
             for (c, back_c) in coefficients {
                 let series = Series::forward(c, &x);
                 let back = Series { c: back_c, x: &back_x, direction: Direction::Backward };
-                for first in [First::AsOthers, First::Alone] {
+                for first in [FirstElement::Combined, FirstElement::Separate] {
                     let last = linear(series, &mut forward, 0.25, first);
                     assert_eq!(linear(back, &mut backward, 0.25, first).to_bits(), last.to_bits(), "{n} {first:?}");
                     assert_eq!(bits(&reversed(&backward)), bits(&forward), "{n} {first:?}");
                 }
-                for first in [First::AsOthers, First::LeftOut] {
+                for first in [FirstElement::Combined, FirstElement::Skipped] {
                     let totals = [series, back].map(|series| linear_total(series, 0.25, first).to_bits());
                     assert_eq!(totals[0], totals[1], "{n} {first:?}");
                 }
@@ -374,7 +374,7 @@ mod tests {
             let last = sum(&x, Direction::Forward, &mut forward, 0.25);
             assert_eq!(sum(&back_x, Direction::Backward, &mut backward, 0.25).to_bits(), last.to_bits());
             assert_eq!(bits(&reversed(&backward)), bits(&forward), "{n}");
-            for first in [First::AsOthers, First::LeftOut] {
+            for first in [FirstElement::Combined, FirstElement::Skipped] {
                 let of = product(&c, Direction::Forward, 0.5, first);
                 assert_eq!(product(&back_c, Direction::Backward, 0.5, first).to_bits(), of.to_bits(), "{n}");
             }
@@ -386,7 +386,7 @@ mod tests {
         let mut c = vec![1.0; 200];
         c[100] = 0.0;
         let mut out = vec![0.0; 200];
-        linear(Series::forward(Coefficient::Each(&c), &[1.0; 200]), &mut out, 5.0, First::AsOthers);
+        linear(Series::forward(Coefficient::Each(&c), &[1.0; 200]), &mut out, 5.0, FirstElement::Combined);
         assert_eq!((out[99], out[100], out[199]), (105.0, 1.0, 100.0));
     }
 }

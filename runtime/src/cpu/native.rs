@@ -61,6 +61,13 @@ pub(super) struct Native {
     starts: [Starts; 2],
 }
 
+/// Why a stage whose sweeps have a form for machine code has none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("LLVM has made no machine code for these steps: {reason}")]
+pub(super) struct Refusal {
+    reason: String,
+}
+
 /// Steps over the totals of parts.
 #[derive(Clone, Debug)]
 struct Starts {
@@ -159,10 +166,13 @@ impl<'m> Memory<'m> {
 
 impl Native {
     /// The code of a stage, if it has a form for it.
-    pub(super) fn of(stage: &Stage) -> Option<Native> {
-        let steps = stage.sizes.iter().try_fold(1_usize, |n, size| n.checked_mul(*size))?;
-        if steps < LEAST {
-            return None;
+    ///
+    /// # Errors
+    /// [`Refusal`] where LLVM has no code for that form.
+    pub(super) fn of(stage: &Stage) -> Result<Option<Native>, Refusal> {
+        let steps = stage.sizes.iter().try_fold(1_usize, |n, size| n.checked_mul(*size));
+        if steps.is_none_or(|steps| steps < LEAST) {
+            return Ok(None);
         }
         code::of(stage)
     }

@@ -4,7 +4,7 @@ use oplus_dsl::ir::Binary;
 
 use super::arithmetic::{Float, Integer};
 use super::kernel::Recurrence;
-use super::lanes::First;
+use super::lanes::FirstElement;
 use super::linear::{self, Coefficient, Direction, Series};
 use super::loops::Loops;
 use super::lost::is_lost;
@@ -77,7 +77,7 @@ struct Field {
     along: [isize; 3],
     exclusive: bool,
     in_blocks: bool,
-    first: First,
+    first: FirstElement,
 }
 
 impl Field {
@@ -139,7 +139,7 @@ impl Field {
     fn in_registers(&self, state: &mut [f32], c: &[f32], e: &[f32], out: &mut [f32]) {
         let is_sum = matches!(self.recurrence, Recurrence::Fold { .. });
         let direction = self.direction();
-        let scan = |series: Series<'_>, out: &mut [f32], before: f32, first: First| match is_sum {
+        let scan = |series: Series<'_>, out: &mut [f32], before: f32, first: FirstElement| match is_sum {
             true => linear::sum(series.x, direction, out, before),
             false => linear::linear(series, out, before, first),
         };
@@ -158,7 +158,7 @@ impl Field {
             let (of_out, rest_of_out) = direction.split_mut(others, blocks);
             let between = scan(of_blocks, of_out, before, self.first);
             let last = &mut last[..rest.x.len()];
-            state[s] = scan(rest, last, between, if blocks == 0 { self.first } else { First::AsOthers });
+            state[s] = scan(rest, last, between, if blocks == 0 { self.first } else { FirstElement::Combined });
             opening[0] = before;
             rest_of_out.copy_from_slice(direction.split(last, rest_of_out.len()).0);
         });

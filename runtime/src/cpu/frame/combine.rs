@@ -2,7 +2,7 @@
 
 use crate::cpu::CpuError;
 use crate::cpu::flip::{flip, flip_to};
-use crate::cpu::lanes::{Block, Elements, First, Operand, Results, merge};
+use crate::cpu::lanes::{Block, Elements, FirstElement, Operand, Results, merge};
 use crate::cpu::map;
 use crate::cpu::native::Call;
 use crate::cpu::sweep::Workspace;
@@ -34,11 +34,11 @@ impl Frame<'_> {
     }
 
     /// How the first element of the tile is combined.
-    pub(super) fn first(&self, combine: &Combine, sweeping: Sweeping) -> First {
+    pub(super) fn first(&self, combine: &Combine, sweeping: Sweeping) -> FirstElement {
         match combine.opens && (self.is_opening || !combine.is_streamed) {
-            true if combine.gives_totals(sweeping) => First::LeftOut,
-            true => First::Alone,
-            false => First::AsOthers,
+            true if combine.gives_totals(sweeping) => FirstElement::Skipped,
+            true => FirstElement::Separate,
+            false => FirstElement::Combined,
         }
     }
 
@@ -81,7 +81,7 @@ impl Frame<'_> {
         let mut none: Vec<_> = states.iter().map(|_| None).collect();
         let results = Results { states, outputs: &mut none };
         let elements = Elements { scan: &elements, total: &elements, others: &[] };
-        block.sweep(&combine.totals, elements, results, First::AsOthers, (&mut self.workspace, None))
+        block.sweep(&combine.totals, elements, results, FirstElement::Combined, (&mut self.workspace, None))
     }
 
     /// Combines states with the totals of what comes next.
@@ -100,7 +100,7 @@ impl Frame<'_> {
         at: usize,
         combine: &Combine,
         sweeping: Sweeping,
-        first: First,
+        first: FirstElement,
         call: Option<Call<'_, '_>>,
     ) -> Result<(), CpuError> {
         let totals = combine.gives_totals(sweeping);
@@ -170,7 +170,7 @@ impl Frame<'_> {
     fn sweep(
         &mut self,
         (combine, tile): (&Combine, (usize, usize)),
-        (totals, first): (bool, First),
+        (totals, first): (bool, FirstElement),
         (states, outputs): (&mut [Values], &mut [Option<Values>]),
         mut call: Option<Call<'_, '_>>,
     ) -> Result<(), CpuError> {

@@ -1,7 +1,7 @@
 //! Scans of tiles by machine code.
 
 use crate::cpu::CpuError;
-use crate::cpu::lanes::First;
+use crate::cpu::lanes::FirstElement;
 use crate::cpu::native::{Call, Memory, Native, Output, Results};
 use crate::cpu::tile::Combine;
 
@@ -17,7 +17,7 @@ impl Frame<'_> {
         stored: Option<Memory<'_>>,
     ) -> Result<(), CpuError> {
         let first = self.first(combine, sweeping);
-        if first == First::LeftOut {
+        if first == FirstElement::Skipped {
             self.keep_first(native.at, combine)?;
         }
         let Some(mut memory) = stored else {

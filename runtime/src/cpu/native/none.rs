@@ -1,6 +1,6 @@
 //! Without the feature `jit` no stage has machine code of its own.
 
-use super::{Native, Steps, Tensors};
+use super::{Native, Refusal, Steps, Tensors};
 use crate::cpu::plan::Stage;
 
 /// A type of numbers.
@@ -36,6 +36,6 @@ impl Function {
 }
 
 /// No code.
-pub(super) fn of(_: &Stage) -> Option<Native> {
-    None
+pub(super) fn of(_: &Stage) -> Result<Option<Native>, Refusal> {
+    Ok(None)
 }

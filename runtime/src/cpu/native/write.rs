@@ -8,7 +8,7 @@ use oplus_llvm::host::{Action, Input, Node, Number, Source, Sweep, takes_binary,
 
 use super::{LANES, Output};
 use crate::cpu::kernel::{self, Kernel};
-use crate::cpu::lanes::Manner;
+use crate::cpu::lanes::SweepMode;
 use crate::cpu::plan::Stage;
 use crate::cpu::sweep::takes;
 use crate::cpu::tile::{Combine, Instruction, Reg, SumTerm, TileOp};
@@ -36,7 +36,7 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
     let (at, combine) = scans.next().filter(|_| stage.passes.len() <= 1)?;
     let of = &combine.results;
     let is_plain = scans.next().is_none() && combine.is_streamed && combine.products.is_none();
-    if !is_plain || !matches!(of.manner, Manner::Parts { .. }) || !takes(&of.scan) || !takes(&combine.totals.total) {
+    if !is_plain || !matches!(of.mode, SweepMode::Parts { .. }) || !takes(&of.scan) || !takes(&combine.totals.total) {
         return None;
     }
     let ty = of.scan.program.as_ref()?.ty;

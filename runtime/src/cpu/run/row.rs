@@ -11,7 +11,7 @@ use oplus_dsl::ir::Binary;
 
 use crate::cpu::frame::Streamed;
 use crate::cpu::kernel::Recurrence;
-use crate::cpu::lanes::First;
+use crate::cpu::lanes::FirstElement;
 use crate::cpu::linear::{self, Coefficient, Direction, Series};
 use crate::cpu::lost::is_lost;
 use crate::cpu::plan::{Stage, Store};
@@ -196,7 +196,7 @@ impl<'a> Elements<'a> {
             None => linear::sum(self.x, Direction::Forward, out, before),
             Some(c) => {
                 let series = Series::forward(Coefficient::Each(c), self.x);
-                linear::linear(series, out, before, First::AsOthers)
+                linear::linear(series, out, before, FirstElement::Combined)
             }
         };
         match (is_whole, is_known) {
