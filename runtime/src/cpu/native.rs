@@ -1,7 +1,8 @@
 //! Sweeps as machine code, where the feature `jit` is there.
 //!
 //! A stage whose body has one scan, along a sequence, of an operator that is stepped in groups of lanes ([`sweep`](super::sweep)) gets two
-//! functions from LLVM: one for the totals of a tile's parts, and one for its results, with the maps that follow. Everything else is done as
+//! functions from LLVM: one for the totals of a tile's parts, and one for its results, with the maps that follow. The first one keeps the
+//! elements that it has turned for the second one. Everything else is done as
 //! without: states before parts, chunks, and parts that lose a state. The functions take the same operations in the same order, so not a
 //! bit changes.
 
@@ -35,7 +36,7 @@ pub(super) const LANES: usize = 64;
 /// With fewer steps in all, compiling takes longer than what it saves.
 const LEAST: usize = 1 << 18;
 
-/// From so many bytes of results on, no cache keeps them for whoever reads them next.
+/// From so many bytes of results on, whoever reads them next seldom finds them in a cache.
 const LARGE: usize = 1 << 24;
 
 /// The machine code of a stage.
@@ -53,7 +54,7 @@ pub(super) struct Native {
     /// The streamed axis.
     axis: usize,
     is_reversed: bool,
-    /// Whether results are written past the caches, which hold nothing else then.
+    /// Whether results are written past the caches, where that is possible.
     streams: bool,
     totals: Function,
     results: Function,

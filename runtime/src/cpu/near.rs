@@ -1,7 +1,7 @@
 //! Bringing memory to the nearest caches.
 //!
 //! Parts of a tile begin too far apart for the processor to see which lines of the cache are next. So the lines of a tile are touched in the order
-//! of memory first. All tensors go on together, since several streams are fetched faster than one.
+//! of memory first; machine code asks for those of its later lanes itself. All tensors go on together, since several streams are fetched faster than one.
 
 use std::hint::black_box;
 

@@ -8,6 +8,7 @@ use oplus_dsl::testing::inputs;
 
 use super::harness::{Strides, run_with};
 use super::operators::{ROTATIONS, programs};
+use super::products::plan;
 use crate::cpu::Compiled;
 
 const KERNELS: &str = "
@@ -108,4 +109,15 @@ fn small_calls_and_other_types_take_instructions() {
     let program = kernels[0].instantiate(Elem::Bf16);
     let sizes = [1, 1 << 18];
     compare(&program, &sizes, &inputs(&program, &sizes, 1));
+}
+
+#[test]
+fn explain_says_which_steps_are_compiled_and_what_llvm_has_refused() {
+    let program = programs(ROTATIONS)[0].instantiate(Elem::F32);
+    let mut plan = plan(&program, &[1, 1 << 18]);
+    assert!(plan.walks[0].is_compiled && plan.to_string().contains("steps and the maps that follow are machine code"));
+    assert_eq!(plan.walks[0].not_compiled, None);
+    (plan.walks[0].is_compiled, plan.walks[0].not_compiled) = (false, Some("LLVM has none".into()));
+    let words = plan.to_string();
+    assert!(words.contains("\n  LLVM has none\n") && !words.contains("machine code"), "{words}");
 }
