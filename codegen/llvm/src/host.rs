@@ -3,7 +3,7 @@
 //! The CPU engine of the runtime cuts a tile of a sequence into [`LANES`] parts of equal length, which are the lanes. A [`Sweep`] says what one step
 //! computes; [`compile`] makes a [`Function`] that takes all steps of all lanes. Numbers lie in memory in the order of the sequence. The
 //! function loads squares of them, as many steps as a vector has lanes, turns these squares in registers, takes the steps, and turns the
-//! results back to where they belong.
+//! results back to where they belong. A sweep for totals keeps its squares for the one for results.
 //!
 //! Every operation is rounded by itself, in the order of the nodes: nothing is fused or reordered, so the results do not depend on
 //! the processor.
@@ -16,7 +16,7 @@ mod text;
 
 use oplus_dsl::ir::{Binary, Unary};
 
-pub use function::{Float, Function, Tensors};
+pub use function::{Float, Function, Steps, Tensors};
 
 use crate::CompileError;
 
@@ -80,6 +80,9 @@ pub enum Input {
     Each,
     /// One for all.
     One,
+    /// One for each step of each lane, in the squares that a sweep which [keeps](Sweep::keeps) them has turned before. They stand in the
+    /// order of that sweep's inputs.
+    Kept,
 }
 
 /// The steps of a recurrence.
@@ -105,6 +108,16 @@ pub struct Sweep {
     pub may_leave_out: bool,
     /// Whether the state after the last step of the last lane is given, for the results of that step.
     pub is_closed: bool,
+    /// Whether its turned inputs are kept for another sweep.
+    pub keeps: bool,
+}
+
+impl Sweep {
+    /// The inputs with squares that are kept, by this sweep or by another.
+    fn kept(&self) -> Vec<usize> {
+        let how = if self.keeps { Input::Each } else { Input::Kept };
+        (0..self.inputs.len()).filter(|k| self.inputs[*k] == how).collect()
+    }
 }
 
 /// Whether a unary operation has machine code that rounds as the engine does.

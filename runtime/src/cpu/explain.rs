@@ -47,6 +47,8 @@ pub struct Walk {
     pub products: Vec<String>,
     /// Whether the steps of its scan are machine code that LLVM has made for them (feature `jit`).
     pub is_compiled: bool,
+    /// Why they are not, where LLVM had no machine code for them.
+    pub not_compiled: Option<String>,
 }
 
 impl Compiled {
@@ -109,6 +111,7 @@ impl Walk {
             is_small: stage.is_small(),
             products: unique(stage.products().map(name)),
             is_compiled: stage.native.is_some(),
+            not_compiled: stage.refusal.as_ref().map(ToString::to_string),
         }
     }
 
@@ -164,6 +167,9 @@ impl Walk {
         }
         if self.is_compiled {
             writeln!(f, "  steps and the maps that follow are machine code, made by LLVM for this operator")?;
+        }
+        if let Some(reason) = &self.not_compiled {
+            writeln!(f, "  {reason}")?;
         }
         let tasks = if self.tasks == 1 { "1 task".to_owned() } else { format!("{} tasks", self.tasks) };
         let (task, tile) = (self.per_axis(&self.task), self.per_axis(&self.tile));

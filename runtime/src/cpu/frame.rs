@@ -2,6 +2,7 @@
 
 mod combine;
 mod load;
+mod natively;
 mod product;
 mod weighted;
 
@@ -9,9 +10,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::CpuError;
-use super::lanes::First;
+use super::lanes::FirstElement;
 use super::loops::{Loops, PerAxis};
 use super::map;
+use super::nest::Nest;
 use super::sums;
 use super::sweep::{Kept, Workspace};
 use super::tile::{Code, Combine, Guard, Instruction, Reg, TileOp, strides};
@@ -73,13 +75,22 @@ pub(super) struct Frame<'a> {
     pub(super) ends: HashMap<usize, Vec<Values>>,
     /// By instruction, the first elements of a chunk that [`Combine::opens`] leaves out of its totals.
     firsts: HashMap<usize, Vec<Values>>,
-    /// By instruction and where a tile begins, the totals of its parts, which are found before its results.
-    /// With them the elements, where they have been turned.
-    pub(super) totals: HashMap<(usize, usize), (Vec<Values>, Option<Kept>)>,
+    /// By instruction and where a tile begins, what is found before its results.
+    pub(super) totals: HashMap<(usize, usize), Found>,
     /// By instruction and where a tile begins, the elements in the order of visits, where the sweep for its totals has needed them so.
     pub(super) flipped: HashMap<(usize, usize), Vec<(Reg, Values)>>,
     /// The loops of every instruction for the extents of the tile.
     nests: Vec<Option<Nest>>,
+}
+
+/// What the sweep of a tile for totals leaves to the one for results.
+pub(super) struct Found {
+    /// The totals of the tile's parts.
+    totals: Vec<Values>,
+    /// The elements, where they have been turned for groups.
+    kept: Option<Kept>,
+    /// The elements, where machine code has turned them.
+    squares: Option<Values>,
 }
 
 /// Memory of registers.
@@ -87,13 +98,6 @@ struct Slot<'a> {
     values: Values,
     /// Elements of a tensor that need neither gathering nor conversion.
     alias: Option<Slice<'a>>,
-}
-
-/// The loops of an instruction.
-enum Nest {
-    One(Loops<2>),
-    Two(Loops<3>),
-    Three(Loops<4>),
 }
 
 impl<'a> Frame<'a> {
@@ -191,7 +195,7 @@ impl<'a> Frame<'a> {
             }
             (TileOp::Combine(combine), _) => {
                 let first = self.first(combine, sweeping);
-                if first == First::LeftOut {
+                if first == FirstElement::Skipped {
                     self.keep_first(at, combine)?;
                 }
                 self.combine(at, combine, sweeping, first, None)?;
@@ -291,12 +295,14 @@ impl<'a> Frame<'a> {
         let own = self.strides(result);
         let operands: Vec<PerAxis<isize>> =
             instruction.operands.iter().map(|register| self.strides(*register)).collect();
-        match &operands[..] {
-            [a] => Nest::One(self.loops(result, [&own, a])),
-            [a, b] => Nest::Two(self.loops(result, [&own, a, b])),
-            [a, b, c] => Nest::Three(self.loops(result, [&own, a, b, c])),
-            _ => Nest::One(self.loops(result, [&own, &own])),
-        }
+        let operands: Vec<&[isize]> = operands.iter().map(|strides| &strides[..]).collect();
+        Nest::new(&self.tile.extents, self.axes(result), &own, &operands)
+    }
+
+    /// The axes of the tile over which a register varies.
+    fn axes(&self, register: Reg) -> impl Iterator<Item = usize> + use<> {
+        let (dims, rank) = (self.code.registers[register.0].dims, self.tile.extents.len());
+        (0..rank).filter(move |k| dims >> k & 1 == 1)
     }
 
     /// The loops over the axes of a register.
@@ -305,9 +311,7 @@ impl<'a> Frame<'a> {
     }
 
     fn loops_over<const N: usize>(&self, register: Reg, extents: &[usize], strides: [&[isize]; N]) -> Loops<N> {
-        let dims = self.code.registers[register.0].dims;
-        let axes = (0..extents.len()).filter(|k| dims >> k & 1 == 1);
-        Loops::new(axes.map(|k| (extents[k], strides.map(|strides| strides[k]))))
+        Loops::new(self.axes(register).map(|k| (extents[k], strides.map(|strides| strides[k]))))
     }
 
     fn strides(&self, register: Reg) -> PerAxis<isize> {

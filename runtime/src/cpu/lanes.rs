@@ -38,7 +38,7 @@ pub(super) struct Combination {
     /// Give the state before each element.
     pub(super) exclusive: bool,
     /// How steps are taken.
-    pub(super) manner: Manner,
+    pub(super) mode: SweepMode,
     /// Whether it gives totals, which may overflow where no state does.
     pub(super) gives_totals: bool,
 }
@@ -46,9 +46,9 @@ pub(super) struct Combination {
 /// How the steps of a sweep are taken. Of a scan nothing but its place in the program and the strides of memory decides
 /// that, so that chunks of a sequence are swept as the whole is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum SweepMode {
     /// One after the other, each operation rounded.
-    Steps,
+    Sequential,
     /// In blocks along contiguous memory.
     Blocks,
     /// From so many steps on in as many parts at once as their number allows.
@@ -59,20 +59,20 @@ pub(super) enum Manner {
 
 /// How the first element of a sweep is combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum FirstElement {
     /// The first element is combined as the others are.
     #[default]
-    AsOthers,
+    Combined,
     /// By itself, each operation rounded: what follows it is combined with the result.
-    Alone,
+    Separate,
     /// Not at all.
-    LeftOut,
+    Skipped,
 }
 
-impl First {
+impl FirstElement {
     /// The first step that is taken.
     pub(super) fn from(self) -> usize {
-        usize::from(self == First::LeftOut)
+        usize::from(self == FirstElement::Skipped)
     }
 }
 
@@ -85,7 +85,7 @@ impl Combination {
             total: Kernel::new(operator, all, Ahead::Elements),
             merge: Kernel::new(operator, fields, Ahead::Nothing),
             exclusive,
-            manner: Manner::Steps,
+            mode: SweepMode::Sequential,
             gives_totals: false,
         }
     }
@@ -107,22 +107,22 @@ impl Combination {
 
     /// Whether elements and results may lie in any order along the swept axis.
     pub(super) fn takes_any_order(&self) -> bool {
-        takes(&self.scan) && takes(&self.total)
+        self.mode == SweepMode::Blocks || takes(&self.scan) && takes(&self.total)
     }
 
     /// Whether rows along contiguous memory may be swept in blocks.
     fn in_blocks(&self) -> bool {
-        matches!(self.manner, Manner::Blocks | Manner::Lanes)
+        matches!(self.mode, SweepMode::Blocks | SweepMode::Lanes)
     }
 }
 
 /// Combines states with the totals of what comes next, field by field over the given axes of a block.
 pub(super) fn merge(
     of: &Combination,
-    extents: &[usize],
-    dims: &[u64],
+    (extents, dims): (&[usize], &[u64]),
     states: &mut [Values],
     totals: &[Values],
+    workspace: &mut Workspace,
 ) -> Result<(), CpuError> {
     let lanes = |dims: &u64| {
         let varies: PerAxis<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
@@ -138,12 +138,12 @@ pub(super) fn merge(
         states: dims.iter().map(lanes).collect(),
         outputs: dims.iter().map(along).collect(),
         in_blocks: false,
-        first: First::AsOthers,
+        first: FirstElement::Combined,
         exclusive: false,
     };
     let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
     let mut none: Vec<_> = states.iter().map(|_| None).collect();
-    sweep(&of.merge, &geometry, &elements, states, &mut none, &mut Workspace::default())
+    sweep(&of.merge, &geometry, &elements, states, &mut none, workspace)
 }
 
 /// Values of a block, and the axes over which they vary (bit k for axis k of the block), dense over them.
@@ -172,6 +172,8 @@ pub(super) struct Elements<'a> {
     pub(super) scan: &'a [Operand<'a>],
     /// The elements of [`Combination::total`].
     pub(super) total: &'a [Operand<'a>],
+    /// What machine code reads beside them.
+    pub(super) others: &'a [Slice<'a>],
 }
 
 /// The states and outputs of a sweep, one per field.
@@ -189,7 +191,7 @@ impl Block<'_> {
         combination: &Combination,
         elements: Elements<'_>,
         mut results: Results<'_, '_>,
-        first: First,
+        first: FirstElement,
         (workspace, call): (&mut Workspace, Option<&mut Call<'_, '_>>),
     ) -> Result<(), CpuError> {
         let Some(parts) = self.parts(combination, elements.scan, results.outputs) else {
@@ -203,7 +205,14 @@ impl Block<'_> {
         }
         // The rest of the block has elements of its own.
         let kept = workspace.kept.take();
-        self.sweep_as_it_lies(combination, elements.scan, results, done..self.steps(), First::AsOthers, workspace)?;
+        self.sweep_as_it_lies(
+            combination,
+            elements.scan,
+            results,
+            done..self.steps(),
+            FirstElement::Combined,
+            workspace,
+        )?;
         workspace.kept = kept;
         Ok(())
     }
@@ -215,14 +224,14 @@ impl Block<'_> {
         let single = |k: usize| matches!(elements[k].values, Slice::F32(_)) && self.stride(elements[k].dims) == 1;
         let (lanes, most) = (self.lanes(), self.steps() / STEPS);
         let is_long = most >= 2 && lanes > 0 && inside < 4;
-        match of.manner {
+        match of.mode {
             _ if !is_long => None,
-            Manner::Steps => Some(1),
-            Manner::Blocks => None,
-            Manner::Parts { from } if self.steps() < from => Some(1),
-            Manner::Parts { .. } => Some(LANES.min(most)),
-            Manner::Lanes if inside == 1 && of.lies_well(has_outputs, single) => None,
-            Manner::Lanes => Some((LANES / lanes).min(most).max(1)),
+            SweepMode::Sequential => Some(1),
+            SweepMode::Blocks => None,
+            SweepMode::Parts { from } if self.steps() < from => Some(1),
+            SweepMode::Parts { .. } => Some(LANES.min(most)),
+            SweepMode::Lanes if inside == 1 && of.lies_well(has_outputs, single) => None,
+            SweepMode::Lanes => Some((LANES / lanes).min(most).max(1)),
         }
     }
 
@@ -302,9 +311,12 @@ impl Block<'_> {
         elements: &[Operand<'_>],
         results: Results<'_, '_>,
         range: Range<usize>,
-        first: First,
+        first: FirstElement,
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
+        if range.is_empty() {
+            return Ok(());
+        }
         let (own, start) = (|dims: u64| dims & !(1 << self.axis), range.start);
         let geometry = Geometry {
             steps: range.len(),

@@ -43,6 +43,7 @@ mod matrix;
 mod memory;
 mod native;
 mod near;
+mod nest;
 mod operations;
 mod partition;
 mod plan;

@@ -1,7 +1,8 @@
 //! Sweeps as machine code, where the feature `jit` is there.
 //!
 //! A stage whose body has one scan, along a sequence, of an operator that is stepped in groups of lanes ([`sweep`](super::sweep)) gets two
-//! functions from LLVM: one for the totals of a tile's parts, and one for its results, with the maps that follow. Everything else is done as
+//! functions from LLVM: one for the totals of a tile's parts, and one for its results, with the maps that follow. The first one keeps the
+//! elements that it has turned for the second one. Everything else is done as
 //! without: states before parts, chunks, and parts that lose a state. The functions take the same operations in the same order, so not a
 //! bit changes.
 
@@ -16,10 +17,13 @@ mod code;
 #[cfg(feature = "jit")]
 mod write;
 
+use bytemuck::NoUninit;
 use oplus_dsl::Ty;
 
 use super::CpuError;
+use super::near::{self, LINE};
 use super::plan::Stage;
+use super::sweep::Workspace;
 use super::tile::Reg;
 use super::values::{Scalar, Slice, Values};
 use super::view::Parts;
@@ -31,6 +35,9 @@ pub(super) const LANES: usize = 64;
 
 /// With fewer steps in all, compiling takes longer than what it saves.
 const LEAST: usize = 1 << 18;
+
+/// From so many bytes of results on, whoever reads them next seldom finds them in a cache.
+const LARGE: usize = 1 << 24;
 
 /// The machine code of a stage.
 #[derive(Clone, Debug)]
@@ -46,10 +53,20 @@ pub(super) struct Native {
     ty: Ty,
     /// The streamed axis.
     axis: usize,
+    is_reversed: bool,
+    /// Whether results are written past the caches, where that is possible.
+    streams: bool,
     totals: Function,
     results: Function,
     /// For results and for totals.
     starts: [Starts; 2],
+}
+
+/// Why a stage whose sweeps have a form for machine code has none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("LLVM has made no machine code for these steps: {reason}")]
+pub(super) struct Refusal {
+    reason: String,
 }
 
 /// Steps over the totals of parts.
@@ -82,8 +99,6 @@ pub(super) enum Memory<'m> {
 #[derive(Debug)]
 pub(super) struct Call<'c, 'm> {
     pub(super) native: &'c Native,
-    /// What the maps read beside the scan's elements and results.
-    pub(super) others: Vec<Slice<'c>>,
     /// Where results go; `None` if totals alone are wanted.
     pub(super) results: Option<Results<'c, 'm>>,
 }
@@ -94,6 +109,40 @@ pub(super) struct Results<'c, 'm> {
     pub(super) memory: &'c mut Memory<'m>,
     /// The state that the tile ends with, where it is known before.
     pub(super) ends: Option<&'c [Values]>,
+}
+
+/// The steps of a function.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    /// How many steps a lane has.
+    pub(super) of_lane: usize,
+    /// Whether the first step of the first lane is left out.
+    pub(super) leaves_out: bool,
+    /// Whether outputs are written past the caches, where that is possible.
+    streams: bool,
+}
+
+/// The tensors of a function.
+struct Tensors<'t, 'm, T> {
+    inputs: &'t [&'t [T]],
+    outputs: &'t mut [&'m mut [T]],
+    /// The states before the first step: for each field a number for each lane.
+    starts: &'t [T],
+    /// The state that the last lane ends with, a number for each field; empty where it is not given.
+    last: &'t [T],
+    /// The states after the last step, as `starts`.
+    ends: &'t mut [T],
+    /// Elements that one function turns and another one reads.
+    squares: &'t mut [T],
+}
+
+/// What a sweep for results begins and ends with.
+#[derive(Clone, Copy)]
+pub(super) struct States<'s> {
+    /// The state before each part.
+    pub(super) starts: &'s [Values],
+    /// The state that the tile ends with.
+    pub(super) last: &'s [Values],
 }
 
 impl<'m> Memory<'m> {
@@ -118,10 +167,13 @@ impl<'m> Memory<'m> {
 
 impl Native {
     /// The code of a stage, if it has a form for it.
-    pub(super) fn of(stage: &Stage) -> Option<Native> {
-        let steps = stage.sizes.iter().try_fold(1_usize, |n, size| n.checked_mul(*size))?;
-        if steps < LEAST {
-            return None;
+    ///
+    /// # Errors
+    /// [`Refusal`] where LLVM has no code for that form.
+    pub(super) fn of(stage: &Stage) -> Result<Option<Native>, Refusal> {
+        let steps = stage.sizes.iter().try_fold(1_usize, |n, size| n.checked_mul(*size));
+        if steps.is_none_or(|steps| steps < LEAST) {
+            return Ok(None);
         }
         code::of(stage)
     }
@@ -133,52 +185,67 @@ impl Native {
         is_one && n.is_multiple_of(LANES) && self.totals.takes(n / LANES) && self.results.takes(n / LANES)
     }
 
-    /// Whether a part of a tensor has its type, and so many elements from one on.
-    pub(super) fn has_room(&self, parts: &Parts<'_>, [slice, start]: [usize; 2], n: usize) -> bool {
-        let len = match (self.ty, parts) {
-            (Ty::F32, Parts::F32(slices)) => slices.get(slice).map(|all| all.len()),
-            (Ty::F64, Parts::F64(slices)) => slices.get(slice).map(|all| all.len()),
-            _ => None,
-        };
-        len.is_some_and(|len| start.checked_add(n).is_some_and(|end| end <= len))
-    }
-
     /// No outputs yet.
     pub(super) fn memory<'m>(&self) -> Memory<'m> {
         if self.ty == Ty::F32 { Memory::F32(vec![]) } else { Memory::F64(vec![]) }
     }
 
-    /// Combines all elements of each part; `totals` begin as the identity.
+    /// Combines all elements of each part; `totals` begin as the identity. Turned elements go to `squares`.
     ///
     /// # Errors
     /// [`CpuError::OutOfMemory`].
     pub(super) fn run_totals(
         &self,
         elements: &[Slice<'_>],
-        (steps, leaves_out): (usize, bool),
+        steps: Steps,
         totals: &mut [Values],
+        squares: &mut Values,
     ) -> Result<(), CpuError> {
         match self.ty {
-            Ty::F32 => self.totals_of::<f32>(elements, (steps, leaves_out), totals),
-            _ => self.totals_of::<f64>(elements, (steps, leaves_out), totals),
+            Ty::F32 => self.totals_of::<f32>(elements, steps, totals, squares),
+            _ => self.totals_of::<f64>(elements, steps, totals, squares),
         }
     }
 
     fn totals_of<T: Scalar + Float>(
         &self,
         elements: &[Slice<'_>],
-        (steps, leaves_out): (usize, bool),
+        steps: Steps,
         totals: &mut [Values],
+        squares: &mut Values,
     ) -> Result<(), CpuError> {
+        self.read_opening(elements, steps.of_lane);
         let inputs: Vec<&[T]> = elements.iter().map(|element| element.of()).collect();
         let starts: Vec<T> = joined(totals, LANES)?;
         let mut ends = room(starts.len())?;
         ends.extend_from_slice(&starts);
-        self.totals.call((steps, leaves_out), (&inputs, &mut []), [&starts, &[]], &mut ends);
+        let squares = lines(squares, self.totals.squares(steps.of_lane))?;
+        let tensors =
+            Tensors { inputs: &inputs, outputs: &mut [], starts: &starts, last: &[], ends: &mut ends, squares };
+        self.totals.call(steps, tensors);
         for (total, ends) in totals.iter_mut().zip(ends.chunks_exact(LANES)) {
             total.room::<T>(LANES)?.copy_from_slice(ends);
         }
         Ok(())
+    }
+
+    /// Brings the first lanes that a function takes to the caches. It asks for the others itself.
+    fn read_opening<'t>(&self, tensors: &[Slice<'t>], steps: usize) {
+        let (n, opening) = (LANES * steps, self.totals.group() * steps);
+        let of_tensor = |tensor: &Slice<'t>| match self.is_reversed {
+            _ if tensor.len() < n => *tensor,
+            true => tensor.to(n).from(n - opening),
+            false => tensor.to(opening),
+        };
+        near::read(&tensors.iter().map(of_tensor).collect::<Vec<_>>());
+    }
+
+    /// Room for the turned elements of a tile.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn squares(&self, steps: usize, workspace: &mut Workspace) -> Result<Values, CpuError> {
+        workspace.take(self.ty, self.totals.squares(steps).saturating_add(LINE))
     }
 
     /// Puts the state before each part in place of its total; `states` go from before the first part to behind the last.
@@ -198,38 +265,55 @@ impl Native {
         }
     }
 
-    /// Sweeps every part from its start. Inputs are the elements and then the [others](Self::others); `last` is the state that the tile ends with.
+    /// Sweeps every part from its start. Inputs are the elements and then the [others](Self::others); `squares` are those that the sweep for
+    /// totals has made.
     ///
     /// # Errors
     /// [`CpuError::OutOfMemory`].
     pub(super) fn run_results(
         &self,
         inputs: &[Slice<'_>],
-        steps: usize,
-        [starts, last]: [&[Values]; 2],
+        steps: Steps,
+        states: States<'_>,
         memory: &mut Memory<'_>,
+        squares: &mut Values,
     ) -> Result<(), CpuError> {
         match memory {
-            Memory::F32(outputs) => self.results_of(inputs, steps, [starts, last], outputs),
-            Memory::F64(outputs) => self.results_of(inputs, steps, [starts, last], outputs),
+            Memory::F32(outputs) => self.results_of(inputs, steps, states, outputs, squares),
+            Memory::F64(outputs) => self.results_of(inputs, steps, states, outputs, squares),
         }
     }
 
-    fn results_of<T: Scalar + Float>(
+    fn results_of<T: Scalar + Float + NoUninit>(
         &self,
         inputs: &[Slice<'_>],
-        steps: usize,
-        [starts, last]: [&[Values]; 2],
+        steps: Steps,
+        States { starts, last }: States<'_>,
         outputs: &mut [&mut [T]],
+        squares: &mut Values,
     ) -> Result<(), CpuError> {
+        let streams = self.streams && self.results.streams(steps.of_lane, outputs);
+        if !streams {
+            near::write(outputs);
+        }
+        self.read_opening(&inputs[inputs.len() - self.others.len()..], steps.of_lane);
         let inputs: Vec<&[T]> = inputs.iter().map(|input| input.of()).collect();
         let starts: Vec<T> = joined(starts, LANES)?;
         let mut last_of = room(last.len())?;
         last_of.extend(last.iter().map(|values| values.from(0).of::<T>().first().copied().unwrap_or_default()));
         let mut ends = room(starts.len())?;
         ends.resize(starts.len(), T::default());
-        self.results.call((steps, false), (&inputs, outputs), [&starts, &last_of], &mut ends);
+        let squares = lines(squares, self.results.squares(steps.of_lane))?;
+        let tensors = Tensors { inputs: &inputs, outputs, starts: &starts, last: &last_of, ends: &mut ends, squares };
+        self.results.call(Steps { streams, ..steps }, tensors);
         Ok(())
+    }
+}
+
+impl Steps {
+    /// So many steps of every lane, perhaps without the first of the first lane.
+    pub(super) fn new(of_lane: usize, leaves_out: bool) -> Steps {
+        Steps { of_lane, leaves_out, streams: false }
     }
 }
 
@@ -242,7 +326,15 @@ impl Starts {
         let inputs: Vec<&[T]> = all.chunks_exact(LANES).collect();
         let kept = totals.iter_mut().enumerate().filter(|(field, _)| self.kept.contains(field));
         let mut outputs: Vec<&mut [T]> = kept.map(|(_, total)| &mut total.all()[..LANES]).collect();
-        self.function.call((LANES, false), (&inputs, &mut outputs), [&before, &[]], &mut after);
+        let tensors = Tensors {
+            inputs: &inputs,
+            outputs: &mut outputs,
+            starts: &before,
+            last: &[],
+            ends: &mut after,
+            squares: &mut [],
+        };
+        self.function.call(Steps::new(LANES, false), tensors);
         for (state, after) in states.iter_mut().zip(after) {
             state.room::<T>(1)?[0] = after;
         }
@@ -255,4 +347,11 @@ fn joined<T: Scalar>(states: &[Values], lanes: usize) -> Result<Vec<T>, CpuError
     let mut all = room(states.len() * lanes)?;
     states.iter().for_each(|values| all.extend_from_slice(&values.from(0).of::<T>()[..lanes]));
     Ok(all)
+}
+
+/// So many numbers of a memory, which begin at a line of the cache.
+fn lines<T: Scalar>(memory: &mut Values, n: usize) -> Result<&mut [T], CpuError> {
+    let all = memory.room::<T>(n.saturating_add(LINE))?;
+    let start = all.as_ptr().align_offset(LINE).min(LINE);
+    Ok(&mut all[start..][..n])
 }

@@ -1,7 +1,7 @@
 //! Bringing memory to the nearest caches.
 //!
 //! Parts of a tile begin too far apart for the processor to see which lines of the cache are next. So the lines of a tile are touched in the order
-//! of memory first. All tensors go on together, since several streams are fetched faster than one.
+//! of memory first; machine code asks for those of its later lanes itself. All tensors go on together, since several streams are fetched faster than one.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use bytemuck::{NoUninit, cast_slice};
 use super::values::Slice;
 
 /// How many bytes a line of the cache has.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Reads something of every line of some tensors.
 pub(super) fn read(tensors: &[Slice<'_>]) {

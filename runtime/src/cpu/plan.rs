@@ -14,7 +14,7 @@ use oplus_dsl::{Elem, Ty};
 
 use super::CpuError;
 use super::frame::Streamed;
-use super::native::Native;
+use super::native::{Native, Refusal};
 use super::partition::{Cut, Partition};
 use super::sums;
 use super::tile::{Code, Reg};
@@ -122,6 +122,8 @@ pub(super) struct Stage {
     pub(super) stores: Vec<Store>,
     /// Machine code of its tiles.
     pub(super) native: Option<Native>,
+    /// Why LLVM has none.
+    pub(super) refusal: Option<Refusal>,
 }
 
 /// The tensors that a stage writes.
@@ -385,9 +387,13 @@ impl<'a> Planner<'a> {
             sources,
             stores,
             native: None,
+            refusal: None,
         };
         stage.sort();
-        stage.native = Native::of(&stage);
+        match Native::of(&stage) {
+            Ok(native) => stage.native = native,
+            Err(refusal) => stage.refusal = Some(refusal),
+        }
         stage
     }
 }

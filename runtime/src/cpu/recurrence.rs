@@ -4,8 +4,8 @@ use oplus_dsl::ir::Binary;
 
 use super::arithmetic::{Float, Integer};
 use super::kernel::Recurrence;
-use super::lanes::First;
-use super::linear::{self, Coefficient};
+use super::lanes::FirstElement;
+use super::linear::{self, Coefficient, Direction, Series};
 use super::loops::Loops;
 use super::lost::is_lost;
 use super::simd::simd;
@@ -31,21 +31,21 @@ pub(super) fn sweep(
         recurrence,
         lanes: geometry.field_loops(field, lanes),
         steps: geometry.steps,
-        along: [geometry.elements[c].step, geometry.elements[e].step, out.step].map(|step| step as usize),
+        starts: [geometry.elements[c].start, geometry.elements[e].start, out.start],
+        along: [geometry.elements[c].step, geometry.elements[e].step, out.step],
         exclusive: geometry.exclusive,
         in_blocks: geometry.in_blocks,
         first: geometry.first,
     };
-    let (c, e) = (elements[c].from(geometry.elements[c].start), elements[e].from(geometry.elements[e].start));
-    let start = out.start;
+    let (c, e) = (elements[c], elements[e]);
     match state {
-        Values::F32(state) => field.single(state, c.of(), e.of(), output.map(|out| &mut out.all()[start..])),
-        Values::F64(state) => field.float(state, c.of(), e.of(), output.map(|out| &mut out.all()[start..])),
-        Values::I32(state) => field.integer(state, c.of(), e.of(), output.map(|out| &mut out.all()[start..])),
-        Values::I64(state) => field.integer(state, c.of(), e.of(), output.map(|out| &mut out.all()[start..])),
-        Values::U32(state) => field.integer(state, c.of(), e.of(), output.map(|out| &mut out.all()[start..])),
-        Values::U64(state) => field.integer(state, c.of(), e.of(), output.map(|out| &mut out.all()[start..])),
-        Values::Bool(state) => field.bool(state, e.of(), output.map(|out| &mut out.all()[start..])),
+        Values::F32(state) => field.single(state, c.of(), e.of(), output.map(Values::all)),
+        Values::F64(state) => field.float(state, c.of(), e.of(), output.map(Values::all)),
+        Values::I32(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
+        Values::I64(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
+        Values::U32(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
+        Values::U64(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
+        Values::Bool(state) => field.bool(state, e.of(), output.map(Values::all)),
     }
 }
 
@@ -71,30 +71,35 @@ struct Field {
     /// Over state, coefficient, element and output.
     lanes: Loops<4>,
     steps: usize,
-    /// The strides along the swept axis: coefficient, element, output.
-    along: [usize; 3],
+    /// Where the first step lies: coefficient, element, output.
+    starts: [usize; 3],
+    /// The strides along the swept axis.
+    along: [isize; 3],
     exclusive: bool,
     in_blocks: bool,
-    first: First,
+    first: FirstElement,
 }
 
 impl Field {
     /// f32 along contiguous memory stays in registers.
     fn single(&self, state: &mut [f32], c: &[f32], e: &[f32], out: Option<&mut [f32]>) {
         let [along_c, along_e, along_out] = self.along;
-        let contiguous = self.in_blocks && along_c <= 1 && along_e == 1 && self.steps >= 64;
+        let lies_well = self.is_along_memory() && [0, along_e].contains(&along_c) && self.steps >= 64;
+        let contiguous = lies_well && linear::is_available();
         match (self.recurrence, out) {
-            (Recurrence::Linear { .. }, None) if contiguous && linear::is_available() => {
+            (Recurrence::Linear { .. }, None) if contiguous => {
                 self.each_row(|[s, at_c, at_e, _]| {
-                    let c = self.coefficient(c, at_c, self.steps);
-                    state[s] = linear::linear_total(c, &e[at_e..][..self.steps], state[s], self.first);
+                    let series = self.series(c, at_c, self.row(e, at_e));
+                    state[s] = linear::linear_total(series, state[s], self.first);
                 });
             }
-            (Recurrence::Fold { op: Binary::Mul, .. }, None) if contiguous && linear::is_available() => {
-                self.each_row(|[s, _, at, _]| state[s] = linear::product(&e[at..][..self.steps], state[s], self.first));
+            (Recurrence::Fold { op: Binary::Mul, .. }, None) if contiguous => {
+                self.each_row(|[s, _, at, _]| {
+                    state[s] = linear::product(self.row(e, at), self.direction(), state[s], self.first);
+                });
             }
             (Recurrence::Linear { .. } | Recurrence::Fold { op: Binary::Add, .. }, Some(out))
-                if contiguous && along_out == 1 && linear::is_available() =>
+                if contiguous && along_out == along_e =>
             {
                 self.in_registers(state, c, e, out);
             }
@@ -102,42 +107,76 @@ impl Field {
         }
     }
 
+    /// Whether the elements of a row are neighbours in memory, and may be taken in blocks.
+    fn is_along_memory(&self) -> bool {
+        self.in_blocks && matches!(self.along[1], 1 | -1)
+    }
+
+    /// The direction in which elements along memory are swept.
+    fn direction(&self) -> Direction {
+        Direction::of(self.along[1])
+    }
+
+    /// The elements of a row along memory, whose first step lies at a place.
+    #[inline(always)]
+    fn row<'a, T>(&self, all: &'a [T], at: usize) -> &'a [T] {
+        &all[self.row_from(at)..][..self.steps]
+    }
+
+    /// Where memory of a row begins.
+    #[inline(always)]
+    fn row_from(&self, at: usize) -> usize {
+        if self.direction() == Direction::Forward { at } else { at + 1 - self.steps }
+    }
+
+    /// A row of elements with its coefficients, of which the first lies at a place.
+    fn series<'a>(&self, c: &'a [f32], at_c: usize, x: &'a [f32]) -> Series<'a> {
+        let c = if self.along[0] == 0 { Coefficient::All(c[at_c]) } else { Coefficient::Each(self.row(c, at_c)) };
+        Series { c, x, direction: self.direction() }
+    }
+
     /// An exclusive scan is the inclusive one, written one place further on: its last result is the state alone.
     fn in_registers(&self, state: &mut [f32], c: &[f32], e: &[f32], out: &mut [f32]) {
         let is_sum = matches!(self.recurrence, Recurrence::Fold { .. });
-        let scan = |at_c: usize, x: &[f32], out: &mut [f32], before: f32, first: First| match is_sum {
-            true => linear::sum(x, out, before),
-            false => linear::linear(self.coefficient(c, at_c, x.len()), x, out, before, first),
+        let direction = self.direction();
+        let scan = |series: Series<'_>, out: &mut [f32], before: f32, first: FirstElement| match is_sum {
+            true => linear::sum(series.x, direction, out, before),
+            false => linear::linear(series, out, before, first),
         };
         self.each_row(|[s, at_c, at_e, at]| {
-            let (x, out, before) = (&e[at_e..][..self.steps], &mut out[at..][..self.steps], state[s]);
+            let x = self.row(e, at_e);
+            let series =
+                if is_sum { Series { c: Coefficient::All(1.0), x, direction } } else { self.series(c, at_c, x) };
+            let (out, before) = (&mut out[self.row_from(at)..][..self.steps], state[s]);
             if !self.exclusive {
-                return state[s] = scan(at_c, x, out, before, self.first);
+                return state[s] = scan(series, out, before, self.first);
             }
             // Blocks are the same as of the inclusive scan, so that the state is.
             let (blocks, mut last) = ((self.steps - 1) / 64 * 64, [0.0; 64]);
-            let between = scan(at_c, &x[..blocks], &mut out[1..][..blocks], before, self.first);
-            let (rest, first) = (&x[blocks..], if blocks == 0 { self.first } else { First::AsOthers });
-            state[s] = scan(at_c + blocks * self.along[0], rest, &mut last[..rest.len()], between, first);
-            out[0] = before;
-            out[1 + blocks..].copy_from_slice(&last[..rest.len() - 1]);
+            let (of_blocks, rest) = series.split(blocks);
+            let (opening, others) = direction.split_mut(out, 1);
+            let (of_out, rest_of_out) = direction.split_mut(others, blocks);
+            let between = scan(of_blocks, of_out, before, self.first);
+            let last = &mut last[..rest.x.len()];
+            state[s] = scan(rest, last, between, if blocks == 0 { self.first } else { FirstElement::Combined });
+            opening[0] = before;
+            rest_of_out.copy_from_slice(direction.split(last, rest_of_out.len()).0);
         });
     }
 
-    /// Calls `visit` with every operand's offset at the start of every lane.
+    /// Calls `visit` with where the first step of every lane lies in every operand.
     #[inline(always)]
     fn each_row(&self, mut visit: impl FnMut([usize; 4])) {
+        let [start_c, start_e, start_out] = self.starts;
         self.lanes.each(
             #[inline(always)]
             |at| {
-                (0..self.lanes.run)
-                    .for_each(|k| visit(std::array::from_fn(|i| at[i] + k * self.lanes.step[i] as usize)))
+                (0..self.lanes.run).for_each(|k| {
+                    let [s, c, e, out] = std::array::from_fn(|i| at[i] + k * self.lanes.step[i] as usize);
+                    visit([s, start_c + c, start_e + e, start_out + out]);
+                })
             },
         );
-    }
-
-    fn coefficient<'a>(&self, c: &'a [f32], at: usize, n: usize) -> Coefficient<'a> {
-        if self.along[0] == 0 { Coefficient::All(c[at]) } else { Coefficient::Each(&c[at..][..n]) }
     }
 
     fn float<T: Float>(&self, state: &mut [T], c: &[T], e: &[T], out: Option<&mut [T]>) {
@@ -273,7 +312,7 @@ impl Field {
 
     #[inline(always)]
     fn fold<T: Scalar>(&self, state: &mut [T], e: &[T], out: Option<&mut [T]>, f: impl Fn(T, T) -> T + Copy) {
-        if out.is_none() && self.along[1] == 1 && self.in_blocks {
+        if out.is_none() && self.is_along_memory() {
             return self.fold_contiguous(state, e, f);
         }
         self.linear(
@@ -290,25 +329,36 @@ impl Field {
     /// finite state, it is taken through the elements one by one.
     #[inline(always)]
     fn fold_contiguous<T: Scalar>(&self, state: &mut [T], e: &[T], f: impl Fn(T, T) -> T + Copy) {
+        let direction = self.direction();
         simd(
             #[inline(always)]
             || {
                 self.each_row(
                     #[inline(always)]
                     |[s, _, at, _]| {
-                        let row = &e[at..][self.first.from()..self.steps];
-                        let Some((first, rest)) = row.split_first_chunk::<64>() else {
-                            return state[s] = row.iter().fold(state[s], |s, e| f(s, *e));
+                        let row = direction.split(self.row(e, at), self.first.from()).1;
+                        let steps = |before: T| match direction {
+                            Direction::Forward => row.iter().fold(before, |s, e| f(s, *e)),
+                            Direction::Backward => row.iter().rev().fold(before, |s, e| f(s, *e)),
                         };
-                        let mut parts = *first;
-                        let blocks = rest.chunks_exact(64);
-                        let tail = blocks.remainder();
-                        for block in blocks {
-                            parts.iter_mut().zip(block).for_each(|(part, e)| *part = f(*part, *e));
+                        if row.len() < 64 {
+                            return state[s] = steps(state[s]);
                         }
-                        let total = parts.iter().chain(tail).fold(state[s], |s, e| f(s, *e));
-                        let steps = || row.iter().fold(state[s], |s, e| f(s, *e));
-                        state[s] = if is_lost(state[s], total) { steps() } else { total };
+                        let total = match direction {
+                            Direction::Forward => {
+                                let (mut parts, blocks) = ([T::default(); 64], row.chunks_exact(64));
+                                let tail = blocks.remainder();
+                                fold_parts(&mut parts, blocks, f);
+                                parts.iter().chain(tail).fold(state[s], |s, e| f(s, *e))
+                            }
+                            Direction::Backward => {
+                                let (mut parts, blocks) = ([T::default(); 64], row.rchunks_exact(64));
+                                let tail = blocks.remainder();
+                                fold_parts(&mut parts, blocks, f);
+                                parts.iter().rev().chain(tail.iter().rev()).fold(state[s], |s, e| f(s, *e))
+                            }
+                        };
+                        state[s] = if is_lost(state[s], total) { steps(state[s]) } else { total };
                     },
                 )
             },
@@ -324,7 +374,6 @@ impl Field {
         mut out: Option<&mut [T]>,
         f: impl Fn(T, T, T) -> T + Copy,
     ) {
-        let [along_c, along_e, along_out] = self.along;
         simd(
             #[inline(always)]
             || {
@@ -333,13 +382,20 @@ impl Field {
                     |[s, at_c, at_e, at]| {
                         let state = &mut state[s..][..self.lanes.run];
                         for t in self.first.from()..self.steps {
-                            let out = out.as_deref_mut().map(|out| &mut out[at + t * along_out..]);
-                            self.step(state, &c[at_c + t * along_c..], &e[at_e + t * along_e..], out, f);
+                            let [c_from, e_from, out_from] = self.places(t);
+                            let out = out.as_deref_mut().map(|out| &mut out[at + out_from..]);
+                            self.step(state, &c[at_c + c_from..], &e[at_e + e_from..], out, f);
                         }
                     },
                 )
             },
         );
+    }
+
+    /// Where a step of the first lane lies in coefficients, elements and results.
+    #[inline(always)]
+    fn places(&self, step: usize) -> [usize; 3] {
+        std::array::from_fn(|k| self.starts[k].wrapping_add_signed(self.along[k] * step as isize))
     }
 
     /// One step of a run of lanes.
@@ -380,5 +436,20 @@ impl Field {
                 |(((s, out), c), e)| next!(s, out, *c, *e),
             ),
         }
+    }
+}
+
+/// Folds blocks element by element, from the first of them on.
+#[inline(always)]
+fn fold_parts<'a, T: Scalar>(
+    parts: &mut [T; 64],
+    mut blocks: impl Iterator<Item = &'a [T]>,
+    f: impl Fn(T, T) -> T + Copy,
+) {
+    if let Some(first) = blocks.next() {
+        parts.copy_from_slice(first);
+    }
+    for block in blocks {
+        parts.iter_mut().zip(block).for_each(|(part, e)| *part = f(*part, *e));
     }
 }

@@ -4,7 +4,7 @@
 //! totals, waits for the states before the chunk, passes on the states after it, and then goes through the chunk again
 //! for the results; the second time its tensors are in the cache. Chunks are as long whatever the length of the axis, and
 //! what a whole one passes on is also the last of its results. Its first element may be left out of its total and combined
-//! by itself ([`First`](super::lanes::First)), as gradients need it that go on from a chunk's cotangent. Tasks are taken in
+//! by itself ([`FirstElement`](super::lanes::FirstElement)), as gradients need it that go on from a chunk's cotangent. Tasks are taken in
 //! order, so the task that another waits for is running. Which thread runs a task changes nothing in what it computes.
 //!
 //! A stage that does nothing but scan one long row has a loop of its own ([`row`]).

@@ -10,8 +10,9 @@ use oplus_dsl::Ty;
 
 use super::CpuError;
 use super::kernel::{Action, Kernel, Source, StepNode};
-use super::lanes::First;
+use super::lanes::FirstElement;
 use super::loops::{Loops, PerAxis};
+use super::nest::Nest;
 use super::values::{Slice, Values};
 use super::{map, recurrence};
 use groups::Groups;
@@ -44,7 +45,7 @@ pub(super) struct Geometry {
     /// Whether rows along contiguous memory may be swept in blocks; else each operation is rounded, step by step.
     pub(super) in_blocks: bool,
     /// How the first step is taken.
-    pub(super) first: First,
+    pub(super) first: FirstElement,
     /// Whether outputs get the state before each step, not the one after it.
     pub(super) exclusive: bool,
 }
@@ -57,6 +58,8 @@ pub(super) struct Workspace {
     pub(super) totals: Option<Vec<Values>>,
     /// The turned elements of the block, which both of its sweeps read.
     pub(super) kept: Option<Kept>,
+    /// The elements that machine code has turned for totals, and reads for results.
+    pub(super) squares: Option<Values>,
     nodes: Vec<Values>,
     next: Vec<Values>,
     /// Memory of blocks that were turned.
@@ -64,12 +67,14 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// Room for n values, which hold anything.
+    /// Room for n values, which hold anything: the smallest memory that is large enough, so that a size has the same memory every time.
     ///
     /// # Errors
     /// [`CpuError::OutOfMemory`].
     pub(super) fn take(&mut self, ty: Ty, n: usize) -> Result<Values, CpuError> {
-        let known = self.spare.iter().position(|values| values.ty() == ty);
+        let known = self.spare.iter().enumerate().filter(|(_, values)| values.ty() == ty);
+        let fits = |values: &Values| (values.len() < n, values.len());
+        let known = known.min_by_key(|(_, values)| fits(values)).map(|(k, _)| k);
         let mut values = known.map_or_else(|| Values::empty(ty), |k| self.spare.swap_remove(k));
         values.grow(n)?;
         Ok(values)
@@ -141,13 +146,6 @@ pub(super) fn dense(lanes: &[usize], varies: &[bool]) -> PerAxis<isize> {
     strides
 }
 
-/// The loops of a node.
-enum Nest {
-    One(Loops<2>),
-    Two(Loops<3>),
-    Three(Loops<4>),
-}
-
 /// A kernel without recurrences, ready to be stepped node by node.
 struct Stepper<'a> {
     kernel: &'a Kernel,
@@ -168,12 +166,8 @@ impl<'a> Stepper<'a> {
             let axes = 0..geometry.lanes.len();
             let varies: Vec<bool> = axes.map(|axis| operands.iter().any(|strides| strides[axis] != 0)).collect();
             let own = dense(&geometry.lanes, &varies);
-            nests.push(match operands[..] {
-                [a, b, c] => Nest::Three(geometry.loops(&varies, [&own, a, b, c])),
-                [a, b] => Nest::Two(geometry.loops(&varies, [&own, a, b])),
-                [a] => Nest::One(geometry.loops(&varies, [&own, a])),
-                _ => Nest::One(geometry.loops(&varies, [&own, &own])),
-            });
+            let axes = (0..varies.len()).filter(|axis| varies[*axis]);
+            nests.push(Nest::new(&geometry.lanes, axes, &own, &operands));
             strides.push(own);
         }
         let to_state = |(field, next): (usize, &Option<Source>)| {

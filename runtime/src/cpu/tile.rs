@@ -122,9 +122,11 @@ pub(super) struct Load {
     pub(super) terms: Vec<Term>,
     /// Axes along which the instruction's operands, in order, say the index.
     pub(super) gathered: Vec<Gathered>,
+    /// Appears where there is no such element.
+    pub(super) fill: Literal,
 }
 
-/// An axis of a tensor along which another register says where to read. Zero appears where there is no such element.
+/// An axis of a tensor along which another register says where to read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gathered {
     /// The size of the axis.
@@ -142,7 +144,7 @@ pub(super) struct Term {
     pub(super) axis: usize,
     /// How far apart neighbours lie.
     pub(super) stride: i64,
-    /// How much later than in memory a value appears. Nothing (zero) appears where there is no such element.
+    /// How much later than in memory a value appears.
     pub(super) by: i64,
 }
 

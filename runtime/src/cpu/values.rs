@@ -51,6 +51,13 @@ macro_rules! value_types {
                 }
             }
 
+            /// How many values there are.
+            pub(super) fn len(&self) -> usize {
+                match self {
+                    $(Values::$variant(all) => all.len(),)*
+                }
+            }
+
             /// The values from one on; none if there are fewer.
             pub(super) fn from(&self, start: usize) -> Slice<'_> {
                 match self {
@@ -78,6 +85,13 @@ macro_rules! value_types {
             pub(super) fn ty(self) -> Ty {
                 match self {
                     $(Slice::$variant(_) => Ty::$variant,)*
+                }
+            }
+
+            /// How many elements there are.
+            pub(super) fn len(self) -> usize {
+                match self {
+                    $(Slice::$variant(all) => all.len(),)*
                 }
             }
 

@@ -5,7 +5,10 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::BenchError;
-use super::plot::{BACKWARD, Block, FORWARD, GRID, INK, PALE, blocks, mark, times, words};
+use super::plot::{
+    BACKWARD, Block, FORWARD, GRID, INK, PALE, blocks, draw_key, draw_title, geometric_mean, mark, picture, times,
+    words,
+};
 use super::results::{Results, Time};
 
 type Area<'a> = super::plot::Area<'a>;
@@ -45,7 +48,7 @@ impl Range {
     }
 
     fn mean(&self) -> f64 {
-        (self.speeds.iter().map(|speed| speed.ln()).sum::<f64>() / self.speeds.len() as f64).exp()
+        geometric_mean(&self.speeds).unwrap_or(1.0)
     }
 
     fn least(&self) -> f64 {
@@ -70,10 +73,8 @@ impl Results {
             return Err(BenchError::Plot("there is no case to draw".into()));
         }
         let rows: i32 = sections.iter().map(|(_, ranges)| STEP * ranges.len() as i32 + GAP).sum();
-        let mut svg = String::new();
-        let drawn = draw_all(&mut svg, TOP + rows + BOTTOM, &self.device(), &sections);
-        drawn.map_err(|e| BenchError::Plot(e.to_string()))?;
-        Ok(svg)
+        let height = TOP + rows + BOTTOM;
+        picture((WIDTH, height), |area| draw_all(area, height, &self.device(), &sections))
     }
 }
 
@@ -82,29 +83,24 @@ fn x_of(speed: f64) -> i32 {
     AXIS.0 + (share * f64::from(AXIS.1 - AXIS.0)).round() as i32
 }
 
-fn draw_all(svg: &mut String, height: i32, device: &str, sections: &[(String, Vec<Range>)]) -> Drawn {
-    let area = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
-    area.fill(&WHITE)?;
-    draw_head(&area, device)?;
-    draw_axis(&area, height - BOTTOM)?;
+fn draw_all(area: &Area<'_>, height: i32, device: &str, sections: &[(String, Vec<Range>)]) -> Drawn {
+    draw_head(area, device)?;
+    draw_axis(area, height - BOTTOM)?;
     let mut top = TOP;
     for (title, ranges) in sections {
         let middle = top + STEP * ranges.len() as i32 / 2;
-        words(&area, (NAMES, middle), title, (15, INK, HPos::Right))?;
+        words(area, (NAMES, middle), title, (15, INK, HPos::Right))?;
         for (range, y) in ranges.iter().zip((top + STEP / 2..).step_by(STEP as usize)) {
-            draw_range(&area, y, range)?;
+            draw_range(area, y, range)?;
         }
         top += STEP * ranges.len() as i32 + GAP;
     }
-    area.present()
+    Ok(())
 }
 
 fn draw_head(area: &Area<'_>, device: &str) -> Drawn {
-    words(area, (10, 20), &format!("oplus beside the fastest other library, {device}"), (19, INK, HPos::Left))?;
-    for (x, colour, name) in [(16, FORWARD, "forward"), (100, BACKWARD, "backward")] {
-        mark(area, (x, 48), colour, colour == BACKWARD)?;
-        words(area, (x + 10, 48), name, (14, INK, HPos::Left))?;
-    }
+    draw_title(area, device)?;
+    draw_key(area, 48, &[(16, FORWARD, "forward"), (100, BACKWARD, "backward")])?;
     let meaning = "mark: geometric mean of the cases; line: from the least to the most";
     words(area, (200, 48), meaning, (14, PALE, HPos::Left))?;
     words(area, ((AXIS.0 + AXIS.1) / 2, 72), "times as fast (logarithmic)", (14, INK, HPos::Center))?;

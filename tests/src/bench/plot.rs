@@ -60,11 +60,31 @@ impl Results {
             return Err(BenchError::Plot("there is no case to draw".into()));
         }
         let height = TOP + BOTTOM + blocks.iter().map(Block::height).sum::<i32>();
-        let mut svg = String::new();
-        let drawn = draw_all(&mut svg, height, &self.device(), &blocks);
-        drawn.map_err(|e| BenchError::Plot(e.to_string()))?;
-        Ok(svg)
+        picture((WIDTH, height), |area| draw_all(area, height, &self.device(), &blocks))
     }
+}
+
+/// A picture of so many pixels, as SVG.
+pub(super) fn picture(
+    (width, height): (i32, i32),
+    draw: impl FnOnce(&Area<'_>) -> Drawn,
+) -> Result<String, BenchError> {
+    let mut svg = String::new();
+    let drawn = || {
+        let area = SVGBackend::with_string(&mut svg, (width as u32, height as u32)).into_drawing_area();
+        area.fill(&WHITE)?;
+        draw(&area)?;
+        area.present()
+    };
+    let failed: Drawn = drawn();
+    failed.map_err(|e| BenchError::Plot(e.to_string()))?;
+    Ok(svg)
+}
+
+/// The geometric mean of speeds, if there are any.
+pub(super) fn geometric_mean(speeds: &[f64]) -> Option<f64> {
+    let logarithms: f64 = speeds.iter().map(|speed| speed.ln()).sum();
+    (!speeds.is_empty()).then(|| (logarithms / speeds.len() as f64).exp())
 }
 
 /// A section with the times of its rows.
@@ -92,9 +112,7 @@ impl Block {
 
     /// The geometric mean of the speeds.
     fn mean(&self) -> Option<f64> {
-        let speeds = self.speeds();
-        let logarithms: f64 = speeds.iter().map(|speed| speed.ln()).sum();
-        (!speeds.is_empty()).then(|| (logarithms / speeds.len() as f64).exp())
+        geometric_mean(&self.speeds())
     }
 }
 
@@ -157,18 +175,16 @@ fn share_x(share: f64) -> i32 {
     SHARES.0 + (share.min(MOST) / MOST * f64::from(SHARES.1 - SHARES.0)).round() as i32
 }
 
-fn draw_all(svg: &mut String, height: i32, device: &str, blocks: &[Block]) -> Drawn {
-    let area = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
-    area.fill(&WHITE)?;
+fn draw_all(area: &Area<'_>, height: i32, device: &str, blocks: &[Block]) -> Drawn {
     let speeds = Speeds::of(blocks);
-    draw_head(&area, device)?;
-    draw_axes(&area, speeds, (TOP, height - BOTTOM))?;
+    draw_head(area, device)?;
+    draw_axes(area, speeds, (TOP, height - BOTTOM))?;
     let mut top = TOP;
     for block in blocks {
-        draw_block(&area, speeds, top, block)?;
+        draw_block(area, speeds, top, block)?;
         top += block.height();
     }
-    area.present()
+    Ok(())
 }
 
 pub(super) fn words(
@@ -183,15 +199,26 @@ pub(super) fn words(
 
 /// The titles of the panels and what the marks mean.
 fn draw_head(area: &Area<'_>, device: &str) -> Drawn {
-    words(area, (10, 20), &format!("oplus beside the fastest other library, {device}"), (19, INK, HPos::Left))?;
-    for (x, colour, name) in [(16, FORWARD, "forward"), (100, BACKWARD, "backward"), (192, PEER, "the peer's share")] {
-        mark(area, (x, 46), colour, colour == BACKWARD)?;
-        words(area, (x + 10, 46), name, (14, INK, HPos::Left))?;
-    }
+    draw_title(area, device)?;
+    draw_key(area, 46, &[(16, FORWARD, "forward"), (100, BACKWARD, "backward"), (192, PEER, "the peer's share")])?;
     let middle = |(left, right): (i32, i32)| (left + right) / 2;
     words(area, (middle(SPEEDS), 58), "times as fast (logarithmic)", (14, INK, HPos::Center))?;
     words(area, (middle(SHARES), 58), "share of a copy's bandwidth", (14, INK, HPos::Center))?;
     words(area, (TIMES, 58), "milliseconds", (14, INK, HPos::Left))
+}
+
+/// The title of a picture.
+pub(super) fn draw_title(area: &Area<'_>, device: &str) -> Drawn {
+    words(area, (10, 20), &format!("oplus beside the fastest other library, {device}"), (19, INK, HPos::Left))
+}
+
+/// What the marks of some colours mean, each from a place on.
+pub(super) fn draw_key(area: &Area<'_>, y: i32, marks: &[(i32, RGBColor, &str)]) -> Drawn {
+    for (x, colour, name) in marks {
+        mark(area, (*x, y), *colour, *colour == BACKWARD)?;
+        words(area, (x + 10, y), name, (14, INK, HPos::Left))?;
+    }
+    Ok(())
 }
 
 /// Lines and numbers of both axes, above the first section and below the last one.

@@ -2,9 +2,13 @@
 
 use super::{Input, Number, Sweep};
 
-/// The address of code: inputs, outputs, states before the first step, the state after the last step of all, states after it, steps of a
-/// lane, and whether the first step of the first lane is left out.
-type Code<T> = unsafe extern "C" fn(*const *const T, *const *mut T, *const T, *const T, *mut T, i64, bool);
+/// The address of code: inputs, outputs, states before the first step, the state after the last step of all, states after it, squares,
+/// steps of a lane, whether the first step of the first lane is left out, and whether outputs go past the caches.
+type Code<T> =
+    unsafe extern "C" fn(*const *const T, *const *mut T, *const T, *const T, *mut T, *mut T, i64, bool, bool);
+
+/// How many bytes a line of the cache has.
+const LINE: usize = 64;
 
 /// A compiled sweep.
 #[derive(Clone, Debug)]
@@ -14,6 +18,8 @@ pub struct Function {
     outputs: usize,
     lanes: usize,
     fields: usize,
+    /// How many inputs have squares that are kept.
+    kept: usize,
     /// How many steps are taken at once, of which a lane has a multiple.
     strip: usize,
     address: usize,
@@ -32,6 +38,19 @@ pub struct Tensors<'t, 'm, T> {
     pub last: &'t [T],
     /// The states after the last step, as `starts`.
     pub ends: &'t mut [T],
+    /// Squares that are kept: [so many](Function::squares) numbers.
+    pub squares: &'t mut [T],
+}
+
+/// The steps of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
+    /// How many steps a lane has.
+    pub of_lane: usize,
+    /// Whether the first step of the first lane is left out.
+    pub leaves_out: bool,
+    /// Whether outputs are written past the caches, where that is [possible](Function::streams).
+    pub streams: bool,
 }
 
 /// `f32` and `f64`.
@@ -62,6 +81,7 @@ impl Function {
             outputs: sweep.outputs.len(),
             lanes: sweep.lanes,
             fields: sweep.next.len(),
+            kept: sweep.kept().len(),
             strip,
             address,
         }
@@ -72,17 +92,38 @@ impl Function {
         steps > 0 && steps.is_multiple_of(self.strip)
     }
 
-    /// Takes so many steps of every lane.
+    /// How many numbers the squares have that are kept from one sweep to another, of lanes of so many steps.
+    pub fn squares(&self, steps: usize) -> usize {
+        self.kept.saturating_mul(steps).saturating_mul(self.lanes)
+    }
+
+    /// How many lanes it goes through at once. It asks for the next ones ahead.
+    pub fn group(&self) -> usize {
+        self.strip
+    }
+
+    /// Whether outputs can be written past the caches: in whole lines, where they lie on such.
+    pub fn streams<T: Float>(&self, steps: usize, outputs: &[&mut [T]]) -> bool {
+        let strip = self.strip * size_of::<T>();
+        strip == LINE && self.takes(steps) && outputs.iter().all(|output| output.as_ptr().addr().is_multiple_of(LINE))
+    }
+
+    /// Takes all steps of every lane.
     ///
     /// # Panics
     /// If a tensor is shorter than the sweep needs, has another type, or the number of steps is not [taken](Self::takes).
-    pub fn call<T: Float>(&self, steps: usize, leaves_out: bool, tensors: Tensors<'_, '_, T>) {
-        let Tensors { inputs, outputs, starts, last, ends } = tensors;
-        let n = steps.checked_mul(self.lanes).expect("a tile fits into memory");
-        assert!(self.number == T::NUMBER && self.takes(steps), "a sweep of another type or shape");
+    pub fn call<T: Float>(&self, steps: Steps, tensors: Tensors<'_, '_, T>) {
+        let Tensors { inputs, outputs, starts, last, ends, squares } = tensors;
+        let n = steps.of_lane.checked_mul(self.lanes).expect("a tile fits into memory");
+        assert!(self.number == T::NUMBER && self.takes(steps.of_lane), "a sweep of another type or shape");
         assert!(inputs.len() == self.inputs.len() && outputs.len() == self.outputs, "as many tensors as the sweep has");
         for (input, how) in inputs.iter().zip(&self.inputs) {
-            assert!(input.len() >= if *how == Input::Each { n } else { 1 }, "an input is too short");
+            let least = match how {
+                Input::Each => n,
+                Input::One => 1,
+                Input::Kept => 0,
+            };
+            assert!(input.len() >= least, "an input is too short");
         }
         assert!(outputs.iter().all(|output| output.len() >= n), "an output is too short");
         assert!(
@@ -90,8 +131,7 @@ impl Function {
             "a state is too short"
         );
         assert!(last.is_empty() || last.len() >= self.fields, "the last state is too short");
-        let inputs: Vec<*const T> = inputs.iter().map(|input| input.as_ptr()).collect();
-        let outputs: Vec<*mut T> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
+        assert!(squares.len() >= self.squares(steps.of_lane), "there are too few squares");
         let zeros;
         let last = if last.is_empty() {
             zeros = starts[..self.fields].to_vec();
@@ -99,24 +139,25 @@ impl Function {
         } else {
             last
         };
-        self.run(&inputs, &outputs, [starts.as_ptr(), last.as_ptr()], ends.as_mut_ptr(), (steps, leaves_out));
+        let steps = Steps { streams: steps.streams && self.streams(steps.of_lane, outputs), ..steps };
+        self.run(steps, Tensors { inputs, outputs, starts, last, ends, squares });
     }
 
     #[allow(unsafe_code)]
-    fn run<T: Float>(
-        &self,
-        inputs: &[*const T],
-        outputs: &[*mut T],
-        [starts, last]: [*const T; 2],
-        ends: *mut T,
-        (steps, leaves_out): (usize, bool),
-    ) {
+    fn run<T: Float>(&self, steps: Steps, tensors: Tensors<'_, '_, T>) {
+        let Tensors { inputs, outputs, starts, last, ends, squares } = tensors;
+        let inputs: Vec<*const T> = inputs.iter().map(|input| input.as_ptr()).collect();
+        let outputs: Vec<*mut T> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
+        let [starts, last] = [starts.as_ptr(), last.as_ptr()];
+        let [ends, squares] = [ends.as_mut_ptr(), squares.as_mut_ptr()];
+        let Steps { of_lane, leaves_out, streams } = steps;
         // SAFETY: the address is that of a function with this signature, which is never freed. It reads and writes lanes·steps numbers of
-        // the tensors, or one, and one for each lane and field of the states, which `call` has found to be there; outputs are borrowed
-        // exclusively, so nothing else reads or writes them. `T` is the type that it was compiled for.
+        // the tensors, or one, one for each lane and field of the states, and the squares, which `call` has found to be there; outputs and
+        // squares are borrowed exclusively, so nothing else reads or writes them. Outputs lie on lines of the cache where they are written in
+        // such. `T` is the type that it was compiled for.
         unsafe {
             let code: Code<T> = std::mem::transmute::<usize, Code<T>>(self.address);
-            code(inputs.as_ptr(), outputs.as_ptr(), starts, last, ends, steps as i64, leaves_out);
+            code(inputs.as_ptr(), outputs.as_ptr(), starts, last, ends, squares, of_lane as i64, leaves_out, streams);
         }
     }
 }

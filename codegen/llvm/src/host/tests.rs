@@ -2,7 +2,7 @@
 
 use oplus_dsl::ir::{Binary, Unary};
 
-use super::{Action, Float, Function, Input, LANES, Node, Number, Source, Sweep, Tensors, compile};
+use super::{Action, Float, Function, Input, LANES, Node, Number, Source, Steps, Sweep, Tensors, compile};
 
 fn node(action: Action, operands: &[Source]) -> Node {
     Node { action, is_flag: false, operands: operands.to_vec() }
@@ -36,6 +36,7 @@ fn sweep(number: Number, is_reversed: bool) -> Sweep {
         outputs: vec![Source::Node(7), after(1)],
         may_leave_out: true,
         is_closed: true,
+        keeps: false,
     }
 }
 
@@ -91,8 +92,8 @@ fn compiled<T: Float + Default>(
     let n = LANES * steps;
     let mut results = [vec![T::default(); n], vec![T::default(); n], vec![T::default(); 3 * LANES]];
     let [a, b, ends] = &mut results;
-    let tensors = Tensors { inputs: &x, outputs: &mut [&mut a[..], &mut b[..]], starts, last, ends };
-    function.call(steps, leaves_out, tensors);
+    let tensors = Tensors { inputs: &x, outputs: &mut [&mut a[..], &mut b[..]], starts, last, ends, squares: &mut [] };
+    function.call(Steps { of_lane: steps, leaves_out, streams: false }, tensors);
     results
 }
 
@@ -133,6 +134,58 @@ fn vectors_of_every_width_give_the_same_bits() {
     }
 }
 
+/// A first sweep that keeps its squares, and the sweep that reads these instead of the tensors and writes whole lines past the caches.
+#[test]
+fn squares_that_are_kept_and_lines_past_the_caches_give_the_same_bits() {
+    let n = LANES * 32;
+    let x = [1, 2].map(|seed| numbers(n, seed).iter().map(|x| *x as f32).collect::<Vec<f32>>());
+    let (x, starts, last) = ([&x[0][..], &x[1][..], &[0.125][..]], vec![0.5_f32; 3 * LANES], [0.5, -0.25, 2.0]);
+    for reversed in [false, true] {
+        let of_results = sweep(Number::F32, reversed);
+        let of_totals = Sweep { outputs: vec![], after: vec![], is_closed: false, keeps: true, ..of_results.clone() };
+        let of_results = Sweep { inputs: vec![Input::Kept, Input::Kept, Input::One], ..of_results };
+        let [totals, results] = [of_totals, of_results].map(|sweep| compile(&sweep).unwrap());
+        assert_eq!((totals.squares(32), results.squares(32)), (2 * n, 2 * n));
+        let (mut squares, mut ends) = (vec![f32::NAN; 2 * n], vec![0.0; 3 * LANES]);
+        let tensors = Tensors {
+            inputs: &x,
+            outputs: &mut [],
+            starts: &starts,
+            last: &last,
+            ends: &mut ends,
+            squares: &mut squares,
+        };
+        totals.call(Steps { of_lane: 32, leaves_out: true, streams: true }, tensors);
+        let expected = plain_f32(x, &starts, &last, 32, reversed, true);
+        assert_eq!(ends, expected[2]);
+        for (shift, streams) in [(0, true), (1, true), (0, false)] {
+            let mut memory = [vec![0.0_f32; n + 32], vec![0.0; n + 32]];
+            let [a, b] = memory.each_mut().map(|all| {
+                let from = all.as_ptr().align_offset(64) + shift;
+                &mut all[from..][..n]
+            });
+            let tensors = Tensors {
+                inputs: &[&[], &[], x[2]],
+                outputs: &mut [&mut *a, &mut *b],
+                starts: &starts,
+                last: &last,
+                ends: &mut ends,
+                squares: &mut squares,
+            };
+            results.call(Steps { of_lane: 32, leaves_out: true, streams }, tensors);
+            assert_eq!([&*a, &*b], [&expected[0][..], &expected[1][..]], "{reversed} {shift} {streams}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "there are too few squares")]
+fn too_few_squares_are_refused() {
+    let sweep = Sweep { keeps: true, ..sweep(Number::F32, false) };
+    let (x, starts) = (vec![0.0_f32; LANES * 16], vec![0.0; 3 * LANES]);
+    compiled(&compile(&sweep).unwrap(), [&x, &x, &[1.0]], &starts, &[], 16, false);
+}
+
 #[test]
 fn what_has_no_machine_code_is_refused_in_words() {
     let mut exponential = sweep(Number::F32, false);
@@ -167,6 +220,7 @@ fn one_lane_takes_one_step_after_the_other() {
         outputs: vec![before(0)],
         may_leave_out: false,
         is_closed: false,
+        keeps: false,
     };
     let function = compile(&running).unwrap();
     assert!(function.takes(1) && function.takes(7) && !function.takes(0));
@@ -177,7 +231,8 @@ fn one_lane_takes_one_step_after_the_other() {
         starts: &[1.0],
         last: &[],
         ends: &mut ends,
+        squares: &mut [],
     };
-    function.call(5, false, tensors);
+    function.call(Steps { of_lane: 5, ..Steps::default() }, tensors);
     assert_eq!((out, ends), ([1.0, 2.0, 6.0, 30.0, 210.0], [2310.0]));
 }

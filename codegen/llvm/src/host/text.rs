@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! for group:  states ← starts
-//!   for strip:  squares of inputs ← turned
+//!   for strip:  squares of inputs ← turned, or those that another sweep has kept
 //!     for step:  nodes, next states, nodes of results → columns of squares of outputs
 //!     squares of outputs → turned back
 //!   ends ← states
@@ -21,6 +21,9 @@ use std::fmt::Write;
 
 use super::{Input, Node, Number, Source, Sweep};
 use crate::CompileError;
+
+/// How many bytes a line of the cache has.
+const LINE: usize = 64;
 
 /// The name of the function.
 pub(super) const NAME: &str = "sweep";
@@ -121,10 +124,11 @@ impl<'s> Writer<'s> {
         let sweep = self.sweep;
         let _ = writeln!(
             self.text,
-            "define void @{NAME}(ptr %inputs, ptr %outputs, ptr %starts, ptr %last, ptr %ends, i64 %steps, i1 zeroext %leaves_out) {{"
+            "define void @{NAME}(ptr %inputs, ptr %outputs, ptr %starts, ptr %last, ptr %ends, ptr %kept, i64 %steps, i1 zeroext %leaves_out, i1 zeroext %streams) {{"
         );
         self.label("entry");
-        for (name, squares) in [("squares", self.squares().len()), ("results", sweep.outputs.len())] {
+        let own = if sweep.keeps { 0 } else { self.squares().len() };
+        for (name, squares) in [("squares", own), ("results", sweep.outputs.len())] {
             let vectors = (squares * self.lanes).max(1);
             self.line(format!("%{name} = alloca [{vectors} x {}], align 64", self.vector));
         }
@@ -168,10 +172,10 @@ impl<'s> Writer<'s> {
     /// Turns the squares of a strip's inputs.
     fn begin_strip(&mut self) {
         self.label("strip");
-        self.line("%first = phi i64 [0, %group], [%first.next, %strip.end]");
+        self.line("%first = phi i64 [0, %group], [%first.next, %strip.stored]");
         for field in 0..self.fields() {
             let [start, after] = [format!("%start{field}"), format!("%c{field}")];
-            self.phi(&format!("%s{field}"), [(&start, "group"), (&after, "strip.end")]);
+            self.phi(&format!("%s{field}"), [(&start, "group"), (&after, "strip.stored")]);
         }
         self.line("%visit = add i64 %group.first, %first");
         if self.sweep.is_reversed {
@@ -180,12 +184,27 @@ impl<'s> Writer<'s> {
         } else {
             self.line("%row = add i64 0, %visit");
         }
+        self.kept_squares();
         for (square, k) in self.squares().into_iter().enumerate() {
             let from = self.behind(&format!("%x{k}"), "%row");
-            let to = self.behind("%squares", &(square * self.lanes * self.lanes).to_string());
+            let to = self.behind(self.turned(), &(square * self.lanes * self.lanes).to_string());
             self.line(format!("call void @turn(ptr {from}, ptr {to}, i64 %pitch)"));
         }
         self.line("br label %step");
+    }
+
+    /// Where the strip's squares lie among those that are kept.
+    fn kept_squares(&mut self) {
+        let of_strip = self.value(format!("mul i64 %first, {}", self.lanes));
+        let before = self.value(format!("add i64 %group.first, {of_strip}"));
+        let at = self.value(format!("mul i64 {before}, {}", self.sweep.kept().len()));
+        let scalar = self.scalar;
+        self.line(format!("%strip.kept = getelementptr {scalar}, ptr %kept, i64 {at}"));
+    }
+
+    /// Where the squares begin that the strip turns.
+    fn turned(&self) -> &'static str {
+        if self.sweep.keeps { "%strip.kept" } else { "%squares" }
     }
 
     /// The elements of a step.
@@ -202,10 +221,34 @@ impl<'s> Writer<'s> {
             self.line("%column = add i64 0, %j");
         }
         for (square, k) in self.squares().into_iter().enumerate() {
-            let pointer = self.column("%squares", square);
+            let pointer = self.column(self.turned(), square);
+            self.load(&format!("%e{k}"), &pointer);
+        }
+        let others = if self.sweep.keeps { vec![] } else { self.sweep.kept() };
+        for (square, k) in others.into_iter().enumerate() {
+            let pointer = self.column("%strip.kept", square);
             self.load(&format!("%e{k}"), &pointer);
         }
         self.line("%time = add i64 %first, %j");
+        self.fetch();
+    }
+
+    /// Asks for one more line of the lanes of the next group, in the order of memory.
+    fn fetch(&mut self) {
+        let next = self.value(format!("add i64 %lane, {}", self.lanes));
+        let region = self.value(format!("mul i64 {next}, %steps"));
+        let ahead = self.value(format!("mul i64 %time, {}", self.lanes));
+        let at = self.value(format!("add i64 {region}, {ahead}"));
+        let place = if self.sweep.is_reversed {
+            let last = self.value(format!("add i64 {at}, {}", self.lanes));
+            self.value(format!("sub i64 %n, {last}"))
+        } else {
+            at
+        };
+        for k in self.squares() {
+            let pointer = self.behind(&format!("%x{k}"), &place);
+            self.line(format!("call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)"));
+        }
     }
 
     /// Where the column of a step lies in a square.
@@ -304,11 +347,16 @@ impl<'s> Writer<'s> {
     /// Turns the squares of the results back; behind the last strip come the states of the group.
     fn end_strip(&mut self) {
         self.label("strip.end");
-        for k in 0..self.sweep.outputs.len() {
-            let from = self.behind("%results", &(k * self.lanes * self.lanes).to_string());
-            let to = self.behind(&format!("%y{k}"), "%row");
-            self.line(format!("call void @turn_back(ptr {from}, ptr {to}, i64 %pitch)"));
+        if self.writes_lines() {
+            self.line("br i1 %streams, label %past, label %cached");
+            self.label("past");
+            self.turn_back("turn_past");
+        } else {
+            self.line("br label %cached");
         }
+        self.label("cached");
+        self.turn_back("turn_back");
+        self.label("strip.stored");
         for field in 0..self.fields() {
             let at = self.value(format!("add i64 %lane, {}", field * self.sweep.lanes));
             let pointer = self.behind("%ends", &at);
@@ -320,11 +368,32 @@ impl<'s> Writer<'s> {
         self.line(format!("br i1 {is_more}, label %strip, label %group.end"));
     }
 
+    /// Turns the squares of the results back by one of the functions for it.
+    fn turn_back(&mut self, by: &str) {
+        for k in 0..self.sweep.outputs.len() {
+            let from = self.behind("%results", &(k * self.lanes * self.lanes).to_string());
+            let to = self.behind(&format!("%y{k}"), "%row");
+            self.line(format!("call void @{by}(ptr {from}, ptr {to}, i64 %pitch)"));
+        }
+        self.line("br label %strip.stored");
+    }
+
+    /// Whether a vector is as long as a line of the cache.
+    fn writes_lines(&self) -> bool {
+        self.lanes * self.bytes == LINE
+    }
+
     fn end_group(&mut self) {
         self.label("group.end");
         let is_more = self.value(format!("icmp ult i64 %lane.next, {}", self.sweep.lanes));
         self.line(format!("br i1 {is_more}, label %group, label %done"));
         self.label("done");
+        self.line("br i1 %streams, label %fence, label %return");
+        self.label("fence");
+        // Whoever learns that the call is over sees what went past the caches.
+        self.line("fence seq_cst");
+        self.line("br label %return");
+        self.label("return");
         self.line("ret void");
         self.text.push_str("}\n");
     }

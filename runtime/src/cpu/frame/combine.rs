@@ -2,66 +2,16 @@
 
 use crate::cpu::CpuError;
 use crate::cpu::flip::{flip, flip_to};
-use crate::cpu::lanes::{Block, Elements, First, Operand, Results};
+use crate::cpu::lanes::{Block, Elements, FirstElement, Operand, Results, merge};
 use crate::cpu::map;
-use crate::cpu::native::{self, Call, Memory, Native, Output};
+use crate::cpu::native::Call;
 use crate::cpu::sweep::Workspace;
 use crate::cpu::tile::{Combine, Reg, Register, size, strides};
 use crate::cpu::values::Values;
 
-use super::{Frame, Sweeping};
-
-/// How a tile is swept by machine code.
-pub(super) struct Natively<'c, 'm> {
-    native: &'c Native,
-    /// Where results go; `None` for totals.
-    memory: Option<&'c mut Memory<'m>>,
-    /// The state that the tile ends with, where it is known before.
-    ends: Option<&'c [Values]>,
-}
+use super::{Found, Frame, Sweeping};
 
 impl Frame<'_> {
-    /// Sweeps the tile by machine code, for totals or for results, which go to `stored` and to registers.
-    pub(in crate::cpu) fn combine_natively(
-        &mut self,
-        native: &Native,
-        combine: &Combine,
-        sweeping: Sweeping,
-        stored: Option<Memory<'_>>,
-    ) -> Result<(), CpuError> {
-        let first = self.first(combine, sweeping);
-        if first == First::LeftOut {
-            self.keep_first(native.at, combine)?;
-        }
-        let Some(stored) = stored else {
-            let natively = Natively { native, memory: None, ends: None };
-            return self.combine(native.at, combine, sweeping, first, Some(natively));
-        };
-        let registers = native.outputs.iter().filter_map(|output| match output {
-            Output::Register(register) => Some(*register),
-            Output::Store(_) => None,
-        });
-        let mut lent = vec![];
-        for register in registers {
-            lent.push((register, self.lend_output(Some(register), false)?));
-        }
-        let ends = self.ends.remove(&native.at).filter(|_| self.is_closing);
-        let mut memory = stored;
-        lent.iter_mut().for_each(|(_, values)| values.iter_mut().for_each(|values| memory.push(values)));
-        let natively = Natively { native, memory: Some(&mut memory), ends: ends.as_deref() };
-        self.combine(native.at, combine, sweeping, first, Some(natively))?;
-        for (register, values) in lent {
-            values.into_iter().for_each(|values| *self.get_mut(register) = values);
-        }
-        for (state, end) in combine.states.iter().zip(ends.iter().flatten()) {
-            if let Some(state) = state {
-                self.get_mut(*state).copy_from(end.from(0))?;
-            }
-        }
-        self.ends.extend(ends.map(|ends| (native.at, ends)));
-        Ok(())
-    }
-
     /// Puts the states of a combination before its first element.
     pub(in crate::cpu) fn reset(&mut self, combine: &Combine) -> Result<(), CpuError> {
         for (field, state) in combine.states.iter().enumerate() {
@@ -84,11 +34,11 @@ impl Frame<'_> {
     }
 
     /// How the first element of the tile is combined.
-    pub(super) fn first(&self, combine: &Combine, sweeping: Sweeping) -> First {
+    pub(super) fn first(&self, combine: &Combine, sweeping: Sweeping) -> FirstElement {
         match combine.opens && (self.is_opening || !combine.is_streamed) {
-            true if combine.gives_totals(sweeping) => First::LeftOut,
-            true => First::Alone,
-            false => First::AsOthers,
+            true if combine.gives_totals(sweeping) => FirstElement::Skipped,
+            true => FirstElement::Separate,
+            false => FirstElement::Combined,
         }
     }
 
@@ -130,8 +80,18 @@ impl Frame<'_> {
         let block = Block { extents: &extents, axis: combine.axis, reverse: false, states: &combine.dims };
         let mut none: Vec<_> = states.iter().map(|_| None).collect();
         let results = Results { states, outputs: &mut none };
-        let elements = Elements { scan: &elements, total: &elements };
-        block.sweep(&combine.totals, elements, results, First::AsOthers, (&mut self.workspace, None))
+        let elements = Elements { scan: &elements, total: &elements, others: &[] };
+        block.sweep(&combine.totals, elements, results, FirstElement::Combined, (&mut self.workspace, None))
+    }
+
+    /// Combines states with the totals of what comes next.
+    pub(in crate::cpu) fn merge(
+        &mut self,
+        combine: &Combine,
+        states: &mut [Values],
+        totals: &[Values],
+    ) -> Result<(), CpuError> {
+        merge(&combine.results, (&self.tile.extents, &combine.dims), states, totals, &mut self.workspace)
     }
 
     /// Sweeps the tile.
@@ -140,11 +100,11 @@ impl Frame<'_> {
         at: usize,
         combine: &Combine,
         sweeping: Sweeping,
-        first: First,
-        native: Option<Natively<'_, '_>>,
+        first: FirstElement,
+        call: Option<Call<'_, '_>>,
     ) -> Result<(), CpuError> {
         let totals = combine.gives_totals(sweeping);
-        let has_registers = !totals && native.is_none();
+        let has_registers = !totals && call.is_none();
         if !combine.is_streamed {
             self.reset(combine)?;
         }
@@ -153,12 +113,15 @@ impl Frame<'_> {
             combine.outputs.iter().map(|output| self.lend_output(*output, !has_registers)).collect::<Result<_, _>>()?;
         let tile = (at, self.tile.starts[combine.axis]);
         let known = self.totals.get_mut(&tile).filter(|_| !totals && combine.is_streamed);
-        if let Some((known, kept)) = known {
-            (self.workspace.totals, self.workspace.kept) = (Some(Values::copies(known)?), kept.take());
+        if let Some(known) = known {
+            self.workspace.totals = Some(Values::copies(&known.totals)?);
+            (self.workspace.kept, self.workspace.squares) = (known.kept.take(), known.squares.take());
         }
-        self.sweep((combine, tile), (totals, first), (&mut states, &mut outputs), native)?;
-        let (found, kept) = (self.workspace.totals.take(), self.workspace.kept.take());
-        self.totals.extend(found.filter(|_| totals).map(|found| (tile, (found, kept))));
+        self.sweep((combine, tile), (totals, first), (&mut states, &mut outputs), call)?;
+        let (kept, squares) = (self.workspace.kept.take(), self.workspace.squares.take());
+        if let Some(found) = self.workspace.totals.take().filter(|_| totals) {
+            self.totals.insert(tile, Found { totals: found, kept, squares });
+        }
         for (state, values) in combine.states.iter().zip(states) {
             if let Some(state) = state {
                 *self.get_mut(*state) = values;
@@ -196,7 +159,7 @@ impl Frame<'_> {
         state.map_or(Values::Bool(vec![]), |state| self.take(state))
     }
 
-    fn lend_output(&mut self, output: Option<Reg>, totals: bool) -> Result<Option<Values>, CpuError> {
+    pub(super) fn lend_output(&mut self, output: Option<Reg>, totals: bool) -> Result<Option<Values>, CpuError> {
         let Some(output) = output.filter(|_| !totals) else { return Ok(None) };
         let n = self.len(output);
         let mut values = self.take(output);
@@ -207,9 +170,9 @@ impl Frame<'_> {
     fn sweep(
         &mut self,
         (combine, tile): (&Combine, (usize, usize)),
-        (totals, first): (bool, First),
+        (totals, first): (bool, FirstElement),
         (states, outputs): (&mut [Values], &mut [Option<Values>]),
-        native: Option<Natively<'_, '_>>,
+        mut call: Option<Call<'_, '_>>,
     ) -> Result<(), CpuError> {
         let mut workspace = std::mem::take(&mut self.workspace);
         let of = if totals { &combine.totals } else { &combine.results };
@@ -226,12 +189,8 @@ impl Frame<'_> {
         let block = Block { extents: &self.tile.extents, axis: combine.axis, reverse, states: &combine.dims };
         let mut targets: Vec<Option<&mut Values>> = outputs.iter_mut().map(Option::as_mut).collect();
         let results = Results { states, outputs: &mut targets };
-        let mut call = native.map(|Natively { native, memory, ends }| Call {
-            native,
-            others: native.others.iter().map(|register| self.get(*register)).collect(),
-            results: memory.map(|memory| native::Results { memory, ends }),
-        });
-        let elements = Elements { scan: &scan, total: &total };
+        let others = call.iter().flat_map(|call| call.native.others.iter().map(|register| self.get(*register)));
+        let elements = Elements { scan: &scan, total: &total, others: &others.collect::<Vec<_>>() };
         block.sweep(of, elements, results, first, (&mut workspace, call.as_mut()))?;
         if flips {
             for (values, dims) in outputs.iter_mut().zip(&combine.dims) {

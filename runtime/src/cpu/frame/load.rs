@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use oplus_dsl::ir::Literal;
-
 use crate::cpu::CpuError;
 use crate::cpu::loops::PerAxis;
 use crate::cpu::memory;
@@ -30,7 +28,7 @@ impl Frame<'_> {
         }
         let dst = self.get_mut(result);
         if !is_whole {
-            dst.fill(n, Literal::zero(dst.ty()))?;
+            dst.fill(n, load.fill)?;
         }
         let own_at = (0..own.len()).map(|k| place.skipped[k] as isize * own[k]).sum();
         memory::load(&loops, dst, n, source, [own_at, place.at])
@@ -49,7 +47,7 @@ impl Frame<'_> {
         axes.iter().for_each(|k| rest[*k] = rest[*k].min(1));
         let loops = self.loops_over(result, &rest, [&own, &place.strides]);
         let mut dst = self.take(result);
-        dst.fill(n, Literal::zero(dst.ty()))?;
+        dst.fill(n, load.fill)?;
         let skipped: isize = (0..rank).map(|k| place.skipped[k] as isize * own[k]).sum();
         let mut at = vec![0_usize; axes.len()];
         for _ in 0..axes.iter().map(|k| place.extents[*k]).product::<usize>() {

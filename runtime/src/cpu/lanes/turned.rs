@@ -9,7 +9,7 @@ use crate::cpu::kernel::Kernel;
 use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::lost;
 use crate::cpu::map;
-use crate::cpu::native::{Call, Memory};
+use crate::cpu::native::{Call, States, Steps};
 use crate::cpu::near;
 use crate::cpu::sweep::{Geometry, Kept, Strides, Workspace, dense, sweep, takes};
 use crate::cpu::turn::{turn, turn_back};
@@ -17,7 +17,7 @@ use crate::cpu::values::{Slice, Values};
 
 use crate::room::room;
 
-use super::{Block, Combination, Elements, First, Operand, Results};
+use super::{Block, Combination, Elements, FirstElement, Operand, Results};
 
 /// A block whose swept axis is cut into parts of equal length. The lanes are the other axes and, innermost, the parts.
 pub(super) struct Turned<'a> {
@@ -25,7 +25,7 @@ pub(super) struct Turned<'a> {
     pub(super) parts: usize,
     pub(super) steps: usize,
     /// How the first element of the first part is combined.
-    pub(super) first: First,
+    pub(super) first: FirstElement,
 }
 
 /// How parts are swept.
@@ -50,7 +50,7 @@ impl Turned<'_> {
         if self.parts == 1 {
             return self.scan(of, elements.scan, results.states, results.outputs, workspace);
         }
-        let known = workspace.totals.take().filter(|_| has_outputs);
+        let known = workspace.totals.take().filter(|_| has_outputs && (call.is_none() || workspace.squares.is_some()));
         let totals = match known {
             Some(known) => known,
             None => {
@@ -63,9 +63,10 @@ impl Turned<'_> {
         };
         // The elements before the results are of their own.
         let kept = workspace.kept.take();
-        let before = Values::copies(results.states)?;
+        let copies = |states: &[Values], is_needed: bool| Values::copies(if is_needed { states } else { &[] });
+        let before = copies(results.states, self.first == FirstElement::Separate)?;
         self.enter(of, elements.scan, results.states, workspace)?;
-        let entered = Values::copies(results.states)?;
+        let entered = copies(results.states, !of.gives_totals)?;
         let mut starts = match &call {
             Some(call) => {
                 let mut starts = Values::copies(&totals)?;
@@ -81,8 +82,11 @@ impl Turned<'_> {
         }
         if has_outputs {
             self.begin(of, &mut starts, &before);
-            if let Some(call) = &mut call {
-                return call.scan(elements.scan, self.steps, [&starts, results.states]);
+            if let (Some(call), Some(mut squares)) = (&mut call, workspace.squares.take()) {
+                let states = States { starts: &starts, last: results.states };
+                call.scan(elements, self.steps, states, &mut squares)?;
+                workspace.give(squares);
+                return Ok(());
             }
             workspace.kept = kept;
             self.scan(of, elements.scan, &mut starts, results.outputs, workspace)?;
@@ -104,11 +108,12 @@ impl Turned<'_> {
         let identity = |((ty, identity), dims): (&(Ty, _), &u64)| Values::filled(*ty, self.width(*dims), *identity);
         let totals = of.total.fields.iter().zip(self.block.states).map(identity);
         let mut totals = totals.collect::<Result<Vec<Values>, _>>()?;
-        let leaves_out = self.first != First::AsOthers;
+        let leaves_out = self.first != FirstElement::Combined;
         if let Some(call) = call {
             let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
-            near::read(&elements);
-            call.native.run_totals(&elements, (self.steps, leaves_out), &mut totals)?;
+            let mut squares = call.native.squares(self.steps, workspace)?;
+            call.native.run_totals(&elements, Steps::new(self.steps, leaves_out), &mut totals, &mut squares)?;
+            workspace.squares = Some(squares);
             return Ok(totals);
         }
         let mut none: Vec<_> = totals.iter().map(|_| None).collect();
@@ -131,7 +136,7 @@ impl Turned<'_> {
         states: &mut [Values],
         workspace: &mut Workspace,
     ) -> Result<(), CpuError> {
-        if self.first == First::Alone {
+        if self.first == FirstElement::Separate {
             let mut extents = self.block.extents.to_vec();
             extents[self.block.axis] = 1;
             let block = Block { extents: &extents, ..*self.block };
@@ -139,14 +144,14 @@ impl Turned<'_> {
             let first = elements.iter().zip(&first).map(|(e, first)| Operand { dims: e.dims, values: first.from(0) });
             let mut none: Vec<_> = states.iter().map(|_| None).collect();
             let results = Results { states, outputs: &mut none };
-            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, 0..1, First::Alone, workspace)?;
+            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, 0..1, FirstElement::Separate, workspace)?;
         }
         Ok(())
     }
 
     /// Puts the states before the first element at the start of the first part, if that begins with it.
     fn begin(&self, of: &Combination, starts: &mut [Values], before: &[Values]) {
-        let is_alone = self.first == First::Alone;
+        let is_alone = self.first == FirstElement::Separate;
         for field in (0..starts.len()).filter(|field| is_alone && of.scan.kept() >> field & 1 == 1) {
             let dims = self.block.states[field];
             let own = self.block.strides(dims & !(1 << self.block.axis), 0).lanes;
@@ -214,7 +219,7 @@ impl Turned<'_> {
                 .collect(),
             outputs: self.block.states.iter().map(along).collect(),
             in_blocks: false,
-            first: First::AsOthers,
+            first: FirstElement::Combined,
             exclusive: true,
         };
         let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
@@ -245,8 +250,8 @@ impl Turned<'_> {
             }
             let mut stepped = Values::copies(&before)?;
             let mut none: Vec<_> = stepped.iter().map(|_| None).collect();
-            let is_entered = part == 0 && self.first != First::AsOthers;
-            let first = if is_entered { First::LeftOut } else { First::AsOthers };
+            let is_entered = part == 0 && self.first != FirstElement::Combined;
+            let first = if is_entered { FirstElement::Skipped } else { FirstElement::Combined };
             let range = part * self.steps..(part + 1) * self.steps;
             let results = Results { states: &mut stepped, outputs: &mut none };
             self.block.sweep_as_it_lies(of, elements, results, range, first, workspace)?;
@@ -340,7 +345,7 @@ impl Turned<'_> {
             states: self.block.states.iter().map(over_parts).collect(),
             outputs: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis)).collect(),
             in_blocks: how.in_blocks,
-            first: if self.parts == 1 { self.first } else { First::AsOthers },
+            first: if self.parts == 1 { self.first } else { FirstElement::Combined },
             exclusive: how.exclusive,
         }
     }
@@ -359,7 +364,7 @@ impl Turned<'_> {
             geometry.steps = 1;
             sweep(kernel, &geometry, slices, states, outputs, workspace)?;
             self.forget(kernel, states)?;
-            (geometry.steps, geometry.first) = (self.steps, First::LeftOut);
+            (geometry.steps, geometry.first) = (self.steps, FirstElement::Skipped);
         }
         sweep(kernel, &geometry, slices, states, outputs, workspace)
     }
@@ -414,21 +419,17 @@ impl Turned<'_> {
 }
 
 impl Call<'_, '_> {
-    /// Sweeps every part from its start for results; `after` is the state behind the last one.
+    /// Sweeps every part from its start for results.
     fn scan(
         &mut self,
-        elements: &[Operand<'_>],
+        elements: Elements<'_>,
         steps: usize,
-        [starts, after]: [&[Values]; 2],
+        states: States<'_>,
+        squares: &mut Values,
     ) -> Result<(), CpuError> {
         let Some(results) = &mut self.results else { return Ok(()) };
-        let inputs = elements.iter().map(|element| element.values).chain(self.others.iter().copied());
-        let last = results.ends.unwrap_or(after);
-        near::read(&self.others);
-        match results.memory {
-            Memory::F32(all) => near::write(all),
-            Memory::F64(all) => near::write(all),
-        }
-        self.native.run_results(&inputs.collect::<Vec<_>>(), steps, [starts, last], results.memory)
+        let inputs = elements.scan.iter().map(|element| element.values).chain(elements.others.iter().copied());
+        let states = States { last: results.ends.unwrap_or(states.last), ..states };
+        self.native.run_results(&inputs.collect::<Vec<_>>(), Steps::new(steps, false), states, results.memory, squares)
     }
 }

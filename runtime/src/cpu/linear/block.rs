@@ -1,15 +1,16 @@
 //! Blocks of 64 `f32` in AVX2 registers.
 
 use core::arch::x86_64::{__m128, __m256};
+use std::ops::Range;
 
 use pulp::x86::V3;
 use pulp::{NullaryFnOnce, cast};
 
-use super::Coefficient;
+use super::{BLOCK, Coefficient, Series};
 use crate::cpu::turn::squares::quarters;
 
 /// [`super::sum`] of whole blocks.
-pub(super) struct Sum<'a> {
+pub(super) struct Sum<'a, const BACKWARD: bool> {
     pub(super) v3: V3,
     pub(super) x: &'a [f32],
     pub(super) out: &'a mut [f32],
@@ -17,31 +18,37 @@ pub(super) struct Sum<'a> {
 }
 
 /// [`super::linear`] of whole blocks.
-pub(super) struct Linear<'a> {
+pub(super) struct Linear<'a, const BACKWARD: bool> {
     pub(super) v3: V3,
-    pub(super) c: Coefficient<'a>,
-    pub(super) x: &'a [f32],
+    pub(super) series: Series<'a>,
     pub(super) out: &'a mut [f32],
     pub(super) state: f32,
 }
 
 /// [`super::affine`] of whole blocks.
-pub(super) struct Affine<'a> {
+pub(super) struct Affine<'a, const BACKWARD: bool> {
     pub(super) v3: V3,
-    pub(super) c: Coefficient<'a>,
-    pub(super) x: &'a [f32],
+    pub(super) series: Series<'a>,
     pub(super) before: (f32, f32),
 }
 
-impl NullaryFnOnce for Sum<'_> {
+/// Where the elements of a block lie among so many.
+#[inline(always)]
+fn place<const BACKWARD: bool>(block: usize, len: usize) -> Range<usize> {
+    let start = if BACKWARD { len - BLOCK * (block + 1) } else { BLOCK * block };
+    start..start + BLOCK
+}
+
+impl<const BACKWARD: bool> NullaryFnOnce for Sum<'_, BACKWARD> {
     type Output = Swept;
 
     #[inline(always)]
     fn call(self) -> Swept {
         let Sum { v3, x, out, state } = self;
         let (zero, mut state, mut ends) = (splat(0.0), splat(state), splat(0.0));
-        for (x, out) in x.chunks_exact(64).zip(out.chunks_exact_mut(64)) {
-            let mut lanes = load(v3, x);
+        for block in 0..x.len() / BLOCK {
+            let at = place::<BACKWARD>(block, x.len());
+            let mut lanes = load::<BACKWARD>(v3, &x[at.clone()]);
             for step in 1..8 {
                 lanes[step] = add(v3, lanes[step - 1], lanes[step]);
             }
@@ -55,28 +62,32 @@ impl NullaryFnOnce for Sum<'_> {
             }
             state = last(v3, lanes[7]);
             ends = mul_add(v3, lanes[7], zero, ends);
-            store(v3, out, lanes);
+            store::<BACKWARD>(v3, &mut out[at], lanes);
         }
         Swept::new(state, ends)
     }
 }
 
-impl NullaryFnOnce for Linear<'_> {
+impl<const BACKWARD: bool> NullaryFnOnce for Linear<'_, BACKWARD> {
     type Output = Swept;
 
     #[inline(always)]
     fn call(self) -> Swept {
-        let Linear { v3, c, x, out, state } = self;
+        let Linear { v3, series: Series { c, x, .. }, out, state } = self;
         let (mut state, mut ends) = (splat(state), splat(0.0));
         match c {
             Coefficient::Each(c) => {
-                for ((c, x), out) in c.chunks_exact(64).zip(x.chunks_exact(64)).zip(out.chunks_exact_mut(64)) {
-                    (state, ends) = linear_block(v3, load(v3, c), load(v3, x), out, (state, ends));
+                for block in 0..x.len() / BLOCK {
+                    let at = place::<BACKWARD>(block, x.len());
+                    let elements = (load::<BACKWARD>(v3, &c[at.clone()]), load::<BACKWARD>(v3, &x[at.clone()]));
+                    (state, ends) = linear_block::<BACKWARD>(v3, elements, &mut out[at], (state, ends));
                 }
             }
             Coefficient::All(c) => {
-                for (x, out) in x.chunks_exact(64).zip(out.chunks_exact_mut(64)) {
-                    (state, ends) = linear_block(v3, [splat(c); 8], load(v3, x), out, (state, ends));
+                for block in 0..x.len() / BLOCK {
+                    let at = place::<BACKWARD>(block, x.len());
+                    let elements = ([splat(c); 8], load::<BACKWARD>(v3, &x[at.clone()]));
+                    (state, ends) = linear_block::<BACKWARD>(v3, elements, &mut out[at], (state, ends));
                 }
             }
         }
@@ -84,17 +95,18 @@ impl NullaryFnOnce for Linear<'_> {
     }
 }
 
-impl NullaryFnOnce for Affine<'_> {
+impl<const BACKWARD: bool> NullaryFnOnce for Affine<'_, BACKWARD> {
     type Output = (f32, f32);
 
     #[inline(always)]
     fn call(self) -> (f32, f32) {
-        let Affine { v3, c, x, before } = self;
-        let splatted = [if let Coefficient::All(c) = c { c } else { 0.0 }; 64];
+        let Affine { v3, series: Series { c, x, .. }, before } = self;
+        let splatted = [if let Coefficient::All(c) = c { c } else { 0.0 }; BLOCK];
         let mut state = (splat(before.0), splat(before.1));
-        for (i, x) in x.chunks_exact(64).enumerate() {
-            let c = if let Coefficient::Each(c) = c { &c[64 * i..][..64] } else { &splatted };
-            state = total_block(v3, c, x, state);
+        for block in 0..x.len() / BLOCK {
+            let at = place::<BACKWARD>(block, x.len());
+            let c = if let Coefficient::Each(c) = c { &c[at.clone()] } else { &splatted };
+            state = total_block::<BACKWARD>(v3, c, &x[at], state);
         }
         (first(state.0), first(state.1))
     }
@@ -119,10 +131,9 @@ impl Swept {
 }
 
 #[inline(always)]
-fn linear_block(
+fn linear_block<const BACKWARD: bool>(
     v3: V3,
-    mut c: [__m256; 8],
-    mut x: [__m256; 8],
+    (mut c, mut x): ([__m256; 8], [__m256; 8]),
     out: &mut [f32],
     (state, ends): (__m256, __m256),
 ) -> (__m256, __m256) {
@@ -136,22 +147,25 @@ fn linear_block(
     for step in 0..8 {
         x[step] = mul_add(v3, c[step], before, x[step]);
     }
-    store(v3, out, x);
+    store::<BACKWARD>(v3, out, x);
     (last(v3, x[7]), mul_add(v3, x[7], splat(0.0), ends))
 }
 
 /// The product and the state after a block, by pairs: neighbours are combined until each half of the registers has four runs of 8.
 #[inline(always)]
-fn total_block(v3: V3, c: &[f32], x: &[f32], before: (__m256, __m256)) -> (__m256, __m256) {
-    let (c, x) = (&c[..64], &x[..64]);
-    macro_rules! pair {
-        ($at:expr) => {
-            combine_neighbours(
-                v3,
-                (halves(v3, c, $at, $at + 32), halves(v3, x, $at, $at + 32)),
-                (halves(v3, c, $at + 4, $at + 36), halves(v3, x, $at + 4, $at + 36)),
-            )
+fn total_block<const BACKWARD: bool>(v3: V3, c: &[f32], x: &[f32], before: (__m256, __m256)) -> (__m256, __m256) {
+    let (c, x) = (&c[..BLOCK], &x[..BLOCK]);
+    macro_rules! of_steps {
+        ($all:expr, $step:expr) => {
+            halves(v3, $all, quarter_from::<BACKWARD>($step), quarter_from::<BACKWARD>($step + 32))
         };
+    }
+    macro_rules! pair {
+        ($step:expr) => {{
+            let (a, b) =
+                ((of_steps!(c, $step), of_steps!(x, $step)), (of_steps!(c, $step + 4), of_steps!(x, $step + 4)));
+            if BACKWARD { combine_neighbours_backward(v3, a, b) } else { combine_neighbours(v3, a, b) }
+        }};
     }
     let left = combine_neighbours(v3, pair!(0), pair!(8));
     let right = combine_neighbours(v3, pair!(16), pair!(24));
@@ -160,11 +174,28 @@ fn total_block(v3: V3, c: &[f32], x: &[f32], before: (__m256, __m256)) -> (__m25
     combine(v3, before, (last(v3, c), last(v3, x)))
 }
 
+/// Where four steps lie in a block. Backward they lie there from the last to the first.
+#[inline(always)]
+const fn quarter_from<const BACKWARD: bool>(step: usize) -> usize {
+    if BACKWARD { BLOCK - 4 - step } else { step }
+}
+
 /// Combines element 2i with element 2i + 1 of the sequence that each half of two registers holds.
 #[inline(always)]
 fn combine_neighbours(v3: V3, a: (__m256, __m256), b: (__m256, __m256)) -> (__m256, __m256) {
     const EVEN: i32 = 0b10_00_10_00;
     const ODD: i32 = 0b11_01_11_01;
+    let avx = v3.avx;
+    let (lc, lx) = (avx._mm256_shuffle_ps::<EVEN>(a.0, b.0), avx._mm256_shuffle_ps::<EVEN>(a.1, b.1));
+    let (rc, rx) = (avx._mm256_shuffle_ps::<ODD>(a.0, b.0), avx._mm256_shuffle_ps::<ODD>(a.1, b.1));
+    (mul(v3, lc, rc), mul_add(v3, rc, lx, rx))
+}
+
+/// [`combine_neighbours`] where each half holds its elements from the last to the first.
+#[inline(always)]
+fn combine_neighbours_backward(v3: V3, a: (__m256, __m256), b: (__m256, __m256)) -> (__m256, __m256) {
+    const EVEN: i32 = 0b01_11_01_11;
+    const ODD: i32 = 0b00_10_00_10;
     let avx = v3.avx;
     let (lc, lx) = (avx._mm256_shuffle_ps::<EVEN>(a.0, b.0), avx._mm256_shuffle_ps::<EVEN>(a.1, b.1));
     let (rc, rx) = (avx._mm256_shuffle_ps::<ODD>(a.0, b.0), avx._mm256_shuffle_ps::<ODD>(a.1, b.1));
@@ -256,36 +287,41 @@ fn halves(v3: V3, x: &[f32], low: usize, high: usize) -> __m256 {
     v3.avx._mm256_insertf128_ps::<1>(v3.avx._mm256_castps128_ps256(quarter(x, low)), quarter(x, high))
 }
 
-/// 64 elements as 8 lanes: register s holds element s of each lane's 8.
+/// 64 elements as 8 lanes: register s holds step s of each lane's 8.
 #[inline(always)]
-fn load(v3: V3, x: &[f32]) -> [__m256; 8] {
-    let x = &x[..64];
+fn load<const BACKWARD: bool>(v3: V3, x: &[f32]) -> [__m256; 8] {
+    let x = &x[..BLOCK];
+    macro_rules! lanes {
+        ($lane:expr, $at:expr) => {
+            halves(v3, x, row::<BACKWARD>($lane) + $at, row::<BACKWARD>($lane + 4) + $at)
+        };
+    }
     macro_rules! steps {
         ($at:expr) => {
-            quarters(
-                v3,
-                [
-                    halves(v3, x, $at, $at + 32),
-                    halves(v3, x, $at + 8, $at + 40),
-                    halves(v3, x, $at + 16, $at + 48),
-                    halves(v3, x, $at + 24, $at + 56),
-                ],
-            )
+            quarters(v3, [lanes!(0, $at), lanes!(1, $at), lanes!(2, $at), lanes!(3, $at)])
         };
     }
     let ([a, b, c, d], [e, f, g, h]) = (steps!(0), steps!(4));
-    [a, b, c, d, e, f, g, h]
+    if BACKWARD { [h, g, f, e, d, c, b, a] } else { [a, b, c, d, e, f, g, h] }
+}
+
+/// Where the 8 elements of a lane begin in memory.
+#[inline(always)]
+const fn row<const BACKWARD: bool>(lane: usize) -> usize {
+    if BACKWARD { 8 * (7 - lane) } else { 8 * lane }
 }
 
 /// The inverse of [`load`].
 #[inline(always)]
-fn store(v3: V3, out: &mut [f32], [a, b, c, d, e, f, g, h]: [__m256; 8]) {
-    let out = &mut out[..64];
+fn store<const BACKWARD: bool>(v3: V3, out: &mut [f32], lanes: [__m256; 8]) {
+    let out = &mut out[..BLOCK];
+    let [a, b, c, d, e, f, g, h] = lanes;
+    let [a, b, c, d, e, f, g, h] = if BACKWARD { [h, g, f, e, d, c, b, a] } else { [a, b, c, d, e, f, g, h] };
     for (at, rows) in [(0, quarters(v3, [a, b, c, d])), (4, quarters(v3, [e, f, g, h]))] {
-        for (lane, row) in rows.into_iter().enumerate() {
-            let [low, high]: [[f32; 4]; 2] = cast(row);
-            out[8 * lane + at..][..4].copy_from_slice(&low);
-            out[8 * lane + at + 32..][..4].copy_from_slice(&high);
+        for (lane, both) in rows.into_iter().enumerate() {
+            let [low, high]: [[f32; 4]; 2] = cast(both);
+            out[row::<BACKWARD>(lane) + at..][..4].copy_from_slice(&low);
+            out[row::<BACKWARD>(lane + 4) + at..][..4].copy_from_slice(&high);
         }
     }
 }

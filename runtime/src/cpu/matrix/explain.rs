@@ -107,6 +107,7 @@ fn walk(
         parts: 1,
         is_small: false,
         is_compiled: false,
+        not_compiled: None,
         products: vec![],
     }
 }

@@ -310,45 +310,12 @@ impl<'a, T: Real> Machine<'a, T> {
 
 /// A map of two views.
 fn mapped<T: Real>(out: &mut [T], kind: Kind, function: Map, views: [View<'_, T>; 2], size: (usize, usize)) {
-    match function {
-        Map::Add => simd(
-            #[inline(always)]
-            || {
-                map(
-                    out,
-                    kind,
-                    views,
-                    size,
-                    #[inline(always)]
-                    |a, b| a + b,
-                )
-            },
-        ),
-        Map::Sub => simd(
-            #[inline(always)]
-            || {
-                map(
-                    out,
-                    kind,
-                    views,
-                    size,
-                    #[inline(always)]
-                    |a, b| a - b,
-                )
-            },
-        ),
-        Map::Div => simd(
-            #[inline(always)]
-            || {
-                map(
-                    out,
-                    kind,
-                    views,
-                    size,
-                    #[inline(always)]
-                    |a, b| a / b,
-                )
-            },
-        ),
-    }
+    simd(
+        #[inline(always)]
+        || match function {
+            Map::Add => map(out, kind, views, size, T::add),
+            Map::Sub => map(out, kind, views, size, T::sub),
+            Map::Div => map(out, kind, views, size, T::div),
+        },
+    );
 }

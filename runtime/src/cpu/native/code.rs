@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use oplus_dsl::Ty;
 pub(super) use oplus_llvm::host::Float;
-use oplus_llvm::host::{self, Source, Sweep, Tensors};
+use oplus_llvm::host::{self, Source, Sweep};
 
 use super::write::{Written, write};
-use super::{LANES, Native, Starts};
+use super::{LANES, LARGE, Native, Output, Refusal, Starts, Steps, Tensors};
 use crate::cpu::plan::Stage;
 
 /// The function of a sweep.
@@ -20,37 +21,82 @@ impl Function {
         self.0.takes(steps)
     }
 
-    /// Takes so many steps of every lane, perhaps without the first of the first lane. Tensors are those of the sweep; `starts` and `ends` have a
-    /// number for each lane and field, and `last` is the state that the last lane ends with, if it is given.
-    pub(super) fn call<T: Float>(
-        &self,
-        (steps, leaves_out): (usize, bool),
-        (inputs, outputs): (&[&[T]], &mut [&mut [T]]),
-        [starts, last]: [&[T]; 2],
-        ends: &mut [T],
-    ) {
-        self.0.call(steps, leaves_out, Tensors { inputs, outputs, starts, last, ends });
+    /// How many numbers the squares have that are kept from one sweep to another, of lanes of so many steps.
+    pub(super) fn squares(&self, steps: usize) -> usize {
+        self.0.squares(steps)
+    }
+
+    /// How many lanes it goes through at once.
+    pub(super) fn group(&self) -> usize {
+        self.0.group()
+    }
+
+    /// Whether outputs can be written past the caches.
+    pub(super) fn streams<T: Float>(&self, steps: usize, outputs: &[&mut [T]]) -> bool {
+        self.0.streams(steps, outputs)
+    }
+
+    /// Takes all steps of every lane.
+    pub(super) fn call<T: Float>(&self, steps: Steps, tensors: Tensors<'_, '_, T>) {
+        let Steps { of_lane, leaves_out, streams } = steps;
+        let Tensors { inputs, outputs, starts, last, ends, squares } = tensors;
+        let tensors = host::Tensors { inputs, outputs, starts, last, ends, squares };
+        self.0.call(host::Steps { of_lane, leaves_out, streams }, tensors);
     }
 }
 
 /// The code of a stage, if it has a form for it.
-pub(super) fn of(stage: &Stage) -> Option<Native> {
+///
+/// # Errors
+/// [`Refusal`].
+pub(super) fn of(stage: &Stage) -> Result<Option<Native>, Refusal> {
     const { assert!(LANES == host::LANES) };
-    let Written { at, joined, others, outputs, ty, totals, results, starts } = write(stage)?;
-    let [of_results, of_totals] = starts.map(|sweep| starts_of(&sweep));
-    let (totals, results, starts) = (function(&totals)?, function(&results)?, [of_results?, of_totals?]);
-    let axis = stage.streamed?.axis;
-    Some(Native { at, joined, others, outputs, ty, axis, totals, results, starts })
+    let (Some(streamed), Some(written)) = (stage.streamed, write(stage)) else { return Ok(None) };
+    let Written { at, joined, others, outputs, ty, totals, results, starts: [of_results, of_totals] } = written;
+    let starts = [starts_of(&of_results)?, starts_of(&of_totals)?];
+    let (totals, results) = (function(&totals)?, function(&results)?);
+    let (axis, is_reversed) = (streamed.axis, streamed.reverse);
+    let bytes = if ty == Ty::F32 { size_of::<f32>() } else { size_of::<f64>() };
+    let all = stage.sizes.iter().fold(outputs.len() * bytes, |all, size| all.saturating_mul(*size));
+    let streams = all >= LARGE && outputs.iter().all(|output| matches!(output, Output::Store(_)));
+    Ok(Some(Native { at, joined, others, outputs, ty, axis, is_reversed, streams, totals, results, starts }))
 }
 
-fn starts_of(sweep: &Sweep) -> Option<Starts> {
+fn starts_of(sweep: &Sweep) -> Result<Starts, Refusal> {
     let field = |source: &Source| if let Source::Before(field) = source { Some(*field) } else { None };
-    Some(Starts { kept: sweep.outputs.iter().filter_map(field).collect(), function: function(sweep)? })
+    Ok(Starts { kept: sweep.outputs.iter().filter_map(field).collect(), function: function(sweep)? })
 }
 
-/// The function of a sweep, which is compiled once in a process; `None` where LLVM has no code for it.
-fn function(sweep: &Sweep) -> Option<Function> {
-    static KNOWN: OnceLock<Mutex<HashMap<Sweep, Option<Function>>>> = OnceLock::new();
+/// The function of a sweep, which is compiled once in a process.
+fn function(sweep: &Sweep) -> Result<Function, Refusal> {
+    static KNOWN: OnceLock<Mutex<HashMap<Sweep, Result<Function, Refusal>>>> = OnceLock::new();
     let mut known = KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    known.entry(sweep.clone()).or_insert_with(|| host::compile(sweep).ok().map(Function)).clone()
+    let compiled = || host::compile(sweep).map(Function).map_err(|error| Refusal { reason: error.to_string() });
+    known.entry(sweep.clone()).or_insert_with(compiled).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_llvm_refuses_is_said_in_its_words() {
+        let sweep = Sweep {
+            number: host::Number::F32,
+            is_reversed: false,
+            lanes: LANES,
+            inputs: vec![],
+            nodes: vec![],
+            next: vec![Some(Source::Input(3))],
+            after: vec![],
+            outputs: vec![],
+            may_leave_out: false,
+            is_closed: false,
+            keeps: false,
+        };
+        let refusal = function(&sweep).unwrap_err();
+        let words = "LLVM has made no machine code for these steps: cannot be lowered: there is no Input(3)";
+        assert_eq!(refusal.to_string(), words);
+        assert_eq!(function(&sweep).unwrap_err(), refusal, "the second time it is known");
+    }
 }

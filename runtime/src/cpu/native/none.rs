@@ -1,6 +1,6 @@
 //! Without the feature `jit` no stage has machine code of its own.
 
-use super::Native;
+use super::{Native, Refusal, Steps, Tensors};
 use crate::cpu::plan::Stage;
 
 /// A type of numbers.
@@ -18,12 +18,24 @@ impl Function {
         match self {}
     }
 
-    pub(super) fn call<T: Float>(self, _: (usize, bool), _: (&[&[T]], &mut [&mut [T]]), _: [&[T]; 2], _: &mut [T]) {
+    pub(super) fn squares(self, _: usize) -> usize {
+        match self {}
+    }
+
+    pub(super) fn group(self) -> usize {
+        match self {}
+    }
+
+    pub(super) fn streams<T: Float>(self, _: usize, _: &[&mut [T]]) -> bool {
+        match self {}
+    }
+
+    pub(super) fn call<T: Float>(self, _: Steps, _: Tensors<'_, '_, T>) {
         match self {}
     }
 }
 
 /// No code.
-pub(super) fn of(_: &Stage) -> Option<Native> {
-    None
+pub(super) fn of(_: &Stage) -> Result<Option<Native>, Refusal> {
+    Ok(None)
 }

@@ -8,7 +8,7 @@ use oplus_llvm::host::{Action, Input, Node, Number, Source, Sweep, takes_binary,
 
 use super::{LANES, Output};
 use crate::cpu::kernel::{self, Kernel};
-use crate::cpu::lanes::Manner;
+use crate::cpu::lanes::SweepMode;
 use crate::cpu::plan::Stage;
 use crate::cpu::sweep::takes;
 use crate::cpu::tile::{Combine, Instruction, Reg, SumTerm, TileOp};
@@ -36,7 +36,7 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
     let (at, combine) = scans.next().filter(|_| stage.passes.len() <= 1)?;
     let of = &combine.results;
     let is_plain = scans.next().is_none() && combine.is_streamed && combine.products.is_none();
-    if !is_plain || !matches!(of.manner, Manner::Parts { .. }) || !takes(&of.scan) || !takes(&combine.totals.total) {
+    if !is_plain || !matches!(of.mode, SweepMode::Parts { .. }) || !takes(&of.scan) || !takes(&combine.totals.total) {
         return None;
     }
     let ty = of.scan.program.as_ref()?.ty;
@@ -47,17 +47,21 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
         return None;
     }
     let mut results = stage.sweep(&of.scan, &combine.elements[0], streamed.reverse)?;
-    let totals = stage.sweep(&combine.totals.total, &combine.elements[1], streamed.reverse)?;
-    results.is_closed = !of.exclusive;
+    let mut totals = stage.sweep(&combine.totals.total, &combine.elements[1], streamed.reverse)?;
+    (totals.may_leave_out, results.is_closed) = (true, !of.exclusive);
+    totals.keeps = combine.elements[0] == combine.elements[1];
+    for input in results.inputs.iter_mut().filter(|input| totals.keeps && **input == Input::Each) {
+        *input = Input::Kept;
+    }
     let starts = [stage.starts(&of.merge)?, stage.starts(&combine.totals.merge)?];
     let joined = stage.joined();
-    let mut maps = Maps { of: &stage, sweep: results, known: stage.results(), others: vec![] };
+    let mut maps = Maps { of: &stage, sweep: results, known: stage.known(), others: vec![] };
     joined.iter().try_for_each(|at| maps.add(&stage.stage.code.instructions[*at]))?;
     let outputs = stage.outputs(&joined);
     maps.sweep.outputs =
         outputs.iter().map(|output| maps.known.get(&stage.register_of(*output)).copied()).collect::<Option<_>>()?;
     let Maps { sweep: results, others, .. } = maps;
-    Some(Written { at, joined, others, outputs, ty, totals: Sweep { may_leave_out: true, ..totals }, results, starts })
+    Some(Written { at, joined, others, outputs, ty, totals, results, starts })
 }
 
 /// A stage with its scan.
@@ -84,6 +88,7 @@ impl Scanned<'_> {
             outputs: vec![],
             may_leave_out: false,
             is_closed: false,
+            keeps: false,
         })
     }
 
@@ -123,11 +128,12 @@ impl Scanned<'_> {
         taken(Node { action, is_flag: node.ty == Ty::Bool, operands })
     }
 
-    /// What the scan's results are in the sweep.
-    fn results(&self) -> HashMap<Reg, Source> {
+    /// What the scan's elements and results are in the sweep.
+    fn known(&self) -> HashMap<Reg, Source> {
+        let elements = self.combine.elements[0].iter().enumerate().map(|(k, element)| (*element, Source::Input(k)));
         let outputs = self.combine.outputs.iter().enumerate();
         let of = |field| if self.combine.results.exclusive { Source::Before(field) } else { Source::After(field) };
-        outputs.filter_map(|(field, output)| Some(((*output)?, of(field)))).collect()
+        elements.chain(outputs.filter_map(|(field, output)| Some(((*output)?, of(field))))).collect()
     }
 
     /// The maps of results that become part of the sweep: nothing else reads what they give, but stores.

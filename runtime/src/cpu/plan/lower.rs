@@ -183,6 +183,7 @@ impl<'a> Lower<'a> {
             return Some(vec![]);
         }
         Some(match &self.drafts.program.node(*value).op {
+            Op::Shift { axis, value, fill, .. } if self.padded(*axis, *value, *fill, moves).is_some() => vec![],
             Op::Shift { axis, by, value, fill } => match moves.of(*axis) {
                 Move::Pin(index) => match self.shifted(*axis, index, *by) {
                     Some(t) => all(&[*value], &moves.with(*axis, Move::Pin(t))),
@@ -226,7 +227,7 @@ impl<'a> Lower<'a> {
             && let Some(tensor) = self.memory.temporaries.get(&value)
         {
             let ty = self.drafts.program.node(value).ty;
-            return self.load(&tensor.clone(), ty, moves);
+            return self.load(&tensor.clone(), ty, moves, Literal::zero(ty));
         }
         let node = self.drafts.program.node(value);
         match &node.op {
@@ -285,7 +286,7 @@ impl<'a> Lower<'a> {
         let param = &self.drafts.program.params[k as usize];
         let ty = param.elem.value();
         match &self.memory.params[k as usize] {
-            Some(tensor) => self.load(&tensor.clone(), ty, moves),
+            Some(tensor) => self.load(&tensor.clone(), ty, moves, Literal::zero(ty)),
             None => {
                 let default = param.default.unwrap_or(Literal::zero(ty));
                 let constant = self.constant(ty, default);
@@ -295,9 +296,9 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn load(&mut self, tensor: &Tensor, ty: Ty, moves: &Moves) -> Reg {
+    fn load(&mut self, tensor: &Tensor, ty: Ty, moves: &Moves, fill: Literal) -> Reg {
         let (load, dims, indices) = self.block(tensor, moves);
-        self.emit_over(dims, TileOp::Load(load), ty, indices)
+        self.emit_over(dims, TileOp::Load(Load { fill, ..load }), ty, indices)
     }
 
     /// The block of a tensor, the axes over which it varies, and the registers that say indices of it.
@@ -307,7 +308,8 @@ impl<'a> Lower<'a> {
             self.sources.push(tensor.source);
             self.sources.len() - 1
         });
-        let mut load = Load { source, base: tensor.offset as i64, terms: vec![], gathered: vec![] };
+        let mut load =
+            Load { source, base: tensor.offset as i64, terms: vec![], gathered: vec![], fill: Literal::Int(0) };
         let (mut dims, mut indices) = (0, vec![]);
         for (axis, stride) in &tensor.axes {
             match moves.of(*axis) {
@@ -356,9 +358,13 @@ impl<'a> Lower<'a> {
         self.emit(TileOp::Select, ty, vec![inside, value, nothing])
     }
 
-    /// The value at index t − by. In an axis that the tile holds, that is a copy; otherwise everything the value is
-    /// computed from is read elsewhere, and `fill` is selected where nothing was.
+    /// The value at index t − by. In an axis that the tile holds, that is a copy; a tensor is loaded from there; otherwise everything the
+    /// value is computed from is read elsewhere, and `fill` is selected where nothing was.
     fn shift(&mut self, axis: Axis, by: i64, value: Value, fill: Value, moves: &Moves) -> Reg {
+        if let Some((tensor, fill)) = self.padded(axis, value, fill, moves) {
+            let ty = self.drafts.program.node(value).ty;
+            return self.load(&tensor, ty, &moves.with(axis, Move::Shift(by)), fill);
+        }
         match moves.of(axis) {
             Move::Pin(index) => match self.shifted(axis, index, by) {
                 Some(t) => self.value(value, &moves.with(axis, Move::Pin(t))),
@@ -385,6 +391,21 @@ impl<'a> Lower<'a> {
                 self.emit(TileOp::Select, ty, vec![inside, shifted, fill])
             }
         }
+    }
+
+    /// The tensor that is read at t − by, and what appears where nothing was: loading it needs no choice afterwards. `None` for shifts of other values, and of
+    /// tensors that are moved along other axes too.
+    fn padded(&self, axis: Axis, value: Value, fill: Value, moves: &Moves) -> Option<(Tensor, Literal)> {
+        let node = self.drafts.program.node(value);
+        let is_moved_alone =
+            moves.along(node.axes) == Moves::default() && node.axes.contains(axis) && !self.holds(axis);
+        let Op::Const(fill) = self.drafts.program.node(fill).op else { return None };
+        let tensor = match node.op {
+            _ if self.drafts.is_borrowed(self.stage, value) => self.memory.temporaries.get(&value),
+            Op::Param(k) => self.memory.params[k as usize].as_ref(),
+            _ => None,
+        };
+        Some((tensor.filter(|_| is_moved_alone)?.clone(), fill))
     }
 
     /// Whether index t − by exists.

@@ -10,8 +10,8 @@ use crate::room::room;
 /// The states of some scans or reductions, field by field.
 pub(super) type States = Vec<Vec<Values>>;
 
-/// How often to look for a link before letting another thread run.
-const LOOKS: usize = 64;
+/// How often to look for a link before letting another thread run: about as long as a worker needs for the totals of a chunk.
+const LOOKS: usize = 5000;
 
 /// For every chunk and level, the states after it.
 pub(super) struct Chain {

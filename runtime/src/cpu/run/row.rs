@@ -11,8 +11,8 @@ use oplus_dsl::ir::Binary;
 
 use crate::cpu::frame::Streamed;
 use crate::cpu::kernel::Recurrence;
-use crate::cpu::lanes::First;
-use crate::cpu::linear::{self, Coefficient};
+use crate::cpu::lanes::FirstElement;
+use crate::cpu::linear::{self, Coefficient, Direction, Series};
 use crate::cpu::lost::is_lost;
 use crate::cpu::plan::{Stage, Store};
 use crate::cpu::pool;
@@ -184,7 +184,7 @@ impl<'a> Elements<'a> {
         let (product, total) = match self.coefficient {
             _ if !is_whole => (1.0, 0.0),
             None => (1.0, linear::sum_total(self.x)),
-            Some(c) => linear::affine_total(Coefficient::Each(c), self.x),
+            Some(c) => linear::affine_total(Series::forward(Coefficient::Each(c), self.x)),
         };
         let before = carry.wait(number);
         let after = product * before + total;
@@ -193,8 +193,11 @@ impl<'a> Elements<'a> {
             carry.pass(number + 1, after);
         }
         let last = match self.coefficient {
-            None => linear::sum(self.x, out, before),
-            Some(c) => linear::linear(Coefficient::Each(c), self.x, out, before, First::AsOthers),
+            None => linear::sum(self.x, Direction::Forward, out, before),
+            Some(c) => {
+                let series = Series::forward(Coefficient::Each(c), self.x);
+                linear::linear(series, out, before, FirstElement::Combined)
+            }
         };
         match (is_whole, is_known) {
             (true, true) => out[out.len() - 1] = after,

@@ -5,8 +5,8 @@ mod natively;
 use std::ops::Range;
 
 use crate::cpu::frame::{Frame, Sweeping, Tile};
-use crate::cpu::lanes::merge;
 use crate::cpu::loops::Loops;
+use crate::cpu::native::Output;
 use crate::cpu::partition::Place;
 use crate::cpu::plan::{Stage, Store};
 use crate::cpu::tile::{Combine, Reg, TileOp, strides};
@@ -202,9 +202,11 @@ impl<'r, 'a> Task<'r, 'a> {
                 return self.visit_natively(native, instructions, sweeping, None);
             }
             if let Some(targets) = &mut targets
-                && self.are_plain(native, targets)
+                && let Some(memory) = self.memory_of(native, targets)
             {
-                return self.visit_natively(native, instructions, sweeping, Some(targets));
+                self.visit_natively(native, instructions, sweeping, Some(memory))?;
+                self.store(targets, false, |k| native.outputs.contains(&Output::Store(k)));
+                return Ok(());
             }
         }
         self.frame.run(instructions, sweeping)?;
@@ -256,6 +258,9 @@ impl<'r, 'a> Task<'r, 'a> {
         if !self.is_whole(chunk) {
             (1..levels).try_for_each(|level| self.pass_on(chunk, level, &self.states(level)?))?;
         }
+        if self.combines(0).next().is_none() {
+            return Ok(Some(()));
+        }
         let Some(start) = self.before(chunk, 0, &initial[0])? else { return Ok(None) };
         let mut after = self.after(0, &start)?;
         if self.has_lost(0, &start, &after) {
@@ -282,7 +287,7 @@ impl<'r, 'a> Task<'r, 'a> {
         let (totals, mut after) = (self.states(level)?, copies(before)?);
         for ((at, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
             self.frame.enter(at, combine, states)?;
-            merge(&combine.results, &self.frame.tile.extents, &combine.dims, states, totals)?;
+            self.frame.merge(combine, states, totals)?;
         }
         Ok(after)
     }

@@ -5,18 +5,10 @@ use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::testing::inputs;
 
 use super::harness::{Strides, check};
+use super::operators::{ROTATIONS, programs};
 
-/// A product of quaternions, all of it or the last alone, whose steps behind the last part are of no part, a sum whose chain is on the right, and choices and truth values, once in a field that all rows share.
+/// The last product of quaternions alone, whose steps behind the last part are of no part, a sum whose chain is on the right, and choices and truth values, once in a field that all rows share.
 const KERNELS: &str = "
-    op Quaternion(w, x, y, z) {
-        identity (1, 0, 0, 0);
-        combine(l, r) (
-            l.w * r.w - l.x * r.x - l.y * r.y - l.z * r.z,
-            l.w * r.x + l.x * r.w + l.y * r.z - l.z * r.y,
-            l.w * r.y - l.x * r.z + l.y * r.w + l.z * r.x,
-            l.w * r.z + l.x * r.y - l.y * r.x + l.z * r.w,
-        );
-    }
     op Shear(a, b, c, u, v) {
         identity (0, 0, 0, 0, 0);
         combine(l, r) (
@@ -34,11 +26,6 @@ const KERNELS: &str = "
             max(l.weight, r.weight),
             l.has || r.has,
         );
-    }
-    fn rotations(w: [B, T], x: [B, T], y: [B, T], z: [B, T]) -> (a: [B, T], b: [B, T], c: [B, T], d: [B, T], last: [B]) {
-        let q = scan(T, Quaternion(w, x, y, z));
-        (a, b, c, d) = (q.w, q.x, q.y, q.z);
-        last = last(T, q.x);
     }
     fn turned(w: [B, T], x: [B, T], y: [B, T], z: [B, T]) -> (a: [B], d: [B]) {
         let q = reduce(T, Quaternion(w, x, y, z));
@@ -64,7 +51,7 @@ const KERNELS: &str = "
 
 #[test]
 fn operators_whose_fields_feed_one_another_agree_with_the_interpreter() {
-    let kernels = oplus_front::programs(KERNELS.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let kernels = programs(&format!("{ROTATIONS}{KERNELS}"));
     for (k, kernel) in kernels.iter().enumerate() {
         for elem in [Elem::F32, Elem::F64] {
             let gradient = adjoint(kernel).unwrap().instantiate(elem);

@@ -8,6 +8,7 @@ mod harness;
 mod matrices;
 #[cfg(feature = "jit")]
 mod native;
+mod operators;
 mod order;
 mod products;
 

@@ -7,18 +7,11 @@ use oplus_dsl::ir::Program;
 use oplus_dsl::testing::inputs;
 
 use super::harness::{Strides, run_with};
+use super::operators::{ROTATIONS, programs};
+use super::products::plan;
 use crate::cpu::Compiled;
 
 const KERNELS: &str = "
-    op Quaternion(w, x, y, z) {
-        identity (1, 0, 0, 0);
-        combine(l, r) (
-            l.w * r.w - l.x * r.x - l.y * r.y - l.z * r.z,
-            l.w * r.x + l.x * r.w + l.y * r.z - l.z * r.y,
-            l.w * r.y - l.x * r.z + l.y * r.w + l.z * r.x,
-            l.w * r.z + l.x * r.y - l.y * r.x + l.z * r.w,
-        );
-    }
     op Matrix(a, b, c, d, u, v) {
         identity (1, 0, 0, 1, 0, 0);
         combine(l, r) (
@@ -33,12 +26,6 @@ const KERNELS: &str = "
     op Peak(d, h) {
         identity (0, -inf);
         combine(l, r) (l.d + r.d, max(l.h - r.d, r.h));
-    }
-    fn rotations(w: [B, T], x: [B, T], y: [B, T], z: [B, T])
-        -> (a: [B, T], b: [B, T], c: [B, T], d: [B, T], last: [B]) {
-        let q = scan(T, Quaternion(w, x, y, z));
-        (a, b, c, d) = (q.w, q.x, q.y, q.z);
-        last = last(T, q.x);
     }
     fn matrices(a: [B, T], b: [B, T], c: [B, T], d: [B, T], p: [B, T], q: [B, T]) -> (u: [B, T], v: [B, T]) {
         let s = scan(T, Matrix(a, b, c, d, p, q));
@@ -80,7 +67,7 @@ fn compare(program: &Program, sizes: &[usize], inputs: &[Option<Array>]) -> usiz
 
 #[test]
 fn machine_code_gives_the_bits_of_the_instructions() {
-    let kernels = oplus_front::programs(KERNELS.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let kernels = programs(&format!("{ROTATIONS}{KERNELS}"));
     let mut with_code = [0; 2];
     for (k, kernel) in kernels.iter().enumerate() {
         for elem in [Elem::F32, Elem::F64] {
@@ -97,7 +84,7 @@ fn machine_code_gives_the_bits_of_the_instructions() {
 /// Products of rotations that grow overflow where no state does, and parts are stepped through instead.
 #[test]
 fn machine_code_gives_way_where_totals_lose_states() {
-    let kernels = oplus_front::programs(KERNELS.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let kernels = programs(&format!("{ROTATIONS}{KERNELS}"));
     for kernel in &kernels[..2] {
         for program in [kernel.instantiate(Elem::F32), adjoint(kernel).unwrap().instantiate(Elem::F32)] {
             let sizes = [2, 1 << 17];
@@ -115,11 +102,22 @@ fn machine_code_gives_way_where_totals_lose_states() {
 /// bf16 is stored in another type than it is computed in, so results go through registers.
 #[test]
 fn small_calls_and_other_types_take_instructions() {
-    let kernels = oplus_front::programs(KERNELS.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let kernels = programs(&format!("{ROTATIONS}{KERNELS}"));
     let program = kernels[0].instantiate(Elem::F32);
     let sizes = [1, (1 << 18) - 1];
     assert_eq!(compare(&program, &sizes, &inputs(&program, &sizes, 1)), 0);
     let program = kernels[0].instantiate(Elem::Bf16);
     let sizes = [1, 1 << 18];
     compare(&program, &sizes, &inputs(&program, &sizes, 1));
+}
+
+#[test]
+fn explain_says_which_steps_are_compiled_and_what_llvm_has_refused() {
+    let program = programs(ROTATIONS)[0].instantiate(Elem::F32);
+    let mut plan = plan(&program, &[1, 1 << 18]);
+    assert!(plan.walks[0].is_compiled && plan.to_string().contains("steps and the maps that follow are machine code"));
+    assert_eq!(plan.walks[0].not_compiled, None);
+    (plan.walks[0].is_compiled, plan.walks[0].not_compiled) = (false, Some("LLVM has none".into()));
+    let words = plan.to_string();
+    assert!(words.contains("\n  LLVM has none\n") && !words.contains("machine code"), "{words}");
 }

@@ -75,7 +75,7 @@ fn sizes(program: &Program, (m, n): (usize, usize), inner: usize) -> Vec<usize> 
 }
 
 /// The plan of a call with dense tensors.
-fn plan(program: &Program, sizes: &[usize]) -> CpuPlan {
+pub(super) fn plan(program: &Program, sizes: &[usize]) -> CpuPlan {
     let dense = |axes: &[oplus_dsl::ir::Axis]| {
         Strides::Dense.of(&axes.iter().map(|a| sizes[a.0 as usize]).collect::<Vec<_>>()).0
     };

@@ -2,13 +2,18 @@
 
 use std::fmt::Write;
 
-use super::Writer;
+use super::{LINE, Writer};
 
 impl Writer<'_> {
     /// The functions that turn squares, and what LLVM has functions for.
     pub(super) fn turns(&mut self) {
-        self.turn("turn", true);
-        self.turn("turn_back", false);
+        self.turn("turn", true, Self::store);
+        self.turn("turn_back", false, Self::store);
+        if self.writes_lines() {
+            self.turn("turn_past", false, Self::store_past);
+            self.text.push_str("!0 = !{i32 1}\n");
+        }
+        self.text.push_str("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n");
         for name in ["fabs", "sqrt"] {
             let (vector, name) = (self.vector.clone(), self.intrinsic(name));
             let _ = writeln!(self.text, "declare {vector} @{name}({vector})");
@@ -21,7 +26,7 @@ impl Writer<'_> {
     }
 
     /// A function that reads a square by vectors and writes them turned. One side lies in rows that are a pitch apart, the other densely.
-    fn turn(&mut self, name: &str, from_rows: bool) {
+    fn turn(&mut self, name: &str, from_rows: bool, store: impl Fn(&mut Self, &str, &str)) {
         let (lanes, inline) = (self.lanes, if self.lanes == 1 { "alwaysinline" } else { "noinline" });
         let _ = writeln!(self.text, "define internal void @{name}(ptr %from, ptr %to, i64 %pitch) {inline} {{");
         let mut vectors = vec![];
@@ -42,10 +47,15 @@ impl Writer<'_> {
         }
         for (k, vector) in vectors.iter().enumerate() {
             let pointer = self.vector_of("%to", k, !from_rows);
-            self.store(vector, &pointer);
+            store(self, vector, &pointer);
         }
         self.line("ret void");
         self.text.push_str("}\n");
+    }
+
+    /// Stores a vector that is a line of the cache past the caches.
+    fn store_past(&mut self, value: &str, pointer: &str) {
+        self.line(format!("store {} {value}, ptr {pointer}, align {LINE}, !nontemporal !0", self.vector));
     }
 
     /// Where a vector of a square begins.

@@ -4,7 +4,7 @@ use oplus_dsl::ir::{Axis, Op, Operator, Value};
 use oplus_dsl::typing::Scope;
 
 use super::*;
-use crate::cpu::lanes::{Combination, Manner};
+use crate::cpu::lanes::{Combination, SweepMode};
 use crate::cpu::tile::{Combine, Products};
 
 /// With fewer rows than this, scans of more steps than this are swept in parts.
@@ -43,10 +43,9 @@ impl Lower<'_> {
         let is_scan = direction.is_some();
         let dims = self.state_dims(tuple, axis, is_scan);
         if products.is_none() {
-            results.manner =
-                self.manner(axis, is_scan, &dims, |single| results.lies_well(is_scan, |k| single(ahead[0][k])));
-            totals.manner =
-                self.manner(axis, is_scan, &dims, |single| totals.lies_well(false, |k| single(ahead[1][k])));
+            results.mode =
+                self.mode(axis, is_scan, &dims, |single| results.lies_well(is_scan, |k| single(ahead[0][k])));
+            totals.mode = self.mode(axis, is_scan, &dims, |single| totals.lies_well(false, |k| single(ahead[1][k])));
         }
         let (results, totals) = (Arc::new(results), Arc::new(totals));
         let keeps = |field: usize| results.total.kept() >> field & 1 == 1;
@@ -83,29 +82,29 @@ impl Lower<'_> {
 
     /// How the steps along an axis are taken. The length of a scanned axis decides nothing, wherever it stands.
     /// `lies_well` tells whether blocks along contiguous memory are fast, given which elements are contiguous `f32`.
-    fn manner(
+    fn mode(
         &self,
         axis: Axis,
         is_scan: bool,
         dims: &[u64],
         lies_well: impl Fn(&dyn Fn(Reg) -> bool) -> bool,
-    ) -> Manner {
+    ) -> SweepMode {
         let (at, varies) = (self.position(axis), dims.iter().fold(0, |all, dims| all | dims));
         let others: Vec<Axis> =
             (0..self.order.len()).filter(|k| *k != at && varies >> k & 1 == 1).map(|k| self.order[k]).collect();
         let is_beside_a_scan = others.iter().any(|other| self.drafts.borders.scanned.contains(*other));
         if self.drafts.ordered {
-            return Manner::Steps;
+            return SweepMode::Sequential;
         }
         if !is_scan && !is_beside_a_scan {
-            return Manner::Lanes;
+            return SweepMode::Lanes;
         }
         let single = |element: Reg| {
             let Register { ty, dims, .. } = self.code.registers[element.0];
             ty == Ty::F32 && dims >> at & 1 == 1
         };
         if at + 1 == self.order.len() && lies_well(&single) {
-            return Manner::Blocks;
+            return SweepMode::Blocks;
         }
         let lanes = |is_one: &dyn Fn(Axis) -> bool| {
             let sizes = others.iter().filter(|other| is_one(**other));
@@ -113,10 +112,10 @@ impl Lower<'_> {
             sizes.fold(1, usize::saturating_mul)
         };
         if !is_scan || lanes(&|other| self.position(other) > at) >= 4 {
-            return Manner::Steps;
+            return SweepMode::Sequential;
         }
         // Where there are many rows, a tile has enough of the short ones.
-        Manner::Parts { from: if lanes(&|_| true) < FEW { FEW } else { SHORT } }
+        SweepMode::Parts { from: if lanes(&|_| true) < FEW { FEW } else { SHORT } }
     }
 
     /// Whether a scan may be part of a gradient whose carry between chunks is a product: its coefficients are those of the time

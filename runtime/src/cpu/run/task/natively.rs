@@ -2,7 +2,7 @@
 
 use crate::cpu::CpuError;
 use crate::cpu::frame::Sweeping;
-use crate::cpu::native::{Native, Output};
+use crate::cpu::native::{Memory, Native, Output};
 use crate::cpu::tile::TileOp;
 
 use super::{Target, Task};
@@ -14,48 +14,30 @@ impl<'a> Task<'_, 'a> {
         native: &Native,
         instructions: &[usize],
         sweeping: Sweeping,
-        mut targets: Option<&mut [Target<'a>]>,
+        mut memory: Option<Memory<'_>>,
     ) -> Result<(), CpuError> {
         let stage = self.stage;
         for &at in instructions {
-            let (TileOp::Combine(combine), true) = (&stage.code.instructions[at].op, at == native.at) else {
-                if !native.joined.contains(&at) {
-                    self.frame.execute(at, sweeping)?;
+            match &stage.code.instructions[at].op {
+                TileOp::Combine(combine) if at == native.at => {
+                    self.frame.combine_natively(native, combine, sweeping, memory.take())?;
                 }
-                continue;
-            };
-            let mut memory = targets.is_some().then(|| native.memory());
-            if let (Some(memory), Some(targets)) = (&mut memory, &mut targets) {
-                for (k, target) in
-                    targets.iter_mut().enumerate().filter(|(k, _)| native.outputs.contains(&Output::Store(*k)))
-                {
-                    let (loops, at) = self.place(&stage.stores[k], &target.place);
-                    let part = target
-                        .parts
-                        .as_mut()
-                        .and_then(|parts| memory.push_part(parts, at.map(|at| at as usize), loops.run));
-                    debug_assert!(part.is_some(), "a target that is not plain");
-                }
+                _ if native.joined.contains(&at) => {}
+                _ => self.frame.execute(at, sweeping)?,
             }
-            self.frame.combine_natively(native, combine, sweeping, memory)?;
-        }
-        if let Some(targets) = targets {
-            self.store(targets, false, |k| native.outputs.contains(&Output::Store(k)));
         }
         Ok(())
     }
 
-    /// Whether the results that machine code gives go to neighbours in memory, in its type.
-    pub(super) fn are_plain(&self, native: &Native, targets: &[Target<'a>]) -> bool {
-        let stores = native.outputs.iter().filter_map(|output| match output {
-            Output::Store(k) => Some(*k),
-            Output::Register(_) => None,
-        });
-        stores.into_iter().all(|k| {
-            let (loops, at) = self.place(&self.stage.stores[k], &targets[k].place);
-            let n = loops.len();
+    /// The memory that machine code writes results to; `None` unless they go to neighbours there, in its type.
+    pub(super) fn memory_of<'m>(&self, native: &Native, targets: &'m mut [Target<'a>]) -> Option<Memory<'m>> {
+        let mut memory = native.memory();
+        for (k, target) in targets.iter_mut().enumerate().filter(|(k, _)| native.outputs.contains(&Output::Store(*k))) {
+            let (loops, at) = self.place(&self.stage.stores[k], &target.place);
             let is_run = loops.is_one_run() && loops.step == [1, 0, 1];
-            is_run && targets[k].parts.as_ref().is_some_and(|parts| native.has_room(parts, at.map(|at| at as usize), n))
-        })
+            let parts = target.parts.as_mut().filter(|_| is_run)?;
+            memory.push_part(parts, at.map(|at| at as usize), loops.run)?;
+        }
+        Some(memory)
     }
 }

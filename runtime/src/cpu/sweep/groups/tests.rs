@@ -4,7 +4,7 @@ use oplus_dsl::parse::parse;
 
 use super::*;
 use crate::cpu::kernel::Ahead;
-use crate::cpu::lanes::First;
+use crate::cpu::lanes::FirstElement;
 use crate::cpu::sweep::{Stepper, Strides};
 
 /// The kernel of an operator on `u` and `v` of a type, whose body has the fields of both operands in front.
@@ -62,7 +62,7 @@ fn geometries(steps: usize) -> Vec<Geometry> {
         let outer: Vec<usize> =
             inside.iter().enumerate().map(|(k, stride)| if k == 0 { stride * steps } else { 0 }).collect();
         let by_step = strides(lanes, &inside);
-        for first in [First::AsOthers, First::LeftOut] {
+        for first in [FirstElement::Combined, FirstElement::Skipped] {
             for (u, v) in [
                 (by_step.clone(), by_step.clone()),
                 (strides(1, &rows), strides(1, &rows)),
