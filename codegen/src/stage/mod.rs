@@ -338,8 +338,13 @@ impl Stage {
         self.axis().is_some_and(|axis| !is_body(axis))
     }
 
-    /// Whether some outputs lack outer axes that others have.
+    /// Whether only final states are kept, and some outputs lack outer axes that others have.
     pub(crate) fn is_uneven(&self) -> bool {
+        *self.kind == Kind::UnevenReduce
+    }
+
+    /// Whether some outputs lack outer axes that others have.
+    pub(in crate::stage) fn has_uneven_outputs(&self) -> bool {
         let outer = self.outer_axes();
         let has_all = |output: &Output| outer.iter().all(|axis| output.axes.contains(&axis));
         !self.program.outputs.iter().all(has_all)

@@ -115,7 +115,7 @@ impl Kind {
             Some(axis) if stage.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
             Some(_) => match MatrixRecurrence::of_final(stage) {
                 Some(form) => Kind::MatrixReduce(Box::new(form)),
-                None if stage.is_uneven() => Kind::UnevenReduce,
+                None if stage.has_uneven_outputs() => Kind::UnevenReduce,
                 None => Kind::Reduce,
             },
         }
