@@ -1,5 +1,6 @@
 //! Loops for fields whose next value depends on their own state and on elements only.
 
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use oplus_dsl::ir::Binary;
 
 use super::arithmetic::{Float, Integer};
@@ -41,10 +42,10 @@ pub(super) fn sweep(
     match state {
         Values::F32(state) => field.single(state, c.of(), e.of(), output.map(Values::all)),
         Values::F64(state) => field.float(state, c.of(), e.of(), output.map(Values::all)),
-        Values::I32(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
-        Values::I64(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
-        Values::U32(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
-        Values::U64(state) => field.integer(state, c.of(), e.of(), output.map(Values::all)),
+        Values::I32(state) => field.integer::<i32, i32>(state, c.of(), e.of(), output.map(Values::all)),
+        Values::I64(state) => field.integer::<i64, i64>(state, c.of(), e.of(), output.map(Values::all)),
+        Values::U32(state) => field.integer::<u32, i32>(state, c.of(), e.of(), output.map(Values::all)),
+        Values::U64(state) => field.integer::<u64, i64>(state, c.of(), e.of(), output.map(Values::all)),
         Values::Bool(state) => field.bool(state, e.of(), output.map(Values::all)),
     }
 }
@@ -220,7 +221,32 @@ impl Field {
         }
     }
 
-    fn integer<T: Integer>(&self, state: &mut [T], c: &[T], e: &[T], out: Option<&mut [T]>) {
+    /// `S` has as many bits: all but maxima and minima are the same of signed and unsigned integers.
+    fn integer<T: Integer + Pod, S: Integer + Pod>(&self, state: &mut [T], c: &[T], e: &[T], out: Option<&mut [T]>) {
+        match self.recurrence {
+            Recurrence::Fold { op: Binary::Max, .. } => self.fold(
+                state,
+                e,
+                out,
+                #[inline(always)]
+                |s, e| s.max(e),
+            ),
+            Recurrence::Fold { op: Binary::Min, .. } => self.fold(
+                state,
+                e,
+                out,
+                #[inline(always)]
+                |s, e| s.min(e),
+            ),
+            _ => {
+                let out = out.map(cast_slice_mut);
+                self.wrapping::<S>(cast_slice_mut(state), cast_slice(c), cast_slice(e), out);
+            }
+        }
+    }
+
+    /// Integers as bits that wrap around.
+    fn wrapping<T: Integer>(&self, state: &mut [T], c: &[T], e: &[T], out: Option<&mut [T]>) {
         let Recurrence::Fold { op, .. } = self.recurrence else {
             return self.linear(
                 state,
@@ -238,20 +264,6 @@ impl Field {
                 out,
                 #[inline(always)]
                 |s, e| s.add(e),
-            ),
-            Binary::Max => self.fold(
-                state,
-                e,
-                out,
-                #[inline(always)]
-                |s, e| s.max(e),
-            ),
-            Binary::Min => self.fold(
-                state,
-                e,
-                out,
-                #[inline(always)]
-                |s, e| s.min(e),
             ),
             Binary::And => self.fold(
                 state,
@@ -337,28 +349,16 @@ impl Field {
                     #[inline(always)]
                     |[s, _, at, _]| {
                         let row = direction.split(self.row(e, at), self.first.from()).1;
-                        let steps = |before: T| match direction {
-                            Direction::Forward => row.iter().fold(before, |s, e| f(s, *e)),
-                            Direction::Backward => row.iter().rev().fold(before, |s, e| f(s, *e)),
+                        let (in_blocks, tail) = direction.split(row, row.len() / 64 * 64);
+                        let before = state[s];
+                        let total = parts(in_blocks, direction, f).map(|parts| {
+                            let total = fold_in_order(&parts, direction, before, f);
+                            fold_in_order(tail, direction, total, f)
+                        });
+                        state[s] = match total {
+                            Some(total) if !is_lost(before, total) => total,
+                            _ => fold_in_order(row, direction, before, f),
                         };
-                        if row.len() < 64 {
-                            return state[s] = steps(state[s]);
-                        }
-                        let total = match direction {
-                            Direction::Forward => {
-                                let (mut parts, blocks) = ([T::default(); 64], row.chunks_exact(64));
-                                let tail = blocks.remainder();
-                                fold_parts(&mut parts, blocks, f);
-                                parts.iter().chain(tail).fold(state[s], |s, e| f(s, *e))
-                            }
-                            Direction::Backward => {
-                                let (mut parts, blocks) = ([T::default(); 64], row.rchunks_exact(64));
-                                let tail = blocks.remainder();
-                                fold_parts(&mut parts, blocks, f);
-                                parts.iter().rev().chain(tail.iter().rev()).fold(state[s], |s, e| f(s, *e))
-                            }
-                        };
-                        state[s] = if is_lost(state[s], total) { steps(state[s]) } else { total };
                     },
                 )
             },
@@ -381,21 +381,23 @@ impl Field {
                     #[inline(always)]
                     |[s, at_c, at_e, at]| {
                         let state = &mut state[s..][..self.lanes.run];
-                        for t in self.first.from()..self.steps {
-                            let [c_from, e_from, out_from] = self.places(t);
-                            let out = out.as_deref_mut().map(|out| &mut out[at + out_from..]);
-                            self.step(state, &c[at_c + c_from..], &e[at_e + e_from..], out, f);
+                        let mut places = [at_c, at_e, at];
+                        let step = |k: usize, steps: usize| (self.along[k] as usize).wrapping_mul(steps);
+                        let before = self.first.from();
+                        for (k, place) in places.iter_mut().enumerate() {
+                            *place = place.wrapping_add(self.starts[k]).wrapping_add(step(k, before));
+                        }
+                        for _ in before..self.steps {
+                            let out = out.as_deref_mut().map(|out| &mut out[places[2]..]);
+                            self.step(state, &c[places[0]..], &e[places[1]..], out, f);
+                            for (k, place) in places.iter_mut().enumerate() {
+                                *place = place.wrapping_add(self.along[k] as usize);
+                            }
                         }
                     },
                 )
             },
         );
-    }
-
-    /// Where a step of the first lane lies in coefficients, elements and results.
-    #[inline(always)]
-    fn places(&self, step: usize) -> [usize; 3] {
-        std::array::from_fn(|k| self.starts[k].wrapping_add_signed(self.along[k] * step as isize))
     }
 
     /// One step of a run of lanes.
@@ -439,17 +441,28 @@ impl Field {
     }
 }
 
-/// Folds blocks element by element, from the first of them on.
+/// Folds elements one after the other. One loop goes in both directions, since it is compiled for every type and operation.
 #[inline(always)]
-fn fold_parts<'a, T: Scalar>(
-    parts: &mut [T; 64],
-    mut blocks: impl Iterator<Item = &'a [T]>,
-    f: impl Fn(T, T) -> T + Copy,
-) {
-    if let Some(first) = blocks.next() {
-        parts.copy_from_slice(first);
-    }
-    for block in blocks {
+fn fold_in_order<T: Scalar>(all: &[T], direction: Direction, before: T, f: impl Fn(T, T) -> T) -> T {
+    let (first, by) = match direction {
+        Direction::Forward => (0, 1),
+        Direction::Backward => (all.len().wrapping_sub(1), -1),
+    };
+    (0..all.len() as isize).fold(before, |state, step| f(state, all[first.wrapping_add_signed(by * step)]))
+}
+
+/// Folds blocks of 64 element by element, from the first of them on; `None` where there is no block.
+#[inline(always)]
+fn parts<T: Scalar>(all: &[T], direction: Direction, f: impl Fn(T, T) -> T) -> Option<[T; 64]> {
+    let blocks = all.as_chunks::<64>().0;
+    let (first, by) = match direction {
+        Direction::Forward => (0, 1),
+        Direction::Backward => (blocks.len().wrapping_sub(1), -1),
+    };
+    let mut parts = *blocks.get(first)?;
+    for block in 1..blocks.len() as isize {
+        let block = &blocks[first.wrapping_add_signed(by * block)];
         parts.iter_mut().zip(block).for_each(|(part, e)| *part = f(*part, *e));
     }
+    Some(parts)
 }
