@@ -50,7 +50,7 @@ pub(super) fn cut_uneven(program: &Program) -> Result<Cut, CutError> {
         return cut_plain(program);
     }
     let mut cutter = Cutter::new(program, BTreeSet::new(), None, Storing::Whole);
-    cutter.is_uneven = true;
+    cutter.joins_narrower = true;
     cutter.resolve_all();
     assembled(cutter)
 }

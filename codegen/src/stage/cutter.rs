@@ -79,7 +79,7 @@ pub(super) struct Cutter<'p> {
     /// How values that depend on several states are stored.
     pub storing: Storing,
     /// Whether a stage of final states also takes those that lack some of its outer axes.
-    pub is_uneven: bool,
+    pub joins_narrower: bool,
     /// The outputs, then the other stored values.
     pub roots: Vec<Root>,
     /// The root that holds a value exactly.
@@ -104,7 +104,7 @@ impl<'p> Cutter<'p> {
             sums,
             partial_axis,
             storing,
-            is_uneven: false,
+            joins_narrower: false,
             roots: roots.collect(),
             stored: HashMap::new(),
             scans: HashMap::new(),

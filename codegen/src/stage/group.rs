@@ -33,7 +33,7 @@ pub(super) fn group(cutter: &Cutter<'_>) -> Vec<Group> {
     let mut groups: Vec<Group> = vec![];
     let (mut scans, maps): (Vec<usize>, Vec<usize>) =
         (0..cutter.roots.len()).partition(|r| cutter.roots[*r].home.is_some());
-    if cutter.is_uneven {
+    if cutter.joins_narrower {
         scans.sort_by_key(|root| std::cmp::Reverse(cutter.roots[*root].axes.len()));
     }
     for root in scans {
@@ -90,7 +90,7 @@ impl Group {
             let time = group.home.map(|course| course.axis);
             group.roots.iter().all(|root| time.is_some_and(|time| !cutter.roots[*root].axes.contains(&time)))
         };
-        cutter.is_uneven
+        cutter.joins_narrower
             && !self.contracts
             && !other.contracts
             && other.space.iter().all(|axis| self.space.contains(axis))

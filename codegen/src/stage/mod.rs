@@ -75,6 +75,7 @@ mod recurrence;
 mod recurrences;
 mod reduction;
 mod refusal;
+mod rest;
 mod sequences;
 pub mod tensor;
 mod time_invariant;
@@ -269,6 +270,12 @@ impl Stage {
     /// The axis of sequences, if the stage's program is that of one of several.
     pub(crate) fn axis_of_sequences(&self) -> AxisSet {
         self.sequences.map_or(AxisSet::EMPTY, |sequences| AxisSet::of(sequences.axis))
+    }
+
+    /// The tiles of so many times, with these sizes of axes; where blocks have one of several sequences, the places of the tiles of all.
+    pub(crate) fn tiles_of_times(&self, time: Axis, times: u32, size: impl Fn(Axis) -> i64) -> u64 {
+        let tiles = |sequences: Sequences| sequences.tiles(&size, times) as u64;
+        self.sequences.map_or_else(|| (size(time) as u64).div_ceil(u64::from(times)), tiles)
     }
 
     /// The axes of an output's values: those of one sequence at its times have the axis of sequences, which the tensor lacks.

@@ -196,14 +196,19 @@ fn all(elem: Elem) -> Vec<Program> {
     models.chain(WRITTEN.into_iter().map(|text| written_of(text, elem))).collect()
 }
 
+/// Checks a program for sequences of several lengths, and for sizes and strides of several kinds.
+fn check_shapes(program: &Program) {
+    let case = |offsets, sizes, placement, order| check(program, Case { offsets, sizes, placement, order });
+    case(0, [1, 2, 64, 64], Placement::Contiguous, Order::Random(1));
+    case(1, [2, 1, 32, 64], Placement::Contiguous, Order::Descending);
+    case(2, [1, 1, 24, 40], Placement::Padded, Order::Random(3));
+    case(5, [1, 1, 21, 13], Placement::Strided, Order::Random(4));
+}
+
 #[test]
 fn blocks_of_sequences_give_what_the_program_means() {
     for program in &all(Elem::Bf16) {
-        let case = |offsets, sizes, placement, order| check(program, Case { offsets, sizes, placement, order });
-        case(0, [1, 2, 64, 64], Placement::Contiguous, Order::Random(1));
-        case(1, [2, 1, 32, 64], Placement::Contiguous, Order::Descending);
-        case(2, [1, 1, 24, 40], Placement::Padded, Order::Random(3));
-        case(5, [1, 1, 21, 13], Placement::Strided, Order::Random(4));
+        check_shapes(program);
     }
 }
 
@@ -251,11 +256,7 @@ fn gradients(elem: Elem) -> Vec<Program> {
 #[test]
 fn gradients_have_blocks_of_sequences() {
     for program in &gradients(Elem::Bf16) {
-        let case = |offsets, sizes, placement, order| check(program, Case { offsets, sizes, placement, order });
-        case(0, [1, 2, 64, 64], Placement::Contiguous, Order::Random(1));
-        case(1, [2, 1, 32, 64], Placement::Contiguous, Order::Descending);
-        case(2, [1, 1, 24, 40], Placement::Padded, Order::Random(3));
-        case(5, [1, 1, 21, 13], Placement::Strided, Order::Random(4));
+        check_shapes(program);
     }
 }
 

@@ -143,12 +143,9 @@ fn scratch(
 ) -> Option<Vec<u64>> {
     let states = &form.states;
     let outer = states.outer.minus(stage.axis_of_sequences());
-    let count = |n: i64| n.checked_add(i64::from(TIMES) - 1).map(|n| n / i64::from(TIMES));
-    let rows = outer.iter().try_fold(count(size(states.width))?, |n, axis| n.checked_mul(size(axis)))?;
-    let tiles = match stage.sequences() {
-        Some(sequences) => rows.checked_mul(sequences.tiles(&size, TIMES))?,
-        None => rows.checked_mul(count(size(states.time))?)?,
-    };
+    let parts = (size(states.width) as u64).div_ceil(u64::from(TIMES)) as i64;
+    let rows = outer.iter().try_fold(parts, |n, axis| n.checked_mul(size(axis)))?;
+    let tiles = rows.checked_mul(stage.tiles_of_times(states.time, TIMES, &size) as i64)?;
     let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
     let each = if form.states.channels.is_some() { u64::from(BLOCKS) } else { 1 };
     let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;

@@ -121,14 +121,7 @@ impl ChunkwiseKernel<'_> {
         let sums = rates.summed(b, self.thread.lane);
         let end = b.shuffle(Shuffle::Index, sums[sums.len() - 1], Operand::i32(WARP as i32 - 1));
         let own = OwnSums { sums, end };
-        let (numbers, base) = match self.form.reverse {
-            // Weights of pairs are not asked for.
-            true => (
-                ChunkNumbers { renewal: f32(1.0), base: f32(0.0), is_near: Operand::bool(false), most: f32(1.0) },
-                f32(0.0),
-            ),
-            false => self.numbers_of_sums(b, &own, base),
-        };
+        let (numbers, base) = self.numbers_of_sums(b, &own, base);
         let gains = rates.first_gains();
         let each = own.sums.iter().zip(gains);
         let factors: Vec<Operand> = each
@@ -153,6 +146,11 @@ impl ChunkwiseKernel<'_> {
 
     /// The numbers of a chunk whose sums these are, and its L; the sum that is followed becomes that of the next chunk.
     fn numbers_of_sums(&self, b: &mut Builder, own: &OwnSums, followed: Option<Reg>) -> (ChunkNumbers, Operand) {
+        if self.form.reverse {
+            // No weights of pairs are asked for.
+            let is_near = Operand::bool(false);
+            return (ChunkNumbers { renewal: f32(1.0), base: f32(0.0), is_near, most: f32(1.0) }, f32(0.0));
+        }
         let mut are_near = |base: Option<Operand>| {
             let near = own.sums.iter().map(|sum| {
                 let sum = base.map_or(*sum, |base| b.add(base, *sum));

@@ -5,6 +5,8 @@
 //! at most the inverse of the greatest of the gains scaled to a chunk's end, so that no value beside it is too large for `f16`. It changes when
 //! a number of the state is 2 or more, or all are below 2⁻⁷: so what is rounded away is below 2⁻¹⁸ of the largest number. A row of
 //! weights is divided by a power of two, and what it is added to as well, where its largest number is far from 1.
+//!
+//! In the walks of a gradient no queries read the state, so the power is the greatest that is possible. States are saved without it.
 
 use super::decay::{Decays, f32};
 use super::numbers::ChunkNumbers;

@@ -257,6 +257,7 @@ impl ChunkwiseKernel<'_> {
             b.push(Stmt::FenceAsync);
         }
     }
+
     /// [`Self::store_state`] beside warps that only copy: in packed pairs, which are written as matrices.
     fn store_state_by_matrices(&self, b: &mut Builder, states: &Tile, state: &State) {
         let lanes = self.lanes_of_rows(b, states);

@@ -164,10 +164,7 @@ pub fn scratch(
     let outer = form.states.outer.minus(stage.axis_of_sequences());
     let rows = outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let rows = rows.checked_mul(slices(&form.states, schedule.wide, TIMES, &size) as i64)?;
-    let chunks = match stage.sequences() {
-        Some(sequences) => sequences.tiles(&size, TIMES),
-        None => size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES),
-    };
+    let chunks = stage.tiles_of_times(form.states.time, TIMES, &size) as i64;
     let each = schedule.parts(stage, form) * TIMES * schedule.depth;
     let len = rows.checked_mul(chunks)?.checked_mul(i64::from(each))?;
     Some([len as u64; 2])

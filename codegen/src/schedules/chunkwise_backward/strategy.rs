@@ -96,11 +96,7 @@ impl Strategy for ChunkwiseBackward {
         let Ok(form) = problem.stage.kind().matrices_back() else { return 0 };
         match self.sweep {
             Sweep::Gradients => {
-                let size = |axis| problem.size(axis);
-                let chunks = match problem.stage.sequences() {
-                    Some(sequences) => sequences.tiles(size, TIMES) as u64,
-                    None => (problem.size(form.states.time) as u64).div_ceil(u64::from(TIMES)),
-                };
+                let chunks = problem.stage.tiles_of_times(form.states.time, TIMES, |axis| problem.size(axis));
                 let shared = form.shared().minus(problem.stage.axis_of_sequences());
                 problem.bound.count(shared.iter()).saturating_mul(chunks)
             }

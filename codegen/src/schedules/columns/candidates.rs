@@ -17,10 +17,9 @@ const DEEP: u32 = 84;
 pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<Columns> {
     let Some(lane) = last_outer_axis(stage) else { return vec![] };
     let sizes = Sizes { shape: Shape::of(stage), lane };
-    if stage.is_uneven() {
-        return sizes.uneven();
-    }
     match access {
+        Access::Vectors if stage.is_uneven() => vec![],
+        Access::Singles | Access::Unmerged if stage.is_uneven() => sizes.uneven(),
         Access::Vectors => {
             let access = vector(stage, lane).filter(|_| stage.partial_axis.is_some() || is_strided(stage));
             access.map(|vector| sizes.with_vectors(stage, vector.min(4), isa)).unwrap_or_default()

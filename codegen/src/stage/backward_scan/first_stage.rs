@@ -1,13 +1,13 @@
-//! The backward-scan stage of a cut, and the stages of the rest of the program.
+//! The backward-scan stage of a cut.
 
-use oplus_dsl::ir::{AxisSet, Op, Output, Param, Program, Value};
+use oplus_dsl::ir::{AxisSet, Output, Value};
 use oplus_dsl::typing::TypeError;
 
 use super::{Outline, Sums};
 use crate::stage::copy::Copier;
-use crate::stage::cut::cut;
 use crate::stage::error::CutError;
-use crate::stage::{Cut, Sink, Source, Stage, Temporary};
+use crate::stage::rest::Rest;
+use crate::stage::{Cut, Sink, Stage, Temporary};
 
 /// A value that the backward-scan stage gives, as an output of that stage, and where it goes.
 struct StageOutput {
@@ -44,11 +44,9 @@ impl Outline<'_> {
     /// The cut that begins with this stage.
     pub(super) fn finished(&self, FirstStage { stage, mut buffers }: FirstStage) -> Result<Cut, CutError> {
         let mut stages = vec![stage];
-        if self.direct.len() < self.program.outputs.len() {
-            let rest = cut(&self.rest(&buffers))?;
-            stages.extend(rest.stages.into_iter().map(|stage| self.moved(stage, buffers.len() as u32)));
-            buffers.extend(rest.buffers);
-        }
+        let exports = self.exports.iter().copied().collect();
+        let rest = Rest::new(self.program, |k| self.direct.contains_key(&k), exports);
+        rest.append_to(&mut stages, &mut buffers)?;
         Ok(Cut { stages, buffers, partial_axis: None })
     }
 
@@ -75,41 +73,5 @@ impl Outline<'_> {
             copier.output(output, *value)?;
         }
         Ok(copier.finish(given.iter().map(|given| given.sink).collect()))
-    }
-
-    /// The program of all that reads the outputs of the stage.
-    fn rest(&self, buffers: &[Temporary]) -> Program {
-        let mut rest = self.program.clone();
-        rest.name = format!("{}_sums", rest.name);
-        for (value, buffer) in self.exports.iter().zip(buffers) {
-            rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
-            let Temporary { name, axes, elem } = buffer.clone();
-            rest.params.push(Param { name, axes, elem, or: None, default: None });
-        }
-        let mut k = 0..;
-        rest.outputs.retain(|_| k.next().is_some_and(|k| !self.direct.contains_key(&k)));
-        rest
-    }
-
-    /// A stage of the rest as one of the whole program: with the tensors of that.
-    fn moved(&self, mut stage: Stage, buffers: u32) -> Stage {
-        let params = self.program.params.len() as u32;
-        let outputs: Vec<u32> =
-            (0..self.program.outputs.len()).filter(|k| !self.direct.contains_key(k)).map(|k| k as u32).collect();
-        for source in &mut stage.sources {
-            *source = match *source {
-                Source::Param(i) if i >= params => Source::Buffer(i - params),
-                Source::Param(i) => Source::Param(i),
-                Source::Output(i) => Source::Output(outputs[i as usize]),
-                Source::Buffer(i) => Source::Buffer(i + buffers),
-            };
-        }
-        for sink in &mut stage.sinks {
-            *sink = match *sink {
-                Sink::Output(i) => Sink::Output(outputs[i as usize]),
-                Sink::Buffer(i) => Sink::Buffer(i + buffers),
-            };
-        }
-        stage
     }
 }

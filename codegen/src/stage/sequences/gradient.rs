@@ -6,14 +6,15 @@
 use std::collections::{BTreeSet, HashSet};
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, Op, Output, Param, Program, Value};
+use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
 use oplus_dsl::verify::verify;
 
 use super::one::{OneSequence, Packed};
 use super::rewriting::Rewriting;
 use crate::stage::backward_scan::{Sums, first_taken};
-use crate::stage::cut::{cut, matrices_back, prepare};
+use crate::stage::cut::{matrices_back, prepare};
 use crate::stage::error::CutError;
+use crate::stage::rest::Rest;
 use crate::stage::{Cut, CutKind, CutRefusal, Sink, Source, Stage, Temporary};
 
 /// The gradient of one sequence, and how it is part of that of all.
@@ -196,48 +197,8 @@ impl Gradient {
             }
         }
         let mut buffers: Vec<Temporary> = stored.into_iter().chain(own).collect();
-        if self.outputs.len() < program.outputs.len() {
-            let rest = cut(&self.rest(program))?;
-            let before = buffers.len() as u32;
-            stages.extend(rest.stages.into_iter().map(|stage| self.moved(program, stage, before)));
-            buffers.extend(rest.buffers);
-        }
+        let rest = Rest::new(program, |k| self.outputs.contains(&k), self.stored.clone());
+        rest.append_to(&mut stages, &mut buffers)?;
         Ok(Cut { stages, buffers, partial_axis: None })
-    }
-
-    /// The program of the outputs that one sequence does not give.
-    fn rest(&self, program: &Program) -> Program {
-        let mut rest = program.clone();
-        rest.name = format!("{}_sums", rest.name);
-        for value in &self.stored {
-            rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
-            let Temporary { name, axes, elem } = buffer(program, *value);
-            rest.params.push(Param { name, axes, elem, or: None, default: None });
-        }
-        let mut k = 0..;
-        rest.outputs.retain(|_| k.next().is_some_and(|k| !self.outputs.contains(&k)));
-        rest
-    }
-
-    /// A stage of the rest as one of the whole program.
-    fn moved(&self, program: &Program, mut stage: Stage, before: u32) -> Stage {
-        let params = program.params.len() as u32;
-        let all = 0..program.outputs.len();
-        let outputs: Vec<u32> = all.filter(|k| !self.outputs.contains(k)).map(|k| k as u32).collect();
-        for source in &mut stage.sources {
-            *source = match *source {
-                Source::Param(k) if k >= params => Source::Buffer(k - params),
-                Source::Param(k) => Source::Param(k),
-                Source::Output(k) => Source::Output(outputs[k as usize]),
-                Source::Buffer(k) => Source::Buffer(k + before),
-            };
-        }
-        for sink in &mut stage.sinks {
-            *sink = match *sink {
-                Sink::Output(k) => Sink::Output(outputs[k as usize]),
-                Sink::Buffer(k) => Sink::Buffer(k + before),
-            };
-        }
-        stage
     }
 }

@@ -1,6 +1,7 @@
 //! The engine against the interpreter.
 
 mod borders;
+mod folds;
 mod gradients;
 mod groups;
 mod guards;

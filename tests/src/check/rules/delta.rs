@@ -44,8 +44,8 @@ const MODELS: [(&str, Get); 11] = [
 
 /// The relative root mean square of an error in `f32`.
 const SINGLE_RULE: f64 = 0.001;
-/// Those of gradients in 16 bits of a state that is only read at its end, in which much cancels: flash-linear-attention's for its gated delta
-/// rule, the second one for decays and steps.
+/// The bounds of gradients in 16 bits of a rule that is only read at its end, as flash-linear-attention's tests have them for its gated delta
+/// rule: of most gradients, and of those of decays and steps, whose terms cancel.
 const ENDING_RULES: [f64; 2] = [0.008, 0.02];
 /// That of gradients through a norm in 16 bits: what would scale a whole readout cancels in them.
 const NORMED_RULE: f64 = 2.0 * RULE;
