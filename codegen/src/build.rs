@@ -19,6 +19,8 @@ use oplus_dsl::{Elem, Ty};
 pub struct Builder {
     kernel: Kernel,
     blocks: Vec<Vec<Stmt>>,
+    /// Shared arrays whose memory the next ones may take.
+    reusable: Vec<usize>,
 }
 
 impl Builder {
@@ -34,7 +36,7 @@ impl Builder {
             regs: vec![],
             body: vec![],
         };
-        Builder { kernel, blocks: vec![vec![]] }
+        Builder { kernel, blocks: vec![vec![]], reusable: vec![] }
     }
 
     /// The shared memory of what is declared, in bytes.
@@ -70,8 +72,29 @@ impl Builder {
 
     /// Declares a shared array.
     pub fn shared(&mut self, name: impl Into<String>, kind: SharedKind, len: u32) -> SharedId {
-        self.kernel.shared.push(Shared { name: name.into(), kind, len });
+        let name = name.into();
+        let fits = |place: &usize| self.kernel.shared[*place].kind == kind;
+        let namesake = |place: &usize| fits(place) && self.kernel.shared[*place].name == name;
+        let found = self.reusable.iter().position(namesake).or_else(|| self.reusable.iter().position(fits));
+        if let Some(place) = found.map(|found| self.reusable.remove(found)) {
+            let array = &mut self.kernel.shared[place];
+            array.len = array.len.max(len);
+            if array.name != name {
+                array.name = format!("{}_or_{name}", array.name);
+            }
+            return SharedId(place as u32);
+        }
+        self.kernel.shared.push(Shared { name, kind, len });
         SharedId(self.kernel.shared.len() as u32 - 1)
+    }
+
+    /// Declares shared arrays for other blocks than those that have the arrays so far: they take the memory of arrays of the same kind,
+    /// which then have the longer length.
+    pub fn in_same_memory<T>(&mut self, declare: impl FnOnce(&mut Builder) -> T) -> T {
+        self.reusable = (0..self.kernel.shared.len()).collect();
+        let declared = declare(self);
+        self.reusable.clear();
+        declared
     }
 
     /// Declares a shared array of elements of a value type.
@@ -431,6 +454,23 @@ mod tests {
         let sum = b.add(Operand::i32(2), 3);
         assert_eq!((same, sum), (x, Operand::i32(5)));
         assert_eq!(b.finish().body.len(), 1);
+    }
+
+    #[test]
+    fn arrays_of_other_blocks_take_the_memory_of_arrays_of_their_kind() {
+        let mut b = Builder::new("kernel", WARP);
+        let numbers = |b: &mut Builder, name: &str, len| b.shared(name, SharedKind::Elem(Elem::F32), len);
+        let (keys, sums) = (numbers(&mut b, "keys", 64), numbers(&mut b, "sums", 32));
+        let (again, rows, more, full) = b.in_same_memory(|b| {
+            let (again, rows) = (numbers(b, "sums", 96), numbers(b, "rows", 16));
+            (again, rows, numbers(b, "more", 8), b.shared("full", SharedKind::Mbarrier, 1))
+        });
+        assert_eq!((again, rows), (sums, keys));
+        let after = numbers(&mut b, "after", 4);
+        assert_eq!([more, full, after], [2, 3, 4].map(SharedId));
+        let shared: Vec<(String, u32)> = b.finish().shared.into_iter().map(|own| (own.name, own.len)).collect();
+        let wanted = [("keys_or_rows", 64), ("sums", 96), ("more", 8), ("full", 1), ("after", 4)];
+        assert_eq!(shared, wanted.map(|(name, len)| (name.to_owned(), len)));
     }
 
     #[test]

@@ -52,6 +52,11 @@ impl Isa {
         self == Isa::Sm90a
     }
 
+    /// Whether a launch may begin before the one ahead of it on its stream has ended, and wait for that itself.
+    pub fn has_early_launches(self) -> bool {
+        self == Isa::Sm90a
+    }
+
     /// Whether a warp writes fragments to shared memory as matrices.
     pub fn stores_matrices(self) -> bool {
         self == Isa::Sm90a

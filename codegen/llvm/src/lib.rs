@@ -13,6 +13,7 @@ pub mod ptxas;
 pub use error::CompileError;
 
 use backend::Effort;
+use lower::Start;
 use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::Kernel;
 
@@ -23,7 +24,23 @@ use oplus_codegen::tile::Kernel;
 /// [`CompileError::Invalid`] when the kernel breaks a rule of the tile IR (as every use of what the instruction set
 /// lacks does), [`CompileError::Lowering`] and [`CompileError::Llvm`] when LLVM lacks or refuses what it would become.
 pub fn compile(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
-    compile_with(kernel, isa, Effort::Full)
+    compile_with(kernel, isa, Text { device: isa, effort: Effort::Full, start: Start::InOrder })
+}
+
+/// The PTX text of a kernel for devices of one instruction set, made of the tile IR for another that these have, too. Its launch may
+/// begin before the launch ahead of it on the stream has ended (programmatic dependent launch): its threads wait for that with
+/// `griddepcontrol.wait` before they touch memory. Launched in order it does the same. Where devices have no such
+/// instruction the text is that of [`compile`].
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn compile_early(kernel: &Kernel, isa: Isa, device: Isa) -> Result<String, CompileError> {
+    if device.has_early_launches() {
+        compile_with(kernel, isa, Text { device, effort: Effort::Full, start: Start::Early })
+    } else {
+        compile(kernel, isa)
+    }
 }
 
 /// Lowers a tile kernel to PTX in about half the time of [`compile`]: LLVM leaves it to whoever assembles the text to find
@@ -33,7 +50,7 @@ pub fn compile(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
 ///
 /// As [`compile`].
 pub fn compile_quickly(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
-    compile_with(kernel, isa, Effort::Little)
+    compile_with(kernel, isa, Text { device: isa, effort: Effort::Little, start: Start::InOrder })
 }
 
 /// The identity of the compiler from tile IR to PTX: LLVM's version, and a hash of this crate's sources.
@@ -47,12 +64,21 @@ pub fn llvm_version() -> String {
     format!("{major}.{minor}.{patch}")
 }
 
-fn compile_with(kernel: &Kernel, isa: Isa, effort: Effort) -> Result<String, CompileError> {
+/// How a text is made.
+#[derive(Clone, Copy)]
+struct Text {
+    /// The instruction set of the devices that it is for.
+    device: Isa,
+    effort: Effort,
+    start: Start,
+}
+
+fn compile_with(kernel: &Kernel, isa: Isa, text: Text) -> Result<String, CompileError> {
     let target = Target { isa, ..Target::H200 };
     oplus_codegen::verify::verify(kernel, &target).map_err(CompileError::Invalid)?;
     let context = inkwell::context::Context::create();
-    let module = lower::lower(&context, kernel, isa)?;
-    backend::ptx(&module, isa, effort)
+    let module = lower::lower(&context, kernel, isa, text.start)?;
+    backend::ptx(&module, text.device, text.effort)
 }
 
 #[cfg(test)]

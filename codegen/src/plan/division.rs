@@ -252,6 +252,7 @@ impl Division {
             shared_bytes: form.facts.shared_bytes(&form.stage, schedule, self.target.isa),
             args: args(&schedule, problem, segments, piece),
             offsets: vec![],
+            device: self.target.isa,
         }
     }
 

@@ -35,6 +35,7 @@ use thiserror::Error;
 use crate::key::Key;
 use crate::schedules::{Misfit, Schedule};
 use crate::stage::{CutError, CutKind, CutRefusal, Stage};
+use crate::target::Isa;
 use crate::words::Bytes;
 
 /// The sizes and layouts that a program is called with.
@@ -246,6 +247,8 @@ pub struct Launch {
     pub args: Vec<Arg>,
     /// The arguments that begin elsewhere than at their tensor's first element: their places, and by how many bytes.
     pub offsets: Vec<(usize, i64)>,
+    /// The instruction set of the device that the launch is planned for. The kernel may be one for all devices.
+    pub device: Isa,
 }
 
 impl Launch {

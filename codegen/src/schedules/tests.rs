@@ -120,6 +120,7 @@ fn state_space_backward() -> StateSpaceBackward {
 
 fn chunk_delta_backward() -> ChunkDeltaBackward {
     ChunkDeltaBackward {
+        concurrent: false,
         sweep: DeltaSweep::Gradients,
         depth: 64,
         padded: true,

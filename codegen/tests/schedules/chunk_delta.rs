@@ -43,7 +43,7 @@ pub(crate) fn sizes(program: &Program, [b, h, t, k, v]: [usize; 5]) -> Vec<usize
 }
 
 /// Inputs as models have them: keys of length 1, steps of 0 to 1, decays near 1.
-fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
+pub(crate) fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     let mut rng = Rng::new(11);
     let mut input = |param: &Param| {
         let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
@@ -134,6 +134,18 @@ pub(crate) fn compare(
     compare_given(program, (lengths, &given), (placement, order), is_chunked);
 }
 
+/// The outputs by the fastest plan with a schedule, for some inputs.
+pub(crate) fn simulated(
+    program: &Program,
+    (lengths, given): ([usize; 5], &[Array]),
+    (placement, order): (Placement, Order),
+    is_taken: impl Fn(&Schedule) -> bool,
+) -> Vec<Array> {
+    let sizes = sizes(program, lengths);
+    let work = Work::of(chunked(program, &sizes, placement, &Target::H200, is_taken));
+    run(program, &work, given, &sizes, (placement, order, Isa::Sm90a))
+}
+
 /// Compares what a plan gives for some inputs.
 fn compare_given(
     program: &Program,
@@ -143,8 +155,7 @@ fn compare_given(
 ) {
     let (name, rule) = (&program.name, rule(program.params[0].elem));
     let sizes = sizes(program, lengths);
-    let work = Work::of(chunked(program, &sizes, placement, &Target::H200, is_chunked));
-    let found = run(program, &work, given, &sizes, (placement, order, Isa::Sm90a));
+    let found = simulated(program, (lengths, given), (placement, order), is_chunked);
     let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes).collect();
     let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");

@@ -7,13 +7,16 @@ use oplus_codegen::stage::{CutKind, cuts};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::Program;
 
-use crate::chunk_delta::{CHANNELS, OTHERS, TWO_KEYS, compare, model, model_of, sizes, written, written_of};
+use crate::chunk_delta::{CHANNELS, OTHERS, TWO_KEYS, compare, inputs, model, model_of, simulated, sizes};
+use crate::chunk_delta::{written, written_of};
 use crate::device::{Placement, call};
 
+/// Whether walks of both directions are launches of their own.
 fn is_chunked(schedule: &Schedule) -> bool {
-    matches!(schedule, Schedule::ChunkDeltaBackward(_))
+    matches!(schedule, Schedule::ChunkDeltaBackward(own) if !own.concurrent)
 }
 
 fn gradient(program: &Program) -> Program {
@@ -174,6 +177,39 @@ fn blocks_of_walks_have_any_part_of_the_width() {
             compare(program, [2, 1, 65, 32, 128], (Placement::Contiguous, Order::Descending), has_places);
         }
     }
+}
+
+#[test]
+fn walks_at_the_same_time_give_the_bits_of_walks_one_after_the_other() {
+    let at_once = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDeltaBackward(own) if own.concurrent);
+    let models = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"];
+    for (name, elem) in models.iter().flat_map(|name| [Elem::Bf16, Elem::F16, Elem::F32].map(|elem| (*name, elem))) {
+        let program = &gradient(&model_of(name, elem));
+        for (lengths, order) in [([1, 2, 130, 64, 64], Order::Random(1)), ([1, 1, 65, 64, 64], Order::Descending)] {
+            let given = inputs(program, &sizes(program, lengths));
+            let of = |order, is_taken: fn(&Schedule) -> bool| {
+                simulated(program, (lengths, &given), (Placement::Contiguous, order), is_taken)
+            };
+            let bits = |all: Vec<Array>| all.iter().map(|own| format!("{own:?}")).collect::<Vec<_>>();
+            assert!(bits(of(order, at_once)) == bits(of(Order::Ascending, is_chunked)), "{name} {elem} {lengths:?}");
+        }
+    }
+}
+
+#[test]
+fn the_planner_lets_few_blocks_walk_both_ways_at_the_same_time() {
+    let concurrent = |name: &str, [batches, heads, times, keys, values]: [usize; 5]| {
+        let (planner, call) = planner_and_call(&gradient(&model(name)), [batches, heads, times, keys, values]);
+        let plan = planner.plan(&call).expect("plans");
+        let of = |schedule: &Schedule| {
+            if let Schedule::ChunkDeltaBackward(own) = schedule { Some(own.concurrent) } else { None }
+        };
+        plan.steps.iter().find_map(|step| of(&step.schedule)).expect("takes chunks")
+    };
+    assert!(concurrent("delta_rule", [1, 16, 65_536, 128, 128]));
+    assert!(concurrent("rwkv7", [1, 16, 65_536, 64, 64]));
+    assert!(!concurrent("delta_rule", [8, 16, 4096, 64, 64]));
+    assert!(!concurrent("kda", [8, 16, 4096, 128, 128]));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use cudarc::driver::{DriverError, result, sys};
 use libloading::Library;
 
+use super::early::LaunchWith;
 use super::name;
 use crate::Error;
 
@@ -15,6 +16,8 @@ pub(super) struct Driver {
     /// `cuStreamGetCaptureInfo` as every driver since CUDA 11.3 has it. Bindings for newer ones have only its successors,
     /// which older drivers lack.
     pub(super) capture_info: CaptureInfo,
+    /// `cuLaunchKernelEx`, of drivers that also put early launches into graphs.
+    pub(super) launch_with: Option<LaunchWith>,
     _library: Library,
 }
 
@@ -27,6 +30,9 @@ pub(super) type CaptureInfo = unsafe extern "C" fn(
     dependencies: *mut *const sys::CUgraphNode,
     count: *mut usize,
 ) -> sys::CUresult;
+
+/// The oldest driver that puts early launches into graphs (CUDA 12.3).
+const EARLY_LAUNCHES: c_int = 12_030;
 
 /// The oldest driver whose interface is used and that accepts PTX 7.8, as `cuDriverGetVersion` gives it.
 const OLDEST_DRIVER: c_int = 11_080;
@@ -119,5 +125,8 @@ fn load() -> Result<Driver, Error> {
         let (found, needed) = (shown(version), shown(OLDEST_DRIVER));
         return Err(no_cuda(format!("the driver supports CUDA {found}; {needed} or newer is needed")));
     }
-    Ok(Driver { capture_info, _library: library })
+    // SAFETY: this is how the driver declares the function.
+    let launch_with = unsafe { library.get::<LaunchWith>("cuLaunchKernelEx") }.ok().map(|function| *function);
+    let launch_with = launch_with.filter(|_| version >= EARLY_LAUNCHES);
+    Ok(Driver { capture_info, launch_with, _library: library })
 }

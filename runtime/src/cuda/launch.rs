@@ -8,6 +8,8 @@ use oplus_codegen::plan::{Arg, Launch, Places, Plan, Residual};
 
 use super::allocation::Allocation;
 use super::context::Context;
+use super::driver::driver;
+use super::early::{Config, EARLY, LaunchWith};
 use super::module::Function;
 use super::scratch::Region;
 use super::stream::{CudaDevice, Stream};
@@ -79,7 +81,7 @@ impl Prepared {
         let temporary = (self.buffer_bytes > 0).then(|| stream.allocate(self.buffer_bytes)).transpose()?;
         let region = (self.exchanges > 0).then(|| stream.region(self.message_words, self.exchanges)).transpose()?;
         let call = Call { pointers, buffers: &self.buffers, temporary: temporary.as_ref(), region: region.as_deref() };
-        self.steps.iter().try_for_each(|step| step.launch(stream, &call))
+        self.steps.iter().enumerate().try_for_each(|(i, step)| step.launch(stream, &call, i > 0))
     }
 }
 
@@ -128,31 +130,57 @@ impl Step {
         Ok(Step { function, grid, threads, shared_bytes, args, offsets, at_once })
     }
 
-    fn launch(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
+    /// Queues the launch; `follows` says that the one ahead of it on the stream is of the same call.
+    fn launch(&self, stream: &Stream, call: &Call<'_>, follows: bool) -> Result<(), Error> {
         let mut values: Vec<u64> = self.args.iter().map(|arg| call.value(*arg)).collect();
         for (place, bytes) in &self.offsets {
             values[*place] = values[*place].wrapping_add_signed(*bytes);
         }
         let mut args: Vec<*mut c_void> = values.iter_mut().map(|v| (&raw mut *v).cast()).collect();
-        let [x, y, z] = self.grid;
         // A graph keeps the kernel that it is given, so it must not get one of the fast-compile tier.
         let function = self.function.now(|| stream.is_capturing().unwrap_or(false));
-        let (raw, shared, on) = (function.raw, self.shared_bytes, stream.raw.cu_stream());
-        let (name, launched) = if self.at_once {
-            // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
-            // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.
-            let launched = unsafe {
-                sys::cuLaunchCooperativeKernel(raw, x, y, z, self.threads, 1, 1, shared, on, args.as_mut_ptr())
-            };
-            ("cuLaunchCooperativeKernel", launched)
-        } else {
-            let none = std::ptr::null_mut();
-            // SAFETY: as above.
-            let launched =
-                unsafe { sys::cuLaunchKernel(raw, x, y, z, self.threads, 1, 1, shared, on, args.as_mut_ptr(), none) };
-            ("cuLaunchKernel", launched)
+        let early = driver()?.launch_with.filter(|_| follows && function.waits && !self.at_once);
+        let (name, launched) = match early {
+            Some(launch_with) => ("cuLaunchKernelEx", self.queue_early(launch_with, function, stream, &mut args)),
+            None if self.at_once => ("cuLaunchCooperativeKernel", self.queue_at_once(function, stream, &mut args)),
+            None => ("cuLaunchKernel", self.queue(function, stream, &mut args)),
         };
         stream.context.check(name, launched)
+    }
+
+    fn queue(&self, function: &Function, stream: &Stream, args: &mut [*mut c_void]) -> sys::CUresult {
+        let ([x, y, z], threads, shared) = (self.grid, self.threads, self.shared_bytes);
+        let (raw, on, none) = (function.raw, stream.raw.cu_stream(), std::ptr::null_mut());
+        // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
+        // the tensors hold every element that their layouts name; what `args` points to outlives the call, which copies it.
+        unsafe { sys::cuLaunchKernel(raw, x, y, z, threads, 1, 1, shared, on, args.as_mut_ptr(), none) }
+    }
+
+    fn queue_at_once(&self, function: &Function, stream: &Stream, args: &mut [*mut c_void]) -> sys::CUresult {
+        let ([x, y, z], threads, shared) = (self.grid, self.threads, self.shared_bytes);
+        let (raw, on) = (function.raw, stream.raw.cu_stream());
+        // SAFETY: as in `queue`.
+        unsafe { sys::cuLaunchCooperativeKernel(raw, x, y, z, threads, 1, 1, shared, on, args.as_mut_ptr()) }
+    }
+
+    fn queue_early(
+        &self,
+        launch_with: LaunchWith,
+        function: &Function,
+        stream: &Stream,
+        args: &mut [*mut c_void],
+    ) -> sys::CUresult {
+        let config = Config {
+            grid: self.grid,
+            block: [self.threads, 1, 1],
+            shared_bytes: self.shared_bytes,
+            stream: stream.raw.cu_stream(),
+            attributes: &EARLY,
+            attribute_count: 1,
+        };
+        // SAFETY: as in `queue`; there is one attribute. The kernel waits for the launch ahead of it before it touches memory, and
+        // that launch is of the same call, so all that is ahead of the call has ended by then, too.
+        unsafe { launch_with(&config, function.raw, args.as_mut_ptr(), std::ptr::null_mut()) }
     }
 }
 

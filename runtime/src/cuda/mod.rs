@@ -14,6 +14,7 @@ mod capture;
 mod constants;
 mod context;
 mod driver;
+mod early;
 mod launch;
 mod linked;
 mod memory;

@@ -23,6 +23,8 @@ pub(crate) struct Function {
     pub(crate) registers: u32,
     /// Bytes of local memory per thread: what did not fit into registers.
     pub(crate) local_bytes: u32,
+    /// Whether it waits for the launch ahead of it before it touches memory.
+    pub(super) waits: bool,
     /// The kernel that a kernel of the fast-compile tier replaces, once it is loaded; `None` inside when it could not be.
     itself: Option<Box<OnceLock<Option<Function>>>>,
     _module: Module,
@@ -157,7 +159,7 @@ impl Context {
             let set = unsafe { result::function::set_function_attribute(raw, a, bytes) };
             set.map_err(|e| self.failure("cuFuncSetAttribute", e))?;
         }
-        Ok(Function { raw, registers, local_bytes, itself: None, _module: module })
+        Ok(Function { raw, registers, local_bytes, waits: code.waits(), itself: None, _module: module })
     }
 
     /// Machine code where it is for this device and the driver takes it, else PTX.

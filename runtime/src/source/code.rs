@@ -86,6 +86,12 @@ impl Code {
         }
     }
 
+    /// Whether the kernel waits for the launch ahead of it on its stream before it touches memory: it may then be launched before
+    /// that one has ended. Committed kernels do not wait.
+    pub(crate) fn waits(&self) -> bool {
+        matches!(&self.ptx, Ptx::Here(text) if text.contains("griddepcontrol.wait;"))
+    }
+
     /// The machine code for devices of compute capability 9.0, if the kernel has it.
     pub fn machine_code(&self) -> Option<&[u8]> {
         self.cubin.as_deref()

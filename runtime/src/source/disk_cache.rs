@@ -164,10 +164,12 @@ const FORMAT: &str = "// oplus kernel, format 2, blake3 of what follows:";
 impl Entry {
     fn of(launch: &Launch, isa: Isa, tile: &str, compiler: &str) -> Entry {
         let key = launch.key.to_string();
-        let (symbol, isa, schedule, program) = (&launch.symbol, isa.name(), launch.schedule, &launch.stage.program);
+        let (symbol, schedule, program) = (&launch.symbol, launch.schedule, &launch.stage.program);
+        let (isa, device) = (isa.name(), launch.device.name());
         let compiler = format!("compiler {COMPILER_VERSION}, {compiler}");
-        let made_from =
-            format!("key {key}\nsymbol {symbol}\nisa {isa}\n{compiler}\ntile {tile}\nschedule {schedule}\n{program}");
+        let made_from = format!(
+            "key {key}\nsymbol {symbol}\nisa {isa} for {device}\n{compiler}\ntile {tile}\nschedule {schedule}\n{program}"
+        );
         Entry::new(&key, &made_from)
     }
 

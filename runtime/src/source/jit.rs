@@ -13,7 +13,7 @@ struct Llvm;
 impl Compile for Llvm {
     fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error> {
         let kernel = lower(&launch.stage, &launch.schedule, isa).map_err(|e| failed(launch, &e))?;
-        oplus_llvm::compile(&kernel, isa).map(Code::from).map_err(|e| failed(launch, &e))
+        oplus_llvm::compile_early(&kernel, isa, launch.device).map(Code::from).map_err(|e| failed(launch, &e))
     }
 
     fn identity(&self) -> String {

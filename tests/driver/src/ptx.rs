@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Kernel {
     pub(crate) name: String,
     pub(crate) params: Vec<Param>,
+    /// Whether the kernel waits for the launch ahead of it.
+    pub(crate) waits: bool,
 }
 
 /// A parameter of a kernel.
@@ -26,7 +28,8 @@ pub(crate) fn parse(text: &str) -> Option<Kernel> {
     let (name, rest) = rest.split_once('(')?;
     let (list, body) = rest.split_once(')')?;
     let params = list.split(',').map(str::trim).filter(|p| !p.is_empty()).map(param);
-    let mut kernel = Kernel { name: name.trim().to_owned(), params: params.collect() };
+    let mut kernel =
+        Kernel { name: name.trim().to_owned(), params: params.collect(), waits: body.contains("griddepcontrol.wait") };
     let body: String = body.chars().map(|c| if matches!(c, '{' | '}') { ' ' } else { c }).collect();
     let instructions: Vec<&str> = body.split([';', '\n']).map(str::trim).filter(|i| !i.is_empty()).collect();
     let origins = origins(&kernel.name, &instructions);

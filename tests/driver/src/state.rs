@@ -18,6 +18,8 @@ pub(crate) struct State {
     pub(crate) calls: u64,
     /// The call that fails, and how.
     fail: Option<(u64, Option<Code>)>,
+    /// Launches that may begin before the one ahead of them has ended.
+    pub(crate) early_launches: u64,
     /// Whether calls are not counted and do not fail.
     pub(crate) paused: bool,
     /// The name of the call that has failed.

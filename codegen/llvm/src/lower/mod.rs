@@ -36,9 +36,21 @@ use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, CompileError>;
 
+/// When the blocks of a launch may begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// When the launches ahead of it on its stream have ended.
+    InOrder,
+    /// Before that: the kernel waits itself.
+    Early,
+}
+
 /// A module with the kernel as its only definition.
-pub(crate) fn lower<'c>(context: &'c Context, kernel: &Kernel, isa: Isa) -> Result<Module<'c>> {
+pub(crate) fn lower<'c>(context: &'c Context, kernel: &Kernel, isa: Isa, start: Start) -> Result<Module<'c>> {
     let mut lower = Lower::new(context, kernel, isa)?;
+    if start == Start::Early {
+        Asm::effect("griddepcontrol.wait;").emit(&lower)?;
+    }
     lower.block(&kernel.body)?;
     lower.finish()
 }

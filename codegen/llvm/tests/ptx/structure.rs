@@ -45,6 +45,22 @@ fn the_same_kernel_gives_the_same_text_on_every_thread() {
 }
 
 #[test]
+fn kernels_that_begin_early_wait_before_anything_else() {
+    let kernel = warp_sum();
+    let early = |isa, device| oplus_llvm::compile_early(&kernel, isa, device).unwrap();
+    let [sm_80, sm_90a] = Isa::ALL.map(|isa| oplus_llvm::compile(&kernel, isa).unwrap());
+    assert_eq!(early(Isa::Sm80, Isa::Sm80), sm_80, "older devices have no early launches");
+    let text = early(Isa::Sm90a, Isa::Sm90a);
+    let wait = "griddepcontrol.wait;";
+    let [waits, touches] = [wait, ".global"].map(|part| text.find(part));
+    assert!(waits.unwrap() < touches.unwrap(), "{text}");
+    let others: String = text.lines().filter(|line| line.trim() != wait).map(|line| format!("{line}\n")).collect();
+    assert_eq!(others, sm_90a);
+    // A kernel for all devices is the same one there.
+    assert_eq!(early(Isa::Sm80, Isa::Sm90a), text);
+}
+
+#[test]
 fn launch_bounds_are_those_of_the_kernel() {
     let mut kernel = warp_sum();
     (kernel.threads, kernel.blocks_per_sm) = (256, 8);

@@ -19,13 +19,16 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDeltaBackward> {
     let sweep = if has_channels { DeltaSweep::Channels } else { DeltaSweep::Gradients };
     let of = |depth: u32, places: u32| {
         let kinds = kinds.into_iter().filter(move |(padded, ..)| places == TIMES || !padded);
-        kinds.map(move |(padded, wide, vector)| {
+        kinds.flat_map(move |(padded, wide, vector)| {
             // The sums of all parts of a wide state stay in registers.
             let is_split = factor_elem(elem, vector, depth) == Elem::F32;
             let is_alone = depth > 64 || wide || is_split && depth > 32;
             let blocks = if !has_channels && is_alone { 1 } else { 2 };
             let stages = stages_of(&form.cotangents, factor_elem(elem, vector, depth), depth);
-            ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks, stages }
+            let concurrent = false;
+            let one = ChunkDeltaBackward { sweep, depth, padded, wide, places, vector, blocks, stages, concurrent };
+            let both = (vector > 1).then_some(ChunkDeltaBackward { concurrent: true, ..one });
+            [one].into_iter().chain(both)
         })
     };
     DEPTHS.into_iter().flat_map(|depth| [TIMES, 32, 16].into_iter().flat_map(move |places| of(depth, places))).collect()

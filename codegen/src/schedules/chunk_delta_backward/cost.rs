@@ -10,6 +10,8 @@ use crate::words::counted;
 
 /// The work of a walk on a tile, in that of the rule itself: a walk has more products and saves its rows.
 const WALK: f64 = 1.3;
+/// How much longer two walks take at the same time than one after the other, where their blocks share multiprocessors.
+const CROWDED: f64 = 1.05;
 /// The work of the third sweep on a tile of 64 times and a part of the width, most of which is memory.
 const GRADIENTS: f64 = 11.0;
 
@@ -29,11 +31,19 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let form = problem.stage.kind().delta_back();
     let products = form.map_or(1.0, |form| products(problem.stage, form.states.row.param));
     let channels = schedule.sweep == DeltaSweep::Channels;
-    let walks = 2.0 * cost_of_walk(&schedule.walked(), problem, resident, of_one, channels, WALK * products);
+    let one_walk = cost_of_walk(&schedule.walked(), problem, resident, of_one, channels, WALK * products);
+    let fits_beside = 2 * blocks <= u64::from(problem.target.multiprocessors);
+    let walks = match (schedule.concurrent, fits_beside) {
+        (true, true) => one_walk,
+        (true, false) => CROWDED * 2.0 * one_walk,
+        (false, _) => 2.0 * one_walk,
+    };
     let parts = ChunkDeltaBackward { places: TIMES, ..walk }.blocks(problem).saturating_mul(tiles);
     let each = if channels { CHANNELS } else { GRADIENTS };
     let gradients = memory.share_of_one(parts as f64) * each * chunk_delta_tile * depth * slower * products;
     let count = counted(parts, "tile");
-    let why = format!("two walks of {} by {}, then {count}", counted(tiles, "tile"), counted(blocks, "block"));
+    let at_once = if schedule.concurrent { " each at the same time" } else { "" };
+    let blocks = counted(blocks, "block");
+    let why = format!("two walks of {} by {blocks}{at_once}, then {count}", counted(tiles, "tile"));
     Cost { micros: (walks + gradients).max(memory.micros()), why }
 }

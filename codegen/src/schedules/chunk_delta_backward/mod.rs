@@ -28,7 +28,7 @@
 //!
 //! Three kernels, of the [`DeltaSweep`]s: two walk the recurrences in chunks of 16 times as [`chunk_delta`](super::chunk_delta) does, one
 //! each way, and write e and S, or p and D, to memory, the states once for 64 times; the third has a block for every 64 times of a
-//! recurrence. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.
+//! recurrence. Where few blocks walk, both walks are one launch, and half of its blocks are of each. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.
 
 mod candidates;
 mod channels;
@@ -60,7 +60,7 @@ use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
 use crate::target::WARP;
-use crate::tile::{Kernel, Operand};
+use crate::tile::{Kernel, Operand, Special};
 use channels::ChannelGradients;
 use gradients::Gradients;
 use oplus_dsl::ir::Axis;
@@ -100,6 +100,11 @@ fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<K
     b.blocks_per_sm(blocks);
     with_kernel(&mut b, stage, form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
+        Either::Walks([states, cotangents]) => {
+            let half = b.special(Special::BlockY);
+            let is_first = b.eq(half, Operand::i32(0));
+            b.if_else(is_first, |b| states.body(b), |b| cotangents.body(b));
+        }
         Either::Gradients(kernel) => b.if_(exists(&kernel.tile), |b| kernel.body(b)),
         Either::Channels(kernel) => b.if_(exists(&kernel.tile), |b| kernel.body(b)),
     });
@@ -130,6 +135,9 @@ fn blocks_of_walks(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 /// The kernels of a schedule, in order.
 fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
     let walk = |sweep| ChunkDeltaBackward { sweep, blocks: blocks_of_walks(stage, schedule), ..*schedule };
+    if schedule.concurrent {
+        return vec![walk(DeltaSweep::Walks), *schedule];
+    }
     vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
 }
 
@@ -154,9 +162,11 @@ fn scratch(
     Some(all)
 }
 
-/// A kernel of one of the two kinds.
+/// The kernel of a sweep.
 enum Either<'k, 's> {
     Walk(&'k Walk<'s>),
+    /// The walk of states and that of cotangents.
+    Walks([&'k Walk<'s>; 2]),
     Gradients(&'k Gradients<'s>),
     Channels(&'k ChannelGradients<'s>),
 }
@@ -178,6 +188,12 @@ fn with_kernel(
         return then(b, Either::Channels(&kernel));
     }
     let walked = schedule.walked();
+    if schedule.sweep == DeltaSweep::Walks {
+        let states = Walk::declare(b, stage, form, DeltaSweep::States, &walked, args.clone());
+        let cotangents = |b: &mut Builder| Walk::declare(b, stage, form, DeltaSweep::Cotangents, &walked, args);
+        let cotangents = b.in_same_memory(cotangents);
+        return then(b, Either::Walks([&states, &cotangents]));
+    }
     let kernel = Walk::declare(b, stage, form, schedule.sweep, &walked, args);
     then(b, Either::Walk(&kernel));
 }

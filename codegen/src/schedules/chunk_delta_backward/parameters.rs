@@ -22,6 +22,8 @@ schedule! {
         blocks: u32,
         /// Tiles of 64 times in flight in walks, 3, or 2 where tiles are large.
         stages: u32 = 3,
+        /// Whether both walks are one launch, half of whose blocks are of each.
+        concurrent: bool = false,
     }
 }
 
@@ -32,6 +34,8 @@ word! {
         States = "states",
         /// Walks the chunks from the last to the first; saves the cotangent of the state after every 64 times, and its products with keys.
         Cotangents = "cotangents",
+        /// Both walks, each by half of the blocks.
+        Walks = "walks",
         /// Computes the gradients of 64 times from both.
         Gradients = "gradients",
         /// Computes the gradients of rules whose decays differ along the depth, from states that walks have saved for every 16 times.

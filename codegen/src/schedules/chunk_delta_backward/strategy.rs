@@ -13,6 +13,7 @@ use crate::schedules::misfit::Misfit;
 use crate::schedules::picture::{Carry, Picture};
 use crate::schedules::pieces::Piece;
 use crate::schedules::problem::Problem;
+use crate::schedules::segments::Segments;
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
@@ -101,6 +102,10 @@ impl Strategy for ChunkDeltaBackward {
         points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(of_one)))
     }
 
+    fn blocks_along_time(&self, _segments: Segments) -> u32 {
+        if self.sweep == DeltaSweep::Walks { 2 } else { 1 }
+    }
+
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().delta_back().ok()?;
         scratch(problem.stage, form, self, |axis| problem.size(axis))
@@ -122,6 +127,9 @@ impl Strategy for ChunkDeltaBackward {
             ),
             DeltaSweep::Cotangents => format!(
                 "a block per {places} places of the width of a recurrence, backwards; the state's cotangent after every 64 times saved, and its products with keys"
+            ),
+            DeltaSweep::Walks => format!(
+                "two blocks per {places} places of the width of a recurrence: one saves the state before every 64 times, the other, backwards, its cotangent after them"
             ),
             DeltaSweep::Gradients => "a block per 64 times of a recurrence".to_owned(),
             DeltaSweep::Channels => {

@@ -44,27 +44,70 @@ driver! {
         function: u64, _x: u32, _y: u32, _z: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, stream: u64,
         args: *const *const u64, _extra: *const c_void,
     ) |state| {
-        let Some(kernel) = state.modules.get(&function).cloned() else {
-            state.find("the kernel's module has been unloaded".into());
-            return Err(error::INVALID_HANDLE)
-        };
-        let uses = state.arguments(&kernel, args);
-        state.submit(stream, Work { uses, effect: Effect::Nothing })?
+        let kernel = state.kernel(function)?;
+        state.launch(&kernel, stream, args)?
+    }
+    cuLaunchKernelEx(config: *const Config, function: u64, args: *const *const u64, _extra: *const c_void) |state| {
+        let (kernel, config) = (state.kernel(function)?, element(config, 0));
+        let is_early = |k| element(config.attributes, k).lets_begin_early();
+        if (0..config.attribute_count as usize).any(is_early) {
+            state.early_launches += 1;
+            if !kernel.waits {
+                state.find(format!("`{}` is launched early and does not wait", kernel.name));
+            }
+        }
+        state.launch(&kernel, config.stream, args)?
     }
     cuLaunchCooperativeKernel(
         function: u64, _x: u32, _y: u32, _z: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, stream: u64,
         args: *const *const u64,
     ) |state| {
-        let Some(kernel) = state.modules.get(&function).cloned() else {
-            state.find("the kernel's module has been unloaded".into());
-            return Err(error::INVALID_HANDLE)
-        };
-        let uses = state.arguments(&kernel, args);
-        state.submit(stream, Work { uses, effect: Effect::Nothing })?
+        let kernel = state.kernel(function)?;
+        state.launch(&kernel, stream, args)?
+    }
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Config {
+    _grid: [u32; 3],
+    _block: [u32; 3],
+    _shared: u32,
+    stream: u64,
+    attributes: *const Attribute,
+    attribute_count: u32,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Attribute {
+    id: i32,
+    value: [u64; 8],
+}
+
+impl Attribute {
+    /// Whether it is that of programmatic stream serialization, and set.
+    fn lets_begin_early(&self) -> bool {
+        self.id == 6 && self.value[0] as u32 == 1
     }
 }
 
 impl State {
+    fn kernel(&mut self, function: u64) -> Result<Kernel, Code> {
+        let kernel = self.modules.get(&function).cloned();
+        if kernel.is_none() {
+            self.find("the kernel's module has been unloaded".into());
+        }
+        kernel.ok_or(error::INVALID_HANDLE)
+    }
+
+    fn launch(&mut self, kernel: &Kernel, stream: u64, args: *const *const u64) -> Result<(), Code> {
+        let uses = self.arguments(kernel, args);
+        self.submit(stream, Work { uses, effect: Effect::Nothing })
+    }
+
     /// The memory that a kernel's arguments point to.
     fn arguments(&self, kernel: &Kernel, args: *const *const u64) -> Vec<Use> {
         let mut uses = vec![];

@@ -15,6 +15,12 @@ extern "C" fn oplus_test_driver_failures() -> u64 {
     look(|state| u64::from(state.failed.is_some()))
 }
 
+/// The number of launches so far that may begin before the one ahead of them on their stream has ended.
+#[unsafe(no_mangle)]
+extern "C" fn oplus_test_driver_early_launches() -> u64 {
+    look(|state| state.early_launches)
+}
+
 /// From now on calls are not counted and do not fail, or again.
 #[unsafe(no_mangle)]
 extern "C" fn oplus_test_driver_pause(yes: i32) {

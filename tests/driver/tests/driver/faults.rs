@@ -60,6 +60,7 @@ scenarios! {
     streams_write_and_read: "streams::write_and_read",
     streams_of_threads: "streams::of_threads",
     streams_of_the_thread: "streams::of_the_thread",
+    launches_that_begin_early: "launches::early",
     captures_of_calls: "captures::of_calls",
     captures_that_allocate: "captures::that_allocate",
     captures_while_tensors_go: "captures::while_tensors_go",

@@ -13,6 +13,7 @@ mod allocators;
 mod captures;
 mod faults;
 mod harness;
+mod launches;
 mod memory;
 mod ranks;
 mod scenario;

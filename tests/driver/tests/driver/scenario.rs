@@ -37,6 +37,7 @@ const ALL: &[(&str, Scenario)] = &[
     ("captures::launched_twice", crate::captures::launched_twice),
     ("captures::launched_at_once", crate::captures::launched_at_once),
     ("allocators::give_what_calls_need", crate::allocators::give_what_calls_need),
+    ("launches::early", crate::launches::early),
     ("allocators::refuse", crate::allocators::refuse),
     ("allocators::in_captures", crate::allocators::in_captures),
     ("ranks::exchange", crate::ranks::exchange),
@@ -54,6 +55,7 @@ const ALL: &[(&str, Scenario)] = &[
 struct Driver {
     calls: extern "C" fn() -> u64,
     failures: extern "C" fn() -> u64,
+    early_launches: extern "C" fn() -> u64,
     pause: extern "C" fn(i32),
     report: extern "C" fn(*mut u8, usize, i32) -> usize,
 }
@@ -66,6 +68,7 @@ impl Driver {
             Driver {
                 calls: *library.get(b"oplus_test_driver_calls").unwrap(),
                 failures: *library.get(b"oplus_test_driver_failures").unwrap(),
+                early_launches: *library.get(b"oplus_test_driver_early_launches").unwrap(),
                 pause: *library.get(b"oplus_test_driver_pause").unwrap(),
                 report: *library.get(b"oplus_test_driver_report").unwrap(),
             }
@@ -83,6 +86,11 @@ impl Driver {
 /// How many calls of the driver there have been.
 pub(crate) fn calls_of_the_driver() -> u64 {
     (Driver::new().calls)()
+}
+
+/// How many launches could begin early.
+pub(crate) fn early_launches() -> u64 {
+    (Driver::new().early_launches)()
 }
 
 #[test]
