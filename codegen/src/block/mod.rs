@@ -11,6 +11,7 @@ pub(crate) mod layout;
 pub(crate) mod matmul;
 pub(crate) mod messages;
 pub(crate) mod non_finite;
+pub(crate) mod output;
 pub(crate) mod pair;
 pub(crate) mod parts;
 pub mod persistent;

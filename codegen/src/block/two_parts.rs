@@ -5,13 +5,13 @@
 //! high part; what is left out is below 2⁻¹⁶ of it.
 
 use super::copy::ReadPiece;
-use super::fragment::{COLUMNS, ROWS};
+use super::fragment::{ROWS, new_sums};
 use super::layout::{Tile, TileStage};
 use super::matmul::{block_of, pack};
 use super::parts::Parts;
 use crate::build::Builder;
 use crate::tile::{Left, Memory, Operand, Panels, Reg, Stmt};
-use oplus_dsl::{Elem, Ty};
+use oplus_dsl::Elem;
 
 /// The parts of the left and the right factor in each of the three products, the smallest first.
 const PRODUCTS: [(usize, usize); 3] = [(1, 0), (0, 1), (0, 0)];
@@ -103,11 +103,6 @@ impl Step {
         };
         (0..).zip(left).map(step).collect()
     }
-}
-
-/// New sums of so many columns.
-pub(crate) fn new_sums(b: &mut Builder, columns: u32) -> Vec<[Reg; 4]> {
-    (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect()
 }
 
 /// Starts the product of all steps, added to sums unless these are cleared; `transposed` says whether rows of right factors are summed

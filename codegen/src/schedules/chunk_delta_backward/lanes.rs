@@ -40,7 +40,7 @@ impl Gradients<'_> {
     /// The lanes of tiles of the shape of this one, of 64 rows.
     pub(super) fn views(&self, b: &mut Builder, tile: &Tile) -> Views {
         let (panel, columns) = (tile.panel(), tile.depth / 2);
-        let (row, piece) = left_rows(b, self.lane);
+        let (row, piece) = left_rows(b, self.thread.lane);
         let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
         let own = b.add(row, of_block);
         let left = tile.lanes(b, own, piece);
@@ -53,7 +53,7 @@ impl Gradients<'_> {
             let piece = b.add(piece, pieces);
             (tile.lanes(b, row, piece), Operand::i32(0))
         };
-        let (row, piece) = right_rows(b, self.lane);
+        let (row, piece) = right_rows(b, self.thread.lane);
         let right = tile.lanes(b, row, piece);
         let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
         Views { left, right, right_start, in_time, in_time_start }

@@ -1,7 +1,8 @@
 //! The products with a part of the width, and with pairs of times.
 
 use super::BLOCKS;
-use super::gradients::{Gradients, Place, Sums};
+use super::common::Place;
+use super::gradients::{Gradients, Sums};
 use super::lanes::Views;
 use super::rates::{BEFORE, SUMS};
 use crate::block::layout::right_rows;
@@ -68,7 +69,7 @@ impl Gradients<'_> {
         if !self.needs_energy() {
             return sum;
         }
-        add_products(b, [&self.tiles.states, &self.tiles.duals], self.thread, self.schedule.threads(), sum)
+        add_products(b, [&self.tiles.states, &self.tiles.duals], self.thread.number, self.schedule.threads(), sum)
     }
 
     /// The decays from the state before the 64 times, and to the cotangent after them, at the thread's two times.
@@ -94,7 +95,7 @@ impl Gradients<'_> {
         let [given_keys, given_queries, moved_keys, moved_columns] = &tiles.weights;
         let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(tile));
         let [keys, queries, columns] = [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(tile));
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let later = index_of_sixteen(b, given_queries, row, half, self.block);
         for sixteen in 0..BLOCKS {
             if self.keeps_sums {

@@ -2,14 +2,14 @@
 
 use super::numbers::ChunkNumbers;
 use super::{COLUMNS, ChunkwiseKernel};
-use crate::block::lane_sum::{Side, sum_beside};
+use crate::block::lane_sum::{Neighbours, Side, sum_beside};
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::ring::Ring;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::stage::kind::Decay;
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId};
-use oplus_dsl::ir::{Binary, Literal, Value};
+use oplus_dsl::ir::{Binary, Value};
 use oplus_dsl::{Elem, Ty};
 use std::f64::consts::LOG2_E;
 
@@ -84,7 +84,7 @@ impl Rates {
         for log in &self.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
         }
-        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
+        let before = sum_beside(b, Neighbours::in_warp(lane), sums[sums.len() - 1], Side::Before);
         sums.into_iter().map(|sum| b.add(before, sum)).collect()
     }
 
@@ -109,7 +109,7 @@ impl Rates {
             let log = b.convert(Ty::F64, *log);
             sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
         }
-        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
+        let before = sum_beside(b, Neighbours::in_warp(lane), sums[sums.len() - 1], Side::Before);
         let two = sums.into_iter().map(|sum| {
             let sum = b.add(before, sum);
             split_sum(b, sum).into()
@@ -286,9 +286,4 @@ pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], numb
         (values.row(number).exists, Coordinates { row: Some(number), ..Coordinates::default() });
     let gain = values.product(b, None, factors, coordinates).unwrap_or(f32(1.0));
     b.select(exists, gain, f32(0.0))
-}
-
-/// An `f32` constant.
-pub(crate) fn f32(x: f64) -> Operand {
-    Operand::Const(Ty::F32, Literal::Float(x))
 }

@@ -8,10 +8,11 @@ use super::parameters::GROUP;
 use super::visible::{Range, Tiles};
 use super::walk::Course;
 use super::{FlashKernel, ROWS, outer_axes};
+use crate::block::lane_sum::over_lanes;
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
-use crate::tile::{Memory, Operand, SharedId, SharedKind, Shuffle};
+use crate::tile::{Memory, Operand, SharedId, SharedKind};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -111,10 +112,7 @@ impl FlashKernel<'_> {
                 let more = b.binary(Binary::Max, end, ranges[number as usize].to);
                 b.select(values.row(number).exists, more, end)
             });
-            let end = [4, 8, 16].into_iter().fold(own, |end, distance| {
-                let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
-                b.binary(Binary::Max, end, other)
-            });
+            let end = over_lanes(b, Binary::Max, own, &[4, 8, 16]);
             let at = b.add(self.thread.warp, group * self.schedule.copiers);
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(arrays.ends), at, &[end], Some(first));

@@ -12,9 +12,10 @@ use super::sums::Sums;
 use super::visible::Tiles;
 use super::walk::{Course, Past, Walk};
 use super::{FlashKernel, Grid};
+use crate::block::matmul::finish_all;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
-use crate::tile::{Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Unary;
 
 /// The registers that a walking warpgroup keeps from rows to rows.
@@ -168,7 +169,7 @@ impl FlashKernel<'_> {
         let some = b.ge(unseen, 1);
         b.if_(some, |b| {
             if let Some(last) = last {
-                b.push(Stmt::WarpgroupWait { pending: 0, sums: vec![] });
+                finish_all(b, vec![], 0);
                 self.leave_rings(b, last);
             }
             b.for_(Operand::i32(0), unseen, 1, |b, iteration| self.leave_out(b, walk, iteration));

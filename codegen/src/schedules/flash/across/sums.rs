@@ -8,12 +8,13 @@ use super::super::{COLUMNS, ROWS};
 use super::course::{Course, Visit};
 use super::weigh::PackedRegisters;
 use super::{ACROSS, BLOCK_ROWS, STAGED, SUMMING};
-use crate::block::layout::Tile;
+use crate::block::layout::{Tile, TileStage};
+use crate::block::matmul::start_rows_from;
 use crate::block::non_finite::Pieces;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
-use crate::tile::{Left, Memory, Operand, Reg, Stmt};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -63,14 +64,8 @@ impl FlashKernel<'_> {
             true => [zero, b.mul(group, leaf.rows * leaf.panel())],
             false => [b.mul(group, ACROSS), zero],
         };
-        let step = |b: &mut Builder, sixteen: u32| {
-            let row = Operand::i32((sixteen * ROWS) as i32);
-            (Left::Shared(weights.panels(b, zero, column, sixteen)), leaf.panels(b, start, row, 0))
-        };
-        let steps = (0..BLOCK_ROWS / ROWS).map(|sixteen| step(b, sixteen)).collect();
-        let sums: Vec<Reg> = (0..SUMS).map(|_| b.reg(Ty::F32)).collect();
-        b.push(Stmt::WarpgroupMma { elem: self.elem(), sums: sums.clone(), clear: true, steps, transposed: true });
-        sums
+        let [weights, leaf] = [(weights, zero), (leaf, start)].map(|(tile, start)| TileStage { tile, start });
+        start_rows_from(b, weights, column, leaf).concat()
     }
 
     /// Waits for the stage of a visit's sums over rows.

@@ -6,10 +6,11 @@ use super::super::walk::Packed;
 use super::super::{FlashKernel, Grid, ROWS};
 use super::course::{Course, Visit};
 use super::weigh::{Needed, PackedRegisters};
+use crate::block::matmul::finish_all;
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
-use crate::tile::{Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Binary;
 
 /// The parts of a walk that stay the same from visit to visit.
@@ -186,7 +187,7 @@ impl FlashKernel<'_> {
         // It is waited for while the products are under way.
         let staged = self.wait_for_stage(b, tile.visit);
         let both = sums.iter().copied().chain(self.payload_sums(across.sums, 1 - own)).collect();
-        b.push(Stmt::WarpgroupWait { pending: 1, sums: both });
+        finish_all(b, both, 1);
         self.leave_ring(b, 1, tile.filled.index);
         self.store_row_sums(b, staged.index, &sums);
         if let Some(non_finite) = across.non_finite {
@@ -194,7 +195,7 @@ impl FlashKernel<'_> {
             b.if_(apart, |b| self.sum_rows_apart(b, across.course, staged.index, tile.first));
         }
         self.hand_over(b, staged);
-        b.push(Stmt::WarpgroupWait { pending: 0, sums: self.payload_sums(across.sums, own) });
+        finish_all(b, self.payload_sums(across.sums, own), 0);
     }
 
     /// Starts the product of a payload.
