@@ -113,7 +113,7 @@ impl<'s> Gradients<'s> {
     }
 
     /// The kernel with rematerialised coordinates of the thread.
-    pub(super) fn again(&self, b: &mut Builder) -> Gradients<'s> {
+    pub(super) fn rematerialised(&self, b: &mut Builder) -> Gradients<'s> {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);

@@ -82,11 +82,11 @@ impl Gradients<'_> {
         for pair in 0..self.pairs() {
             // The assembler reads no factors before it needs them.
             b.barrier();
-            self.again(b).deep_pair(b, values, place, sums, pair, &mut shares);
+            self.rematerialised(b).deep_pair(b, values, place, sums, pair, &mut shares);
         }
-        let again = self.again(b);
-        again.store_first(b, &shares.first);
-        again.store_totals(b, &shares.totals);
+        let own = self.rematerialised(b);
+        own.store_first(b, &shares.first);
+        own.store_totals(b, &shares.totals);
     }
 
     /// Computes and stores 16 places of the depth of the warp's half.

@@ -39,11 +39,11 @@ impl Gradients<'_> {
             for pair in 0..TIMES / 2 / ROWS {
                 // The assembler reads no factors before it needs them.
                 b.barrier();
-                self.again(b).store_pair(b, sums, number, pair, &mut shares);
+                self.rematerialised(b).store_pair(b, sums, number, pair, &mut shares);
             }
         }
         if self.needs_energy() {
-            self.again(b).store_pair_shares(b, &shares);
+            self.rematerialised(b).store_pair_shares(b, &shares);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::block::layout::{Tile, right_rows};
 use crate::block::matmul::{
     Blocks, Factor, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
 };
-use crate::block::two_parts::rests;
+use crate::block::two_parts::low_parts;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::with_rounding_errors;
 use crate::schedules::chunkwise::{COLUMNS, zeros};
@@ -285,8 +285,8 @@ impl GradientSweep<'_> {
                 let two = [block[2 * h], block[2 * h + 1]];
                 b.store(Memory::Shared(tile.array), index, &two, None);
                 if let Some(low) = tile.low {
-                    let rest = rests(b, &two);
-                    b.store(Memory::Shared(low), index, &rest, None);
+                    let low_part = low_parts(b, &two);
+                    b.store(Memory::Shared(low), index, &low_part, None);
                 }
             }
         }

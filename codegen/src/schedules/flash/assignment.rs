@@ -6,7 +6,7 @@
 use super::block_rows::BlockRows;
 use super::parameters::GROUP;
 use super::visible::{Range, Tiles};
-use super::walk::Course;
+use super::walk::TileLoop;
 use super::{FlashKernel, ROWS, outer_axes};
 use crate::block::lane_sum::over_lanes;
 use crate::block::pair::Values;
@@ -64,15 +64,15 @@ impl FlashKernel<'_> {
     }
 
     /// Assigns the rows of the kernel to the walking warps. By the copying warps, once the assignment before in this stage has been read.
-    pub(super) fn assign_rows(&self, b: &mut Builder, course: &Course, stage: Operand) {
+    pub(super) fn assign_rows(&self, b: &mut Builder, tile_loop: &TileLoop, stage: Operand) {
         let Some(arrays) = self.assignments else { return };
-        let Tiles { first, head, behind, end, tail, count, .. } = course.iterations.tiles;
+        let Tiles { first, head, behind, end, tail, count, .. } = tile_loop.iterations.tiles;
         let end = end.unwrap_or(behind);
         let seen = self.ends_of_groups(b, arrays);
         let is_first = b.eq(self.thread.number, 0);
         b.if_(is_first, |b| {
             let unseen: Vec<Operand> = (0..self.schedule.groups())
-                .map(|group| self.unseen_of_group(b, &course.iterations.tiles, seen.as_deref(), group))
+                .map(|group| self.unseen_of_group(b, &tile_loop.iterations.tiles, seen.as_deref(), group))
                 .collect();
             let own = [Operand::i32(1), self.first_row, first, head, behind, end, tail, count];
             self.write_assignment(b, arrays, stage, &[&own[..], &unseen].concat());
