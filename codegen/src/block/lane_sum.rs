@@ -1,4 +1,4 @@
-//! Sums over lanes of a warp: of several steps at once, over all lanes or those beside one.
+//! Sums over the lanes of a warp: of several steps at once, over all lanes, or over the lanes before or behind each.
 
 use crate::build::{Builder, zero};
 use crate::target::WARP;
@@ -119,7 +119,7 @@ pub(crate) fn sum_beside(b: &mut Builder, lane: Neighbours, own: Operand, side: 
     }
 }
 
-/// A side of a lane.
+/// The lanes on one side of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Lanes of smaller numbers.

@@ -6,6 +6,7 @@ pub(crate) mod copy;
 pub(crate) mod copy_loop;
 pub(crate) mod evaluate;
 pub(crate) mod fragment;
+pub(crate) mod halves;
 pub(crate) mod lane_sum;
 pub(crate) mod layout;
 pub(crate) mod matmul;

@@ -115,9 +115,9 @@ constants! {
     flash_overlapped_iteration,
     /// Flash: from such a block's start to its first tiles and from its last one to its end, while no other block computes.
     flash_overlapped_start,
-    /// Flash: the same of a tile of rows of a persistent block, which begins the next one beside its end.
+    /// Flash: this time for a tile of rows of a persistent block, which begins its next tile while it ends this one.
     flash_persistent_start,
-    /// Flash: the same of a tile of rows of a pair, where rows see different columns.
+    /// Flash: this time for a tile of rows of a pair of tiles, where rows see different columns.
     flash_pairs_start,
     /// Flash: multiply-adds per microsecond of blocks that also have sums over rows.
     flash_both_products,

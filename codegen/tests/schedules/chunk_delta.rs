@@ -10,7 +10,7 @@ use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 
-use crate::device::{Placement, Work, call, run};
+use crate::device::{Placement, Setting, Work, call, run};
 use crate::oracle::rounded;
 
 /// The root mean square of an error may be so much of that of what is exact, for keys of a type.
@@ -144,7 +144,7 @@ fn compare_given(
     let (name, rule) = (&program.name, rule(program.params[0].elem));
     let sizes = sizes(program, lengths);
     let work = Work::of(chunked(program, &sizes, placement, &Target::H200, is_chunked));
-    let found = run(program, &work, given, &sizes, (placement, order, Isa::Sm90a));
+    let found = run(program, &work, given, &sizes, Setting { placement, order, isa: Isa::Sm90a });
     let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes).collect();
     let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");

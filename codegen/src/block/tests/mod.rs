@@ -4,6 +4,7 @@ mod args;
 mod carry;
 mod copy;
 mod evaluate;
+mod halves;
 mod lane_sum;
 mod matmul;
 mod non_finite;

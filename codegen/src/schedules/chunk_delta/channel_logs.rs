@@ -1,6 +1,6 @@
 //! The logarithms of the decays of channels, and their sums over a chunk, in fragments of left factors.
 
-use super::rates::NOTHING;
+use super::rates::{forgotten, reset_at};
 use super::{COLUMNS, DeltaKernel, ROWS};
 use crate::block::args::Args;
 use crate::block::pair::{Coordinates, Index, Values};
@@ -107,20 +107,8 @@ impl LogReader<'_> {
     fn channel_log(&self, b: &mut Builder, values: &mut Values, row: u32, inner: u32) -> Operand {
         let here = Coordinates { row: Some(row), inner: Some(inner), ..Coordinates::default() };
         let log = logarithm_at(b, values, self.form.decay, here);
-        match self.reset_at(b, values, row) {
-            Some(reset) => b.select(reset, f32(NOTHING), log),
-            None => log,
-        }
-    }
-
-    /// Whether the state is forgotten before a row, where that may be.
-    pub(in crate::schedules) fn reset_at(&self, b: &mut Builder, values: &mut Values, row: u32) -> Option<Operand> {
-        let here = Coordinates { row: Some(row), ..Coordinates::default() };
-        let reset = values.row(row).exists;
-        self.form.reset.map(|condition| {
-            let condition = values.value(b, condition, here);
-            b.and(reset, condition)
-        })
+        let reset = reset_at(b, values, self.form, row);
+        forgotten(b, log, reset)
     }
 
     /// The sum of logarithms that the state is read with at a row, from that after the step and the step's own.
@@ -129,7 +117,7 @@ impl LogReader<'_> {
             return sum;
         }
         let before = b.sub(sum, own);
-        match self.reset_at(b, values, row) {
+        match reset_at(b, values, self.form, row) {
             Some(reset) => b.select(reset, sum, before),
             None => before,
         }

@@ -1,8 +1,9 @@
 //! Delta rules in chunks of 16 times, by products of matrices (the UT transform).
 //!
-//! A stage in this [form](DeltaRule) has states S, matrices of width × depth, of which a step adds the key k times one row, of what
-//! the state gives for a vector z and of a value x: S\[t\] = w·S\[t−1\] + (b·S\[t−1\]·z + y·x)⊗k with numbers w, b and y. With s the running sum of the
-//! logarithms of w from a chunk's start, and s′ the same before a step, the rows u of the 16 times of a chunk solve a triangular system:
+//! A stage in this [form](DeltaRule) has states S that are matrices of width × depth. A step decays the state and adds an outer product to
+//! it, S\[t\] = w·S\[t−1\] + (b·S\[t−1\]·z + y·x)⊗k\[t\], of the key k and a row over the width: the product of the state with a vector z, and a
+//! value x, times the numbers b and y. Let s be the running sum of the logarithms of w from a chunk's start to after a step, and s′ to before
+//! it. The rows u of the 16 times of a chunk solve a triangular system:
 //!
 //! ```text
 //! A[i, j] = b[i]·2^(s′[i] − s[j])·(z[i]·k[j]) for j < i
@@ -11,13 +12,13 @@
 //! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·u[j]⊗k[j]
 //! ```
 //!
-//! A decay may differ along the depth: then the factors of these products are multiplied by decays. If the row is added times another
-//! vector than the value, values have a term of their own in each line.
+//! Where a decay differs along the depth, the factors of these products are multiplied by decays. Where what z reads of the state is added
+//! times another vector than values are, values have a term of their own in each line.
 //!
-//! A block has some places of the width of a recurrence and goes from the first time to the last, 64 times at once. Of each 64 times, four
-//! warps compute the products over pairs of times, a chunk each, and invert 1 − A by substitution in `f32`, one tile ahead of the warps that
-//! walk. Each of the latter has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks
-//! without waiting for the others.
+//! A block has some places of the width of a recurrence and goes from the first time to the last, in tiles of 64 times. Four warps work one
+//! tile ahead: each computes the products over pairs of times of a chunk, and inverts 1 − A by substitution in `f32`. The other warps walk:
+//! each has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks without waiting for
+//! the others.
 
 mod ahead;
 mod candidates;
@@ -65,7 +66,7 @@ pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs}
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
 pub(in crate::schedules) use cost::{products, walk as cost_of_walk};
-pub(in crate::schedules) use rates::{ADDED, FROM_START, NOTHING, TO_END};
+pub(in crate::schedules) use rates::{ADDED, FROM_START, TO_END, before_step, forgotten, reset_at};
 pub(in crate::schedules) use scores::{PairBlock, PairLogs};
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use strategy::fit;

@@ -1,4 +1,4 @@
-//! The numbers that steps multiply by: decays, as running sums of logarithms, and the factors of z and of values.
+//! The numbers of the steps: decays, as running sums of logarithms, and the factors of z and of values.
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary, Value};
@@ -7,15 +7,13 @@ use super::{DeltaKernel, ROWS, TIMES};
 use crate::block::lane_sum::{Neighbours, Side, sum_beside};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, f32};
-use crate::schedules::chunkwise::decay::logarithm_at;
+use crate::schedules::chunkwise::decay::{NOTHING, logarithm_at};
 use crate::stage::kind::{DeltaRule, Factored};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Shuffle};
 
 /// Times of a lane.
 const EACH: u32 = TIMES / WARP;
-/// The logarithm of a decay that leaves nothing of an `f32`.
-pub(in crate::schedules) const NOTHING: f64 = -160.0;
 
 /// The rates at a lane's times of a tile.
 pub(super) struct Rates {
@@ -40,11 +38,8 @@ impl DeltaKernel<'_> {
             let here = Coordinates { row: Some(k), ..Coordinates::default() };
             let decay = self.form.decay.filter(|_| self.form.channels.is_none());
             let log = logarithm_at(b, &mut values, decay, here);
-            let reset = self.form.reset.map(|reset| {
-                let reset = values.value(b, reset, here);
-                b.and(time.exists, reset)
-            });
-            rates.logs.push(reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log)));
+            let reset = reset_at(b, &mut values, self.form, k);
+            rates.logs.push(forgotten(b, log, reset));
             rates.resets.push(reset);
             let column = self.number(b, &mut values, &self.form.column, here);
             let row = self.number(b, &mut values, &self.form.row, here);
@@ -82,10 +77,7 @@ impl DeltaKernel<'_> {
         let mut before = vec![];
         for k in 0..EACH as usize {
             let sum = if k == 0 { earlier } else { b.add(earlier, sums[k - 1]) };
-            before.push(rates.resets[k].map_or(sum, |reset| {
-                let forgotten = b.add(sum, f32(NOTHING));
-                b.select(reset, forgotten, sum)
-            }));
+            before.push(before_step(b, sum, rates.resets[k]));
         }
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(earlier, sum)).collect();
         let mut all = vec![sums.clone(), before.clone(), rates.read.clone(), rates.added.clone()];
@@ -176,6 +168,34 @@ pub(in crate::schedules) const TO_END: usize = 6;
 pub(super) fn kinds(form: &DeltaRule) -> &'static [&'static str] {
     let all = &["sums", "before", "read", "added", "scales", "from_start", "to_end"];
     if form.decays() { all } else { &all[..SCALE] }
+}
+
+/// Whether the state is forgotten before the step at a row, where that may be.
+pub(in crate::schedules) fn reset_at(
+    b: &mut Builder,
+    values: &mut Values,
+    rule: &DeltaRule,
+    row: u32,
+) -> Option<Operand> {
+    let here = Coordinates { row: Some(row), ..Coordinates::default() };
+    let exists = values.row(row).exists;
+    rule.reset.map(|reset| {
+        let reset = values.value(b, reset, here);
+        b.and(exists, reset)
+    })
+}
+
+/// The logarithm of a step's decay, which leaves nothing where the state is forgotten before the step.
+pub(in crate::schedules) fn forgotten(b: &mut Builder, log: Operand, reset: Option<Operand>) -> Operand {
+    reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log))
+}
+
+/// The running sum of logarithms with which a step reads the state, from the sum of the steps before it.
+pub(in crate::schedules) fn before_step(b: &mut Builder, sum: Operand, reset: Option<Operand>) -> Operand {
+    reset.map_or(sum, |reset| {
+        let forgotten = b.add(sum, f32(NOTHING));
+        b.select(reset, forgotten, sum)
+    })
 }
 
 /// The product of values, 1 of none.

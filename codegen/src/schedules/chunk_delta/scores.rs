@@ -44,8 +44,8 @@ impl DeltaKernel<'_> {
         }
     }
 
-    /// Writes the system of the warp's chunk whose solution is x less what each step reads of the state: what has been added is scaled at
-    /// its own time.
+    /// Writes the system of the warp's chunk for gradients, whose solution is x less what each step reads of the state. Its elements have
+    /// the number y of the time at which a row was added.
     pub(in crate::schedules) fn store_error_system(&self, b: &mut Builder, products: &Blocks, place: &TilePlace) {
         let from = place.rates;
         let (before, read) = (self.of_rows(b, BEFORE, from), self.of_rows(b, READ, from));

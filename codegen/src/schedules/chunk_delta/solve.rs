@@ -1,4 +1,4 @@
-//! The rows that the steps of a chunk add, of a warp's 16 places of the width, and what is read of the state.
+//! The rows that the steps of a chunk add to a warp's 16 places of the width, and what queries read of the state there.
 
 use super::rates::{ADDED, FROM_START};
 use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};

@@ -4,6 +4,8 @@ use super::common::{Place, Third};
 use super::tiles::{Tiles, is_large};
 use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
+use crate::block::halves::{HalfPlace, HalfViews};
+use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, COLUMNS, zeros};
 use crate::block::pair::{Index, Values};
 use crate::block::rematerialise::Rematerialiser;
@@ -20,6 +22,9 @@ use oplus_dsl::{Elem, Ty};
 pub(super) const KINDS: usize = 5;
 /// The first row of parts of sums over the depth. The rows before it are sums that the energy follows from.
 pub(super) const TOTALS: u32 = 10 + BLOCKS;
+
+/// The only stage of a tile.
+pub(super) const ONLY: Operand = Operand::i32(0);
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 ///
@@ -118,6 +123,11 @@ impl<'s> Gradients<'s> {
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
         Gradients { thread, half, block, fragment, ..self.clone() }
+    }
+
+    /// The lanes by which the warp reads tiles of the shape of this one.
+    pub(super) fn views(&self, b: &mut Builder, tile: &Tile) -> HalfViews {
+        HalfViews::of(b, tile, HalfPlace { lane: self.thread.lane, block: self.block, half: self.half }, None)
     }
 
     /// The parts that both kernels of the third sweep have.

@@ -7,7 +7,7 @@ use crate::block::lane_sum::{Neighbours, Side, sum_beside};
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, f32};
-use crate::schedules::chunk_delta::NOTHING;
+use crate::schedules::chunk_delta::{before_step, forgotten, reset_at};
 use crate::schedules::chunkwise::decay::logarithm_at;
 use crate::target::WARP;
 use crate::tile::{Memory, Operand};
@@ -46,11 +46,8 @@ impl Gradients<'_> {
                 let exists = values.row(k).exists;
                 let rule = &self.form.states;
                 let log = logarithm_at(b, &mut values, rule.decay, here);
-                let reset = rule.reset.map(|reset| {
-                    let reset = values.value(b, reset, here);
-                    b.and(exists, reset)
-                });
-                let log = reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log));
+                let reset = reset_at(b, &mut values, rule, k);
+                let log = forgotten(b, log, reset);
                 let sum = rates[SUMS].last().map_or(log, |sum| b.add(*sum, log));
                 rates[SUMS].push(sum);
                 resets.push(reset);
@@ -66,10 +63,7 @@ impl Gradients<'_> {
             let earlier = sum_beside(b, Neighbours::in_warp(self.thread.lane), last, Side::Before);
             for (k, reset) in resets.into_iter().enumerate() {
                 let before = if k == 0 { earlier } else { b.add(earlier, rates[SUMS][k - 1]) };
-                rates[BEFORE].push(reset.map_or(before, |reset| {
-                    let forgotten = b.add(before, f32(NOTHING));
-                    b.select(reset, forgotten, before)
-                }));
+                rates[BEFORE].push(before_step(b, before, reset));
             }
             rates[SUMS].iter_mut().for_each(|sum| *sum = b.add(earlier, *sum));
             let at = b.mul(self.thread.lane, Operand::i32(EACH as i32));

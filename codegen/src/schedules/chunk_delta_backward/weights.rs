@@ -1,7 +1,7 @@
 //! The weights of pairs of times: products of rows, decayed from the earlier time to the later, with the factors of both.
 
 use super::TIMES;
-use super::gradients::{Gradients, Sums};
+use super::gradients::{Gradients, ONLY, Sums};
 use super::products::Sixteen;
 use super::rates::{ADDED, BEFORE, GIVEN, READ, SUMS};
 use super::steps::PairShares;
@@ -76,10 +76,16 @@ impl Gradients<'_> {
         let [wide, deep] = [&tiles.errors, &tiles.keys].map(|tile| self.views(b, tile));
         let products = match self.keeps_sums {
             true => [0, 1].map(|k| kind.sums[2 * pair as usize + k]),
-            false => self.pair_products(b, wide.left(kind.rows), wide.right(&tiles.errors), pair),
+            false => {
+                let (rows, errors) = (wide.left(b, kind.rows, ONLY), wide.right(b, &tiles.errors, ONLY));
+                self.pair_products(b, rows, errors, pair)
+            }
         };
         let needs_energy = self.needs_energy();
-        let scores = needs_energy.then(|| self.pair_products(b, deep.left(kind.scored), deep.right(&tiles.keys), pair));
+        let scores = needs_energy.then(|| {
+            let (scored, keys) = (deep.left(b, kind.scored, ONLY), deep.right(b, &tiles.keys, ONLY));
+            self.pair_products(b, scored, keys, pair)
+        });
         for (k, products) in products.iter().enumerate() {
             let block = 2 * pair as usize + k;
             let weights = self.store_block(b, &kind, block as u32, products);

@@ -13,8 +13,8 @@ use oplus_dsl::ir::{Binary, Value};
 use oplus_dsl::{Elem, Ty};
 use std::f64::consts::LOG2_E;
 
-/// The least logarithm of a decay.
-const LEAST: f64 = -160.0;
+/// The least logarithm of a decay, which leaves nothing of an `f32`.
+pub(crate) const NOTHING: f64 = -160.0;
 
 /// The decays of a chunk whose numbers are there.
 #[derive(Clone, Copy)]
@@ -269,12 +269,12 @@ pub(crate) fn logarithm_at(
     let Some(Decay { log, binary, reset }) = decay else { return f32(0.0) };
     let log = values.value(b, log, coordinates);
     let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
-    let log = b.binary(Binary::Max, log, f32(LEAST));
+    let log = b.binary(Binary::Max, log, f32(NOTHING));
     let log = match reset {
         None => log,
         Some(reset) => {
             let reset = values.value(b, reset, coordinates);
-            b.select(reset, f32(LEAST), log)
+            b.select(reset, f32(NOTHING), log)
         }
     };
     b.select(exists, log, f32(0.0))

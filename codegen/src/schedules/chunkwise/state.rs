@@ -253,7 +253,7 @@ impl ChunkwiseKernel<'_> {
         if let Some((powers, scale)) = self.powers.zip(state.scale).filter(|_| self.saved.is_none()) {
             self.store_scaled_state(b, states, &lanes, state, powers, scale);
         } else {
-            // What queries read may lack its decays.
+            // The state that queries read may lack its decays.
             let blocks = if self.saved.is_some() { state.whole_blocks(b) } else { block_values(&state.blocks) };
             for (step, two) in (0..).zip(blocks.chunks(2)) {
                 let index = states.index(b, &lanes, 0, step);

@@ -1,5 +1,5 @@
-//! Assignments: warps that copy tell warps that walk through shared memory which rows come next. Walking warps so need no barrier of
-//! their own for the columns that their rows see, and no division to find their rows.
+//! Assignments: through shared memory the warps that copy tell the warps that walk which rows come next. So the latter need no barrier of
+//! their own to find the columns that their rows see, and no division to find their rows.
 //!
 //! There is an assignment for each stage of the tiles of rows. It is read until the outputs of its rows have been stored.
 

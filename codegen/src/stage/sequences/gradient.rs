@@ -115,10 +115,7 @@ pub(super) fn is_gradient(program: &Program) -> bool {
 
 fn gradient(program: &Program) -> Result<Option<Gradient>, SequencesRefusal> {
     let Some(packed) = Packed::of(program)? else { return Ok(None) };
-    let scans = packed.scans_forward(program).ok_or(SequencesRefusal::Scan)?;
-    if scans.is_empty() {
-        return Ok(None);
-    }
+    let scans = packed.scans_forward(program).filter(|scans| !scans.is_empty()).ok_or(SequencesRefusal::Scan)?;
     let mut rewriting = Rewriting::of(program, &packed, scans);
     let (mut outputs, mut own, mut rest) = (vec![], vec![], vec![]);
     for (k, output) in program.outputs.iter().enumerate() {

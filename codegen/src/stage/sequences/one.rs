@@ -99,7 +99,7 @@ impl Packed {
         Ok(Some(Packed { b, time, list, offsets, starts, packing, first, last, is_first, is_some }))
     }
 
-    /// What becomes of the program with this one of a sequence.
+    /// The program of one sequence, with its place among all sequences of this program.
     pub(super) fn one(&self, program: &Program, of_one: Program) -> Result<OneSequence, SequencesRefusal> {
         let Op::Param(place) = program.node(self.offsets).op else { return Err(SequencesRefusal::Lists) };
         Ok(OneSequence {

@@ -27,7 +27,7 @@ pub(super) struct Sums {
     energies: Vec<[Operand; 2]>,
 }
 
-/// The sums at 16 places of the depth.
+/// The sums at the 16 places of the depth that are computed next.
 pub(super) struct Front {
     pub states: Vec<[[Operand; 4]; 2]>,
     pub energies: [Operand; 2],
