@@ -92,6 +92,9 @@ pub enum SequencesRefusal {
     /// Something else than a scan reads values at other times of a sequence.
     #[error("values beside their states are not computed at each time by itself")]
     Values,
+    /// In the gradient of one sequence, states are not summed away by two recurrences in opposite directions.
+    #[error("of one sequence there are no two scans in opposite directions all of whose states are summed away")]
+    Opposite,
     /// Values that a gradient needs of all sequences together need another scan.
     #[error("what is summed over all sequences needs a scan of its own")]
     Rest,

@@ -93,7 +93,7 @@ impl DeltaKernel<'_> {
         b.for_(Operand::i32(0), Operand::i32(sixteens), Operand::i32(1), |b, sixteen| {
             let own = next.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Copy(log.into()))));
             let after = b.add(sixteen, 1);
-            // Read one turn of the loop before they are needed.
+            // Read one iteration of the loop before they are needed.
             let later = reader.own_logs(b, &values, after);
             let logs = reader.channel_logs(b, &values, &own);
             self.sixteen_channels(b, channels, place, &logs, sixteen, &sums);

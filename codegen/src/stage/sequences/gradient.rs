@@ -46,7 +46,8 @@ pub(super) fn cut_gradient(program: &Program) -> Result<Taken, CutError> {
     };
     let mut cut = match cut {
         Some(Ok(cut)) => cut,
-        other => return Ok(other),
+        Some(Err(refusal)) => return Ok(Some(Err(refusal))),
+        None => return Ok(Some(Err(SequencesRefusal::Opposite.into()))),
     };
     let groups = cut.stages.iter_mut().flat_map(|stage| &mut stage.axes);
     for axis in groups.chain(cut.buffers.iter_mut().map(|buffer| &mut buffer.axes)).flatten() {
