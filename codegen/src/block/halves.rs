@@ -15,6 +15,9 @@ pub(crate) struct HalfPlace {
     pub half: Operand,
 }
 
+/// Gives the lanes that read single elements of a right factor over rows, from a piece of rows on.
+pub(crate) type ElementLanes<'a> = &'a dyn Fn(&mut Builder, Operand) -> Lanes;
+
 /// The lanes by which a warp reads tiles of one shape.
 pub(crate) struct HalfViews {
     /// The warp's 16 rows, as a left factor.
@@ -28,15 +31,8 @@ pub(crate) struct HalfViews {
 }
 
 impl HalfViews {
-    /// The lanes for tiles of the shape of this one.
-    ///
-    /// Where lanes read single elements of right factors over rows, `elements` gives their lanes from a piece of rows on.
-    pub(crate) fn of(
-        b: &mut Builder,
-        tile: &Tile,
-        place: HalfPlace,
-        elements: Option<&dyn Fn(&mut Builder, Operand) -> Lanes>,
-    ) -> HalfViews {
+    /// The lanes for tiles of the shape of this one; `elements` where lanes read single elements of right factors over rows.
+    pub(crate) fn of(b: &mut Builder, tile: &Tile, place: HalfPlace, elements: Option<ElementLanes<'_>>) -> HalfViews {
         let HalfPlace { lane, block, half } = place;
         let (panel, columns) = (tile.panel(), tile.depth / 2);
         let (row, piece) = left_rows(b, lane);

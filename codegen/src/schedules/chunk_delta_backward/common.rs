@@ -60,7 +60,7 @@ impl<'a> Third<'a> {
         }
     }
 
-    /// The place of the block, which has so many times, or 64; `tile` are these where they are of one of several sequences.
+    /// The place of the block, which has `times` times, or 64. Where a block has one of several sequences, `tile` says which times.
     pub(super) fn place(self, b: &mut Builder, tile: &Option<SequenceTile>, times: Option<u32>) -> Place {
         let (rule, args, is_wide) = (&self.form.states, self.args, self.schedule.wide);
         let width = |b: &mut Builder| if is_wide { b.div_ceil(args.size(rule.width), TIMES) } else { Operand::i64(1) };
