@@ -4,8 +4,8 @@
 //! `bf16` and `f16`, for calls that give every parameter and, of a gradient, the first cotangent, or all where one is of a
 //! final state:
 //!
-//! * a *floor* of every model, its gradient and its one-step form: kernels of the plain cut that run with any sizes, strides
-//!   and addresses, on every device. With them every call has a plan (`Planner::plan_among`), if a slow one: states and pairs
+//! * the *fallback kernels* of every model, its gradient and its one-step form: kernels of the plain cut that run with any sizes,
+//!   strides and addresses, on every device. With them every call has a plan (`Planner::plan_among`), if a slow one: states and pairs
 //!   are stored.
 //! * the kernels that the plans of [`SETTINGS`] take on an H200. Other calls take the fastest of those that are there. A
 //!   setting is passed over where the kernels chosen before it give a plan within [`TOLERANCE`] of its best, and where a
@@ -161,13 +161,16 @@ fn of_model(model: &Program, elem: Elem, pressure: &Pressure) -> Result<Vec<Vari
     let failed = |e: PlanError| format!("`{}`: {e}", model.name);
     let both = [Some(model.clone()), adjoint(model).ok()].into_iter().flatten();
     for program in both.flat_map(|program| given_cotangents(&program, elem)) {
-        chosen.floor(&program).map_err(failed)?;
+        chosen.fallback(&program).map_err(failed)?;
         for setting in SETTINGS.iter().filter(|setting| setting.calls(model, elem)) {
             chosen.setting(&program, setting).map_err(failed)?;
         }
     }
     if let Ok(step) = step(model) {
-        given_cotangents(&step.program, elem).iter().try_for_each(|program| chosen.floor(program)).map_err(failed)?;
+        given_cotangents(&step.program, elem)
+            .iter()
+            .try_for_each(|program| chosen.fallback(program))
+            .map_err(failed)?;
     }
     Ok(chosen.kernels.into_values().collect())
 }
@@ -185,7 +188,7 @@ impl Chosen<'_> {
     }
 
     /// Kernels that run any call of a program on any device.
-    fn floor(&mut self, program: &Program) -> Result<(), PlanError> {
+    fn fallback(&mut self, program: &Program) -> Result<(), PlanError> {
         let stages = cuts(program)?.get(CutKind::Plain).cloned().map_or(vec![], |cut| cut.stages);
         for (stage, schedule) in stages.iter().filter_map(general_variant) {
             self.add(Variant { stage, schedule, isa: schedule.isa(Isa::Sm80) });

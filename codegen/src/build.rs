@@ -395,6 +395,11 @@ pub fn operands(regs: &[Reg]) -> Vec<Operand> {
     regs.iter().map(|reg| Operand::Reg(*reg)).collect()
 }
 
+/// A number of type `f32`.
+pub fn f32(x: f64) -> Operand {
+    Operand::Const(Ty::F32, Literal::Float(x))
+}
+
 /// Zero of a type.
 pub fn zero(ty: Ty) -> Operand {
     Operand::Const(ty, Literal::zero(ty))

@@ -12,7 +12,7 @@ use crate::call::{Allocate, Backward, Last, Made, Saved, forward, gradient, has_
 use crate::errors::exception;
 use crate::explain::{Explanation, shapes};
 use crate::import;
-use crate::torch::{Manner, Torch};
+use crate::torch::{CallMode, Torch};
 
 /// A call's outputs, the array of the states that it has saved, and what they are.
 type Recorded<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyAny>>, Option<Saved>);
@@ -104,10 +104,10 @@ impl Kernel {
     /// gradient is to be recorded, `NotImplemented` for others.
     fn call_eager<'py>(&self, inputs: &Bound<'py, PyTuple>, torch: &Bound<'py, Torch>) -> PyResult<Bound<'py, PyAny>> {
         let py = inputs.py();
-        match torch.get().manner(inputs)? {
-            Manner::Plain => self.made(inputs, torch.as_any(), false).map(|(arrays, _)| arrays.into_any()),
-            Manner::Recorded => Ok(py.None().into_bound(py)),
-            Manner::Traced => Ok(py.NotImplemented().into_bound(py)),
+        match torch.get().call_mode(inputs)? {
+            CallMode::Plain => self.made(inputs, torch.as_any(), false).map(|(arrays, _)| arrays.into_any()),
+            CallMode::Recorded => Ok(py.None().into_bound(py)),
+            CallMode::Traced => Ok(py.NotImplemented().into_bound(py)),
         }
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Torch {
 }
 
 /// How a call with tensors of PyTorch is made.
-pub(crate) enum Manner {
+pub(crate) enum CallMode {
     /// At once.
     Plain,
     /// At once, and its gradient is recorded.
@@ -60,24 +60,24 @@ impl Torch {
 
 impl Torch {
     /// How a call with these tensors is made.
-    pub(crate) fn manner(&self, inputs: &Bound<'_, PyTuple>) -> PyResult<Manner> {
+    pub(crate) fn call_mode(&self, inputs: &Bound<'_, PyTuple>) -> PyResult<CallMode> {
         let py = inputs.py();
         let mut wants_gradient = false;
         for input in inputs.iter_borrowed().filter(|input| !input.is_none()) {
             let kind = input.get_type();
             if !self.plain.iter().any(|plain| kind.is(plain)) {
-                return Ok(Manner::Traced);
+                return Ok(CallMode::Traced);
             }
             wants_gradient = wants_gradient || input.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
         }
         for hook in &self.hooks {
             if hook.bind(py).call0()?.is_truthy()? {
-                return Ok(Manner::Traced);
+                return Ok(CallMode::Traced);
             }
         }
         let is_recorded =
             self.is_forward(py)? || wants_gradient && self.is_grad_enabled.bind(py).call0()?.is_truthy()?;
-        Ok(if is_recorded { Manner::Recorded } else { Manner::Plain })
+        Ok(if is_recorded { CallMode::Recorded } else { CallMode::Plain })
     }
 
     /// Whether tensors may have tangents, which nothing else shows.

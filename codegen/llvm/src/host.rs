@@ -32,7 +32,7 @@ pub enum Number {
     F64,
 }
 
-/// What a node of a step reads.
+/// An operand of a node of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// An input at this step.
@@ -45,7 +45,7 @@ pub enum Source {
     Node(usize),
 }
 
-/// What a node computes.
+/// The computation of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A number, as the bits of an `f64`.
@@ -65,7 +65,7 @@ pub enum Action {
 /// An operation of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// What it computes.
+    /// Its computation.
     pub action: Action,
     /// Whether its result is a truth value.
     pub is_flag: bool,

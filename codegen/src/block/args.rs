@@ -114,9 +114,9 @@ impl Args {
         indices
     }
 
-    /// Finds the sequence of the block in the list of offsets, where the stage is that of one sequence: times and addresses are those of the
-    /// sequence from here on. Among the outer indices that of the block's sequence, of which there are two more than the program has, becomes
-    /// that of the program's.
+    /// Looks up the block's sequence in the list of offsets, where a block has one of several sequences. From here on times are counted from
+    /// the sequence's first one, and addresses begin there. Its index in `outer`, which counts two sequences more than the program has, is
+    /// replaced by its index among the program's.
     pub(crate) fn enter_sequence(&mut self, b: &mut Builder, stage: &Stage, outer: &mut [(Axis, Operand)]) {
         let Some(Sequences { time, axis, list, offsets }) = stage.sequences() else { return };
         let Some((_, number)) = outer.iter_mut().find(|(own, _)| *own == axis) else { return };
@@ -132,8 +132,8 @@ impl Args {
         Offsets { memory, stride, zero: zero(elem(stage, tensor).value()) }
     }
 
-    /// Finds the tile of so many times that a block has a part of, where the stage is that of one sequence, and enters its sequence. Blocks go
-    /// through all points of the outer axes without that of sequences, and for each through the places of all sequences' tiles.
+    /// The block's tile, of so many times in so many parts, and [its sequence](Args::enter_sequence), where a block has a part of a tile of
+    /// one of several sequences. Blocks are numbered by part, then by the tiles of all sequences, then by the other outer indices.
     pub(crate) fn enter_tile(
         &mut self,
         b: &mut Builder,
@@ -162,14 +162,14 @@ impl Args {
         Some(SequenceTile { outer, row, place, count, part, first, exists })
     }
 
-    /// How many places the tiles of all sequences have.
+    /// The number of places for tiles of so many times of all sequences.
     fn tiles_of_sequences(&self, b: &mut Builder, time: Axis, axis: Axis, times: u32) -> Operand {
         let whole = b.binary(Binary::Div, self.sizes[time.0 as usize], i64::from(times));
         b.add(whole, self.sizes[axis.0 as usize])
     }
 
-    /// The place of what is stored for the first tile of the block's sequence, where it has one of several: after those of all rows before, of
-    /// which `row` is the number.
+    /// The number of the first tile of the block's sequence among the tiles that are stored, where a block has one of several sequences. The
+    /// tiles of the rows before, of which there are `row`, come first.
     pub(crate) fn first_tile(&self, b: &mut Builder, stage: &Stage, row: Operand, times: u32) -> Option<Operand> {
         let (Sequences { time, axis, .. }, sequence) = (stage.sequences()?, self.sequence?);
         let count = self.tiles_of_sequences(b, time, axis, times);

@@ -300,3 +300,50 @@ impl Tile {
         b.load(Memory::Global(pointer), index, 1, Some(guard), zero(self.elem.value()))[0]
     }
 }
+
+/// Copies of elements whose layout in memory is that of shared memory, 16 bytes at a time, as one of the threads that copy sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct WholeCopy {
+    /// The thread.
+    pub thread: Operand,
+    /// The threads that copy.
+    pub threads: u32,
+    /// The elements.
+    pub len: u32,
+}
+
+impl WholeCopy {
+    /// Starts the copies of a parameter's elements from number `from_index` (`i64`) on to the tile of a stage.
+    pub(crate) fn start(self, b: &mut Builder, tile: &Tile, stage: Operand, from: ParamId, from_index: Operand) {
+        let (to, piece) = (tile.array, tile.piece());
+        let own = b.mul(self.thread, piece);
+        let start = b.mul(stage, tile.len());
+        let to_first = b.add(start, own);
+        let own = b.convert(Ty::I64, own);
+        let from_first = b.add(from_index, own);
+        for by in self.pieces(piece) {
+            let to_index = b.add(to_first, by);
+            let from_index = b.add(from_first, by);
+            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
+        }
+    }
+
+    /// Stores the elements of a tile's first stage to a parameter, from number `to_index` (`i64`) on.
+    pub(crate) fn store(self, b: &mut Builder, tile: &Tile, to: ParamId, to_index: Operand) {
+        let piece = tile.piece();
+        let own = b.mul(self.thread, piece);
+        let from = b.convert(Ty::I64, own);
+        let to_own = b.add(to_index, from);
+        for by in self.pieces(piece) {
+            let at = b.add(own, by);
+            let elements = b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32));
+            let to_index = b.add(to_own, by);
+            b.store(Memory::Global(to), to_index, &elements, None);
+        }
+    }
+
+    /// The distances of the thread's pieces from its first one.
+    fn pieces(self, piece: u32) -> impl Iterator<Item = u32> {
+        (0..self.len).step_by((self.threads * piece) as usize)
+    }
+}

@@ -78,6 +78,11 @@ pub(crate) fn block_vars(b: &mut Builder, blocks: &[[Operand; 4]]) -> Vec<[Reg; 
     blocks.iter().map(|block| block.map(|sum| b.var(sum))).collect()
 }
 
+/// Registers for a warpgroup's sums of so many columns.
+pub(crate) fn new_sums(b: &mut Builder, columns: u32) -> Vec<[Reg; 4]> {
+    (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect()
+}
+
 /// The values of blocks of registers.
 pub(crate) fn block_values(regs: &[[Reg; 4]]) -> Blocks {
     regs.iter().map(|block| block.map(Operand::Reg)).collect()

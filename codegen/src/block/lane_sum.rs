@@ -1,4 +1,4 @@
-//! Sums over lanes of a warp: of several steps at once, over all lanes or those beside one.
+//! Sums over the lanes of a warp: of several steps at once, over all lanes, or over the lanes before or behind each.
 
 use crate::build::{Builder, zero};
 use crate::target::WARP;
@@ -74,33 +74,52 @@ pub(crate) fn over_lanes(b: &mut Builder, op: Binary, own: Operand, apart: &[u32
     })
 }
 
-/// The sum of the lanes before, or of those behind, of a warp.
-pub(crate) fn sum_beside(b: &mut Builder, lane: Operand, own: Operand, side: Side) -> Operand {
+/// A lane among its neighbours: the lanes of a warp, or those of one of the equal groups that the warp is divided in.
+#[derive(Clone, Copy)]
+pub(crate) struct Neighbours {
+    /// The lane's place among them, `i32`.
+    pub place: Operand,
+    /// Their number, a power of two.
+    pub count: u32,
+}
+
+impl Neighbours {
+    /// A lane among all of its warp.
+    pub(crate) fn in_warp(lane: Operand) -> Neighbours {
+        Neighbours { place: lane, count: WARP }
+    }
+}
+
+/// The sum of the neighbours before a lane, or of those behind it.
+pub(crate) fn sum_beside(b: &mut Builder, lane: Neighbours, own: Operand, side: Side) -> Operand {
+    let Neighbours { place, count } = lane;
     let mut sum = own;
-    for by in [1, 2, 4, 8, 16] {
-        let other = b.shuffle(side.shuffle(), sum, Operand::i32(by));
+    let mut by = 1;
+    while by < count {
+        let other = b.shuffle(side.shuffle(), sum, Operand::i32(by as i32));
         let inside = match side {
-            Side::Before => b.ge(lane, by),
-            Side::Behind => b.lt(lane, WARP as i32 - by),
+            Side::Before => b.ge(place, by),
+            Side::Behind => b.lt(place, count - by),
         };
         let both = b.add(sum, other);
         sum = b.select(inside, both, sum);
+        by *= 2;
     }
     let beside = b.shuffle(side.shuffle(), sum, Operand::i32(1));
     let nothing = zero(b.ty(own));
     match side {
         Side::Before => {
-            let is_first = b.eq(lane, 0);
+            let is_first = b.eq(place, 0);
             b.select(is_first, nothing, beside)
         }
         Side::Behind => {
-            let has_later = b.lt(lane, WARP - 1);
+            let has_later = b.lt(place, count - 1);
             b.select(has_later, beside, nothing)
         }
     }
 }
 
-/// A side of a lane.
+/// The lanes on one side of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Lanes of smaller numbers.

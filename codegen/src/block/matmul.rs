@@ -3,12 +3,12 @@
 //! Factors have 16 bits; those of `f32`, and sums beside them, are in [`tf32`].
 
 pub(crate) use super::fragment::{
-    Blocks, COLUMNS, Factor, ROWS, assign_blocks, block_values, block_vars, load_four, mma, mma_two, zeros,
+    Blocks, COLUMNS, Factor, ROWS, assign_blocks, block_values, block_vars, load_four, mma, mma_two, new_sums, zeros,
 };
 use super::layout::{Tile, TileStage};
 use super::tf32;
 use crate::build::{Builder, swizzle, zero};
-use crate::tile::{Left, Memory, Operand, Reg, Stmt};
+use crate::tile::{Left, Memory, Operand, Panels, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The row and the column of the first element of a packed pair.
@@ -114,6 +114,9 @@ pub(crate) fn multiply_in_time(
     }
 }
 
+/// One step of a product of a warpgroup: 16 terms of each sum.
+pub(crate) type Step = (Left, Panels);
+
 /// Starts a product of a warpgroup: adds left·right over the rows of the right factor, 16 for each left factor.
 pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], left: &[[Operand; 4]], right: TileStage) {
     let step = |(sixteen, left): (usize, &[Operand; 4])| {
@@ -124,14 +127,38 @@ pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], left: &[[Operand
     b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: false, steps, transposed: true });
 }
 
+/// The steps of left·rightᵀ over the depth, from shared memory, for the left factor's rows from `row` (`i32`) on.
+pub(crate) fn steps_over_depth(b: &mut Builder, left: TileStage, row: Operand, right: TileStage) -> Vec<Step> {
+    let none = Operand::i32(0);
+    let step = |sixteen: u32| {
+        let rows = left.tile.panels(b, left.start, row, sixteen);
+        (Left::Shared(rows), right.tile.panels(b, right.start, none, sixteen))
+    };
+    (0..right.tile.depth / ROWS).map(step).collect()
+}
+
+/// The steps of left·right over the rows of the right factor, from shared memory, for the left factor's rows from `row` (`i32`) on and
+/// the columns of a panel of the right factor.
+pub(crate) fn steps_over_rows(
+    b: &mut Builder,
+    left: TileStage,
+    row: Operand,
+    right: TileStage,
+    panel: u32,
+) -> Vec<Step> {
+    let first = panel * right.tile.panel() / ROWS;
+    let step = |sixteen: u32| {
+        let rows = left.tile.panels(b, left.start, row, sixteen);
+        let of_right = Operand::i32((sixteen * ROWS) as i32);
+        (Left::Shared(rows), right.tile.panels(b, right.start, of_right, first))
+    };
+    (0..left.tile.depth / ROWS).map(step).collect()
+}
+
 /// Starts left·rightᵀ over the depth, by a warpgroup, from shared memory. Its sums are not to be read before [`finish`].
 pub(crate) fn start(b: &mut Builder, left: TileStage, right: TileStage) -> Vec<[Reg; 4]> {
-    let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
-    let steps = (0..right.tile.depth / ROWS).map(|sixteen| {
-        let [left, right] = [left, right].map(|factor| factor.tile.panels(b, factor.start, Operand::i32(0), sixteen));
-        (Left::Shared(left), right)
-    });
-    let steps = steps.collect();
+    let sums = new_sums(b, right.tile.rows);
+    let steps = steps_over_depth(b, left, Operand::i32(0), right);
     b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: false });
     sums
 }
@@ -139,32 +166,43 @@ pub(crate) fn start(b: &mut Builder, left: TileStage, right: TileStage) -> Vec<[
 /// Starts left·right over the rows of the right factor, by a warpgroup, from shared memory: the columns of a panel of the right factor.
 /// Its sums are not to be read before [`finish`].
 pub(crate) fn start_panel(b: &mut Builder, left: TileStage, right: TileStage, panel: u32) -> Vec<[Reg; 4]> {
-    let columns = right.tile.panel();
-    let sums: Vec<[Reg; 4]> = (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
-    let steps = (0..left.tile.depth / ROWS).map(|sixteen| {
-        let row = Operand::i32((sixteen * ROWS) as i32);
-        let left = left.tile.panels(b, left.start, Operand::i32(0), sixteen);
-        (Left::Shared(left), right.tile.panels(b, right.start, row, panel * columns / ROWS))
-    });
-    let steps = steps.collect();
+    let sums = new_sums(b, right.tile.panel());
+    let steps = steps_over_rows(b, left, Operand::i32(0), right, panel);
     b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: true });
     sums
 }
 
 /// Starts to add left·right over the rows of the right factor, by a warpgroup, from shared memory.
 pub(crate) fn start_rows(b: &mut Builder, sums: &[[Reg; 4]], left: TileStage, right: TileStage) {
-    let steps = (0..left.tile.depth / ROWS).map(|sixteen| {
-        let row = Operand::i32((sixteen * ROWS) as i32);
-        let left = left.tile.panels(b, left.start, Operand::i32(0), sixteen);
-        (Left::Shared(left), right.tile.panels(b, right.start, row, 0))
-    });
-    let steps = steps.collect();
+    let steps = steps_over_rows(b, left, Operand::i32(0), right, 0);
     b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: false, steps, transposed: true });
+}
+
+/// Starts left·rightᵀ over the depth, as [`start`], for the left factor's rows from `row` (`i32`) on and new sums.
+pub(crate) fn start_from_row(b: &mut Builder, left: TileStage, row: Operand, right: TileStage) -> Vec<[Reg; 4]> {
+    let steps = steps_over_depth(b, left, row, right);
+    let sums = new_sums(b, right.tile.rows);
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: false });
+    sums
+}
+
+/// Starts left·right over the rows of the right factor, as [`start_panel`] for its first panel, for the left factor's rows from `row`
+/// (`i32`) on and new sums.
+pub(crate) fn start_rows_from(b: &mut Builder, left: TileStage, row: Operand, right: TileStage) -> Vec<[Reg; 4]> {
+    let steps = steps_over_rows(b, left, row, right, 0);
+    let sums = new_sums(b, right.tile.panel());
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: true });
+    sums
 }
 
 /// Waits for the sums of a warpgroup's product, after which `later` others have started.
 pub(crate) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
-    b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });
+    finish_all(b, sums.concat(), later);
+}
+
+/// Waits for sums of warpgroups' products, after which `later` others have started.
+pub(crate) fn finish_all(b: &mut Builder, sums: Vec<Reg>, later: u32) {
+    b.push(Stmt::WarpgroupWait { pending: later, sums });
 }
 
 /// Two neighbouring blocks as a left factor.

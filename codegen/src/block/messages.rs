@@ -3,12 +3,12 @@
 use crate::build::Builder;
 use crate::tile::{Operand, PollEntry, Reg};
 
-/// The room of a message of so many words: those of several words start at an even one.
+/// The words of memory that a message of so many words takes: one of several words starts at an even word.
 pub(crate) fn padded(words: u32) -> u32 {
     if words > 1 { words.next_multiple_of(2) } else { words }
 }
 
-/// A message of so many words to be polled at an index; one that is not wanted counts as present.
+/// A message of so many words, to be polled at an index. A message that is not wanted counts as present.
 pub(crate) fn awaited(b: &mut Builder, index: Operand, words: u32, wanted: Operand, tag: Operand) -> PollEntry {
     let missing = b.sub(tag, 1);
     let start = b.select(wanted, missing, tag);

@@ -7,7 +7,7 @@ use oplus_dsl::ir::Binary;
 
 /// The bits of an exponent.
 const EXPONENT: i32 = 0x7f80_0000;
-/// The bits of 1, of which an exponent's are those of its inverse away from twice these.
+/// The bits of 1. The bits of a power of two and the bits of its inverse add up to twice these.
 const ONE: i32 = 0x3f80_0000;
 /// The powers' exponents are at most this, and at least its negative: the product of two of them is no infinity.
 const MOST_EXPONENT: i32 = 60;

@@ -10,7 +10,7 @@ use oplus_dsl::{Elem, Ty};
 /// Fragments of `f32` that a lane splits at once.
 const AT_ONCE: usize = 4;
 
-/// The most places that elements of `f16` are split for where they are copied one by one: errors of more average out.
+/// The longest axis of a sum for which single elements of `f16` are split: over longer ones the errors of rounding average out.
 const MOST_SPLIT: u32 = 64;
 
 /// The type in which factors lie in shared memory, of elements of a type that are copied in accesses of `vector` elements and summed

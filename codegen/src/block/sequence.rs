@@ -27,8 +27,8 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Where the sequence's tiles of so many times begin, if each begins after those of the sequences before: what is stored for each tile has
-    /// a place that no other sequence has.
+    /// The number of the sequence's first tile of so many times, if tiles are numbered sequence after sequence: so each stored tile has a
+    /// place of its own.
     pub(crate) fn first_tile(&self, b: &mut Builder, times: u32) -> Operand {
         first_tile(b, self.first, self.order, times)
     }

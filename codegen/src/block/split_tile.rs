@@ -59,6 +59,27 @@ pub(crate) fn store_two(b: &mut Builder, tile: &Tile, index: Operand, two: [Oper
     }
 }
 
+/// The place of a block of sums in a tile, as a thread has it.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockIndex {
+    /// The first of the thread's two rows.
+    pub row: Operand,
+    /// The piece that has the block's eight columns, as [`piece_of_eight`].
+    pub piece: Operand,
+    /// The place of the thread's two columns in the piece, as [`place_of_two`], after the start of a stage.
+    pub within: Operand,
+}
+
+/// Writes a block of sums to a tile as factors: two neighbouring elements in each of the thread's rows.
+pub(crate) fn store_block(b: &mut Builder, tile: &Tile, at: BlockIndex, elements: [Operand; 4]) {
+    for h in 0..2 {
+        let row = b.add(at.row, h as u32 * COLUMNS);
+        let index = tile.piece_index(b, row, at.piece);
+        let index = b.add(index, at.within);
+        store_two(b, tile, index, [elements[2 * h], elements[2 * h + 1]], None);
+    }
+}
+
 /// Two neighbouring elements of a factor at their index.
 pub(crate) fn load_two(b: &mut Builder, tile: &Tile, index: Operand) -> [Operand; 2] {
     let memory = Memory::Shared(tile.array);

@@ -5,13 +5,13 @@
 //! high part; what is left out is below 2⁻¹⁶ of it.
 
 use super::copy::ReadPiece;
-use super::fragment::{COLUMNS, ROWS};
+use super::fragment::{ROWS, new_sums};
 use super::layout::{Tile, TileStage};
 use super::matmul::{block_of, pack};
 use super::parts::Parts;
 use crate::build::Builder;
 use crate::tile::{Left, Memory, Operand, Panels, Reg, Stmt};
-use oplus_dsl::{Elem, Ty};
+use oplus_dsl::Elem;
 
 /// The parts of the left and the right factor in each of the three products, the smallest first.
 const PRODUCTS: [(usize, usize); 3] = [(1, 0), (0, 1), (0, 0)];
@@ -44,8 +44,8 @@ impl Tile {
         for ReadPiece { at, elements } in read {
             let index = b.add(start, at);
             b.store(Memory::Shared(self.array), index, &elements, None);
-            let rest = rests(b, &elements);
-            b.store(Memory::Shared(low), index, &rest, None);
+            let low_part = low_parts(b, &elements);
+            b.store(Memory::Shared(low), index, &low_part, None);
         }
     }
 
@@ -54,8 +54,8 @@ impl Tile {
         let packed = pack(b, self.elem, two);
         b.store_matrix(self.array, index, &packed, false);
         if let Some(low) = self.low {
-            let rest: Vec<_> = two.iter().map(|block| block_rests(b, block)).collect();
-            let packed = pack(b, self.elem, &rest);
+            let low_part: Vec<_> = two.iter().map(|block| low_block(b, block)).collect();
+            let packed = pack(b, self.elem, &low_part);
             b.store_matrix(low, index, &packed, false);
         }
     }
@@ -77,9 +77,9 @@ impl Tile {
 }
 
 /// The low parts of a block of numbers.
-fn block_rests(b: &mut Builder, block: &[Operand; 4]) -> [Operand; 4] {
-    let rests = rests(b, block);
-    [rests[0], rests[1], rests[2], rests[3]]
+fn low_block(b: &mut Builder, block: &[Operand; 4]) -> [Operand; 4] {
+    let low = low_parts(b, block);
+    [low[0], low[1], low[2], low[3]]
 }
 
 impl Step {
@@ -105,11 +105,6 @@ impl Step {
     }
 }
 
-/// New sums of so many columns.
-pub(crate) fn new_sums(b: &mut Builder, columns: u32) -> Vec<[Reg; 4]> {
-    (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect()
-}
-
 /// Starts the product of all steps, added to sums unless these are cleared; `transposed` says whether rows of right factors are summed
 /// over.
 pub(crate) fn start(b: &mut Builder, sums: &[[Reg; 4]], clear: bool, steps: &[Step], order: Order, transposed: bool) {
@@ -132,7 +127,7 @@ pub(crate) fn start_over_depth(b: &mut Builder, left: TileStage, right: TileStag
 }
 
 /// The low parts of numbers: the differences from their high parts.
-pub(crate) fn rests(b: &mut Builder, numbers: &[Operand]) -> Vec<Operand> {
+pub(crate) fn low_parts(b: &mut Builder, numbers: &[Operand]) -> Vec<Operand> {
     let of_two = |two: &[Operand]| {
         let packed = b.pack(Elem::Bf16, two[0], two[1]);
         let rounded = b.unpack(Elem::Bf16, packed);

@@ -50,7 +50,7 @@ constants! {
     /// Rows: the time that an element of a thread takes in an iteration, whether it exists or not.
     rows_element,
     /// Rows: the price of an iteration beside its time: fewer, larger iterations vary less.
-    rows_unsteady,
+    rows_iteration_price,
     /// Look-back: filling the pipeline, and the first look-back.
     lookback_start,
     /// Look-back: every poll beyond the first that it takes to see the aggregates of all other blocks.
@@ -115,9 +115,9 @@ constants! {
     flash_overlapped_iteration,
     /// Flash: from such a block's start to its first tiles and from its last one to its end, while no other block computes.
     flash_overlapped_start,
-    /// Flash: the same of a tile of rows of a persistent block, which begins the next one beside its end.
+    /// Flash: this time for a tile of rows of a persistent block, which begins its next tile while it ends this one.
     flash_persistent_start,
-    /// Flash: the same of a tile of rows of a pair, where rows see different columns.
+    /// Flash: this time for a tile of rows of a pair of tiles, where rows see different columns.
     flash_pairs_start,
     /// Flash: multiply-adds per microsecond of blocks that also have sums over rows.
     flash_both_products,
@@ -126,7 +126,7 @@ constants! {
     /// Flash: until such a block has its first tiles and after its last one, for each outer point.
     flash_both_start,
     /// Flash: until such a block's sums over rows have been added and the next one's may be.
-    flash_both_turn,
+    flash_both_add,
     /// Chunkwise: multiply-adds per microsecond by warps.
     chunkwise_warps,
     /// Chunkwise: multiply-adds per microsecond by warpgroups.

@@ -29,7 +29,7 @@ impl Memory {
         self.moved / (self.one * self.multiprocessors)
     }
 
-    /// Blocks of the multiprocessor that has the most of them; where there are many, they even out.
+    /// Blocks of the multiprocessor that has the most of them. Where there are many, multiprocessors have nearly equal shares.
     pub(crate) fn share_of_one(&self, blocks: f64) -> f64 {
         let mean = blocks / self.multiprocessors;
         if mean > 8.0 { mean } else { mean.ceil() }

@@ -2,7 +2,7 @@
 
 use oplus_dsl::ir::Axis;
 
-/// The way by which a tile learns what precedes it.
+/// The way in which a tile gets the state before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
     /// Tiles have nothing to do with each other.

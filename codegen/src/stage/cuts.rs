@@ -67,6 +67,9 @@ pub enum CutRefusal {
         "a state is multiplied by a matrix at every step: stages of such recurrences keep the sums of their states themselves"
     )]
     Matrices,
+    /// Packed sequences have states of their own, but no blocks of their own.
+    #[error(transparent)]
+    Sequences(#[from] SequencesRefusal),
     /// A stage would be of no kind that a kernel takes.
     #[error("no kernel would take `{stage}`: {}", joined(refusals))]
     Stage {
@@ -75,6 +78,29 @@ pub enum CutRefusal {
         /// The reasons why it is not of each kind.
         refusals: Vec<Refusal>,
     },
+}
+
+/// Why packed sequences with states of their own have no blocks of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SequencesRefusal {
+    /// Sequences lie along several axes, or by several lists of offsets.
+    #[error("sequences lie along several axes, or by several lists of offsets")]
+    Lists,
+    /// A scan along the times of sequences is not one of each sequence from its first state on.
+    #[error("a scan along their times is not one of each sequence by itself, from its first state on")]
+    Scan,
+    /// Something else than a scan reads values at other times of a sequence.
+    #[error("values beside their states are not computed at each time by itself")]
+    Values,
+    /// In the gradient of one sequence, states are not summed away by two recurrences in opposite directions.
+    #[error("of one sequence there are no two scans in opposite directions all of whose states are summed away")]
+    Opposite,
+    /// Values that a gradient needs of all sequences together need another scan.
+    #[error("what is summed over all sequences needs a scan of its own")]
+    Rest,
+    /// A stage of one sequence cannot be one of all.
+    #[error("a stage of one sequence reads tensors that have no place for all of them")]
+    Stage,
 }
 
 fn joined(refusals: &[Refusal]) -> String {
@@ -108,7 +134,10 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let taken = |how: CutKind| -> Result<Option<Result<Cut, CutRefusal>>, CutError> {
         let cut = match how {
             CutKind::Plain => Some(cut_plain(&program)?),
-            CutKind::Sequences => cut_sequences(&program)?,
+            CutKind::Sequences => {
+                let cut = cut_sequences(&program)?;
+                return Ok(cut.map(|cut| cut.and_then(|cut| how.checked(cut))));
+            }
             CutKind::Decayed => cut_decayed(&program)?,
             CutKind::MatrixBackward if program.has_matrix_scans() => matrices_back(&program)?,
             _ if program.has_matrix_scans() => return Ok(Some(Err(CutRefusal::Matrices))),
@@ -126,10 +155,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
             CutKind::PartialSums => partial_sums(&program)?,
             CutKind::FinalStates => final_states(&program)?,
         };
-        Ok(cut.map(|cut| match cut.stages.iter().find_map(|stage| how.refusal(stage)) {
-            None => Ok(cut),
-            Some(refusal) => Err(refusal),
-        }))
+        Ok(cut.map(|cut| how.checked(cut)))
     };
     let absent = |how| Err(CutRefusal::Absent { of: how });
     let ways = CutKind::ALL.into_iter().map(|how| Ok((how, taken(how)?.unwrap_or_else(|| absent(how)))));
@@ -171,6 +197,14 @@ impl CutKind {
                 | CutKind::PairwiseAcross
                 | CutKind::Sequences
         )
+    }
+
+    /// A cut whose stages kernels take, or why none takes one of them.
+    fn checked(self, cut: Cut) -> Result<Cut, CutRefusal> {
+        match cut.stages.iter().find_map(|stage| self.refusal(stage)) {
+            None => Ok(cut),
+            Some(refusal) => Err(refusal),
+        }
     }
 
     /// Why no kernel takes a stage of such a cut, if none does.

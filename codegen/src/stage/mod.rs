@@ -84,7 +84,7 @@ pub use backward_scan::{cut_backward_scan, cut_matrix_backward};
 pub use bound::{Bound, Placed};
 pub use collapse::{Collapsed, collapse};
 pub use cut::{cut, cut_contracted, cut_ordered, cut_partial_sums};
-pub use cuts::{CutKind, CutRefusal, Cuts, cuts};
+pub use cuts::{CutKind, CutRefusal, Cuts, SequencesRefusal, cuts};
 pub(crate) use dear::is_dear;
 pub use error::{CutError, MAX_NESTED, MAX_OPERATIONS};
 pub use kind::Kind;

@@ -7,7 +7,7 @@ use super::cut::cut;
 use super::error::CutError;
 use super::{Sink, Source, Stage, Temporary};
 
-/// What is left of a program.
+/// The part of a program that is left.
 pub(super) struct Rest<'p> {
     program: &'p Program,
     /// The outputs that are left, by number.

@@ -21,7 +21,7 @@ use oplus_dsl::ir::{Axis, Op, Param, Program};
 
 use super::cut::{contracted, recurrences_with_decays};
 use super::error::CutError;
-use super::{Cut, Source, Stage};
+use super::{Cut, CutRefusal, SequencesRefusal, Source, Stage};
 use one::{OneSequence, one_sequence};
 
 /// Where the sequences of a stage lie along time: sequence s has the times from `offsets`\[s\] to `offsets`\[s + 1\] − 1.
@@ -69,15 +69,29 @@ impl Display for Sequences {
     }
 }
 
-/// A cut with blocks for packed sequences; `None` where the program has none with states of their own, or does more with them than a
-/// kernel of a sequence can.
-pub(super) fn cut_sequences(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(one) = one_sequence(program) else { return gradient::cut_gradient(program) };
+/// A cut, or why there is none; `None` where the program has nothing that the cut is for.
+type Taken = Option<Result<Cut, CutRefusal>>;
+
+/// A cut with blocks for packed sequences, or why they have none; `None` where the program has none with states of their own.
+pub(super) fn cut_sequences(program: &Program) -> Result<Taken, CutError> {
+    let taken = match one_sequence(program) {
+        Ok(Some(one)) => cut_one(&one)?,
+        _ if gradient::is_gradient(program) => gradient::cut_gradient(program)?,
+        Ok(None) => None,
+        Err(refusal) => Some(Err(refusal.into())),
+    };
+    // States of their own are gathered to the places where sequences begin, or from those where they end.
+    let has_states = || program.nodes.iter().any(|node| matches!(node.op, Op::Gather { .. }));
+    Ok(taken.filter(|taken| taken.is_ok() || has_states()))
+}
+
+/// A cut of one sequence as one of all; `None` where no states are summed away.
+fn cut_one(one: &OneSequence) -> Result<Taken, CutError> {
     let cut = match one.program.has_matrix_scans() {
         true => Some(recurrences_with_decays(&one.program)?),
         false => contracted(&one.program)?,
     };
-    Ok(cut.and_then(|cut| one.packed_cut(cut)))
+    Ok(cut.map(|cut| Ok(one.packed_cut(cut).ok_or(SequencesRefusal::Stage)?)))
 }
 
 impl OneSequence {

@@ -102,8 +102,8 @@ fn so_are_their_gradients() {
         assert!(form.heads.is_empty() && form.outputs.contains(&Cotangent::Channels), "{head}");
         assert!(form.outputs.contains(&Cotangent::Keys) && form.outputs.contains(&Cotangent::Queries), "{head}");
     }
-    let steady = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, K]) -> (y: [H, T, V])";
-    let refusal = back_of_text(&format!("{steady} {{ {body} }}")).map(|_| ());
+    let time_invariant = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, K]) -> (y: [H, T, V])";
+    let refusal = back_of_text(&format!("{time_invariant} {{ {body} }}")).map(|_| ());
     assert_eq!(refusal, Err(Refusal::NotQuery { axis: "K".into() }));
 }
 

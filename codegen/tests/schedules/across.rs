@@ -10,7 +10,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::device::{Placement, Region, Work, call, run, run_on_region};
+use crate::device::{Placement, Region, Setting, Work, call, run, run_on_region};
 use crate::flash::gradient_of_calls;
 use crate::oracle::given;
 
@@ -22,7 +22,7 @@ struct Gradient {
 }
 
 impl Gradient {
-    fn new(name: &str, elem: Elem, (m, n, e): (usize, usize, usize), (heads, queries): (usize, usize)) -> Gradient {
+    fn new(name: &str, elem: Elem, [m, n, e]: [usize; 3], (heads, queries): (usize, usize)) -> Gradient {
         let program = gradient_of_calls(name, elem);
         let size = |axis: &String| match axis.as_str() {
             "M" => m,
@@ -62,7 +62,7 @@ impl Gradient {
         let mut region = Region::new(work.message_words, 7);
         let mut run = || {
             let none = Buffer::unwritten(Elem::F32, 0);
-            let how = (Placement::Contiguous, order, Isa::Sm90a);
+            let how = Setting { placement: Placement::Contiguous, order, isa: Isa::Sm90a };
             let kernel = |launch: &Launch| lower(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
             run_on_region(&self.program, &work, &self.inputs, &self.sizes, how, (none, &mut region), kernel).0
         };
@@ -73,7 +73,7 @@ impl Gradient {
 
     /// The outputs of a kernel for the sums over keys and one for those over queries.
     fn by_two(&self) -> Vec<Array> {
-        let how = (Placement::Contiguous, Order::Ascending, Isa::Sm90a);
+        let how = Setting { placement: Placement::Contiguous, order: Order::Ascending, isa: Isa::Sm90a };
         run(&self.program, &self.plan(CutKind::GroupedQuery), &self.inputs, &self.sizes, how)
     }
 
@@ -124,32 +124,32 @@ fn same_bits(one: &[Array], other: &[Array]) {
 #[test]
 fn every_number_of_queries_and_keys() {
     for (m, n) in [(1, 1), (127, 129), (128, 128), (129, 127), (1, 300), (300, 1), (260, 190)] {
-        Gradient::new("attention", Elem::Bf16, (m, n, 64), (2, 1)).check();
+        Gradient::new("attention", Elem::Bf16, [m, n, 64], (2, 1)).check();
     }
     for (m, n) in [(1, 1), (63, 127), (64, 128), (65, 129), (200, 260)] {
-        Gradient::new("attention", Elem::F16, (m, n, 128), (1, 1)).check();
+        Gradient::new("attention", Elem::F16, [m, n, 128], (1, 1)).check();
     }
 }
 
 #[test]
 fn limited_keys() {
     for (m, n) in [(1, 1), (129, 129), (260, 130), (130, 260), (70, 300)] {
-        Gradient::new("attention_causal", Elem::F16, (m, n, 64), (3, 1)).check();
-        Gradient::new("attention_window", Elem::Bf16, (m, n, 64), (2, 1)).check();
+        Gradient::new("attention_causal", Elem::F16, [m, n, 64], (3, 1)).check();
+        Gradient::new("attention_window", Elem::Bf16, [m, n, 64], (2, 1)).check();
     }
-    Gradient::new("attention_causal", Elem::Bf16, (200, 260, 128), (2, 1)).check();
+    Gradient::new("attention_causal", Elem::Bf16, [200, 260, 128], (2, 1)).check();
 }
 
 #[test]
 fn grouped_queries() {
-    Gradient::new("attention", Elem::F16, (130, 140, 64), (2, 3)).check();
-    Gradient::new("attention_causal", Elem::F16, (150, 140, 64), (2, 2)).check();
+    Gradient::new("attention", Elem::F16, [130, 140, 64], (2, 3)).check();
+    Gradient::new("attention_causal", Elem::F16, [150, 140, 64], (2, 2)).check();
 }
 
 #[test]
 fn what_a_query_does_not_see_may_be_anything() {
     for name in ["attention_causal", "attention_window"] {
-        let mut gradient = Gradient::new(name, Elem::F16, (140, 150, 64), (1, 1));
+        let mut gradient = Gradient::new(name, Elem::F16, [140, 150, 64], (1, 1));
         for (param, input) in gradient.program.params.iter().zip(&mut gradient.inputs) {
             if let (["q" | "k" | "v" | "o.bar"], Data::Float(numbers)) = (&[param.name.as_str()][..], &mut input.data) {
                 let last = numbers.len() - 70;
@@ -175,7 +175,7 @@ fn others_are_refused() {
 /// More tiles of keys than multiprocessors cannot wait for one another.
 #[test]
 fn too_many_keys_have_two_kernels() {
-    let gradient = Gradient::new("attention", Elem::Bf16, (64, 64, 64), (1, 1));
+    let gradient = Gradient::new("attention", Elem::Bf16, [64, 64, 64], (1, 1));
     let planner = Planner::new(&gradient.program, &Target::H200).expect("cuts");
     let sizes: Vec<usize> = gradient
         .sizes

@@ -8,7 +8,7 @@ use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::testing::{cut, operators};
 
-use crate::device::{Placement, run};
+use crate::device::{Placement, Setting, run};
 use crate::oracle::{Case, given};
 use crate::rows::along;
 
@@ -41,7 +41,8 @@ struct Chunked {
 impl Chunked {
     fn run(&self, inputs: &[Array], sizes: &[usize]) -> Vec<Array> {
         let case = Case { program: &self.program, sizes, placement: Placement::Contiguous, order: Order::Random(3) };
-        run(&self.program, &case.work(self.schedule), inputs, sizes, (case.placement, case.order, Isa::Sm90a))
+        let setting = Setting { placement: case.placement, order: case.order, isa: Isa::Sm90a };
+        run(&self.program, &case.work(self.schedule), inputs, sizes, setting)
     }
 
     /// The outputs of chunks between `ends`, each from the state that the one before left, are those of the whole.

@@ -10,7 +10,7 @@ use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 
-use crate::device::{Placement, Work, call, run};
+use crate::device::{Placement, Setting, Work, call, run};
 use crate::oracle::rounded;
 
 /// The root mean square of an error may be so much of that of what is exact, for keys of a type.
@@ -143,7 +143,7 @@ pub(crate) fn simulated(
 ) -> Vec<Array> {
     let sizes = sizes(program, lengths);
     let work = Work::of(chunked(program, &sizes, placement, &Target::H200, is_taken));
-    run(program, &work, given, &sizes, (placement, order, Isa::Sm90a))
+    run(program, &work, given, &sizes, Setting { placement, order, isa: Isa::Sm90a })
 }
 
 /// Compares what a plan gives for some inputs.

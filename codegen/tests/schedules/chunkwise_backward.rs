@@ -18,7 +18,7 @@ use oplus_dsl::scalar::round;
 use oplus_dsl::specialize::{keep_outputs, without_param};
 use oplus_dsl::testing::relative_error;
 
-use crate::device::{Placement, Work, call, run};
+use crate::device::{Placement, Setting, Work, call, run};
 
 /// A device with the shared memory of Hopper's, but neither copy engines nor warpgroups as its kernels know them.
 const PORTABLE: Target = Target { isa: Isa::Sm80, ..Target::H200 };
@@ -139,7 +139,7 @@ fn check_on(
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes.iter().copied()).collect();
     let wanted = interpret_sized(program, &given, &named, Mode::default()).expect("runs");
     let work = Work::of(plan);
-    let found = run(program, &work, &inputs, &sizes, (placement, order, target.isa));
+    let found = run(program, &work, &inputs, &sizes, Setting { placement, order, isa: target.isa });
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         let error = relative_error(wanted, found);
         let what = format!("`{}` of {}: {sizes:?} {placement:?} {target:?}", output.name, program.name);

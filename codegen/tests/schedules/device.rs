@@ -102,14 +102,16 @@ impl Work {
     }
 }
 
+/// How launches are run: how tensors lie, the order of events, and the instruction set of the kernels.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting {
+    pub placement: Placement,
+    pub order: Order,
+    pub isa: Isa,
+}
+
 /// Runs launches on inputs and gives the outputs.
-pub(crate) fn run(
-    program: &Program,
-    work: &Work,
-    inputs: &[Array],
-    sizes: &[usize],
-    how: (Placement, Order, Isa),
-) -> Vec<Array> {
+pub(crate) fn run(program: &Program, work: &Work, inputs: &[Array], sizes: &[usize], how: Setting) -> Vec<Array> {
     run_handing(program, work, inputs, sizes, how, Buffer::unwritten(Elem::F32, 0)).0
 }
 
@@ -119,10 +121,10 @@ pub(crate) fn run_handing(
     work: &Work,
     inputs: &[Array],
     sizes: &[usize],
-    how: (Placement, Order, Isa),
+    how: Setting,
     residual: Buffer,
 ) -> (Vec<Array>, Buffer) {
-    let kernel = |launch: &Launch| lower(&launch.stage, &launch.schedule, how.2).expect("lowers");
+    let kernel = |launch: &Launch| lower(&launch.stage, &launch.schedule, how.isa).expect("lowers");
     run_kernels(program, work, inputs, sizes, how, residual, kernel)
 }
 
@@ -146,7 +148,7 @@ pub(crate) fn run_kernels(
     work: &Work,
     inputs: &[Array],
     sizes: &[usize],
-    how: (Placement, Order, Isa),
+    how: Setting,
     residual: Buffer,
     kernel: impl Fn(&Launch) -> Kernel,
 ) -> (Vec<Array>, Buffer) {
@@ -160,7 +162,7 @@ pub(crate) fn run_on_region(
     work: &Work,
     inputs: &[Array],
     sizes: &[usize],
-    (placement, order, _): (Placement, Order, Isa),
+    Setting { placement, order, .. }: Setting,
     (residual, region): (Buffer, &mut Region),
     kernel: impl Fn(&Launch) -> Kernel,
 ) -> (Vec<Array>, Buffer) {

@@ -32,7 +32,7 @@ fn sizes(program: &Program, m: usize, n: usize, e: usize) -> Vec<usize> {
 }
 
 /// Plans for both targets give what the program means, by sums over pairs.
-fn check(program: &Program, (m, n, e): (usize, usize, usize), placement: Placement) {
+fn check(program: &Program, [m, n, e]: [usize; 3], placement: Placement) {
     let sizes = sizes(program, m, n, e);
     for target in [Target::H200, Target::A100] {
         let plan = Planner::new(program, &target).expect("cuts").plan(&call(program, &sizes, placement)).expect("runs");
@@ -45,11 +45,11 @@ fn check(program: &Program, (m, n, e): (usize, usize, usize), placement: Placeme
 fn attention_of_all_kinds() {
     for name in ["attention", "attention_causal", "attention_window", "attention_softcap"] {
         let program = model(name, Elem::Bf16);
-        check(&program, (37, 41, 32), Placement::Contiguous);
-        check(&program, (70, 19, 24), Placement::Padded);
+        check(&program, [37, 41, 32], Placement::Contiguous);
+        check(&program, [70, 19, 24], Placement::Padded);
     }
-    check(&model("attention_bias", Elem::F16), (20, 35, 16), Placement::Strided);
-    check(&model("attention_packed", Elem::F16), (20, 35, 16), Placement::Misaligned);
+    check(&model("attention_bias", Elem::F16), [20, 35, 16], Placement::Strided);
+    check(&model("attention_packed", Elem::F16), [20, 35, 16], Placement::Misaligned);
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn gradients_of_attention() {
     // The logarithms are any numbers here, so that weights are large: few of them, and 11 bits.
     for name in ["attention", "attention_causal"] {
         let gradient = adjoint(&model(name, Elem::F16)).expect("a gradient");
-        check(&gradient, (7, 9, 32), Placement::Contiguous);
-        check(&gradient, (21, 6, 20), Placement::Padded);
+        check(&gradient, [7, 9, 32], Placement::Contiguous);
+        check(&gradient, [21, 6, 20], Placement::Padded);
     }
 }
 
@@ -91,8 +91,8 @@ fn gradients_of_calls_do_not_attend_again() {
 
 #[test]
 fn single_precision_too() {
-    check(&model("attention_causal", Elem::F32), (20, 35, 16), Placement::Contiguous);
-    check(&adjoint(&model("attention", Elem::F32)).expect("a gradient"), (7, 9, 32), Placement::Contiguous);
+    check(&model("attention_causal", Elem::F32), [20, 35, 16], Placement::Contiguous);
+    check(&adjoint(&model("attention", Elem::F32)).expect("a gradient"), [7, 9, 32], Placement::Contiguous);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::step::{Step, step};
 use oplus_dsl::testing::{Part, cut, inputs};
 
-use crate::device::{Placement, Work, call, run_handing};
+use crate::device::{Placement, Setting, Work, call, run_handing};
 
 type Named = HashMap<String, Array>;
 
@@ -66,7 +66,7 @@ impl Law {
         let (plan, form) = self.plan(program, &sizes, saved.map(|(form, _)| form)).expect("a plan");
         let work = Work::of(plan);
         let inputs: Vec<Array> = program.params.iter().map(|param| given[&param.name].clone()).collect();
-        let how = (Placement::Contiguous, Order::Random(1), Isa::Sm90a);
+        let how = Setting { placement: Placement::Contiguous, order: Order::Random(1), isa: Isa::Sm90a };
         let room = form.as_ref().map_or(0, |form| form.len as usize);
         let buffer = saved.map_or_else(|| Buffer::unwritten(Elem::F32, room), |(_, states)| states.clone());
         let (outputs, states) = run_handing(program, &work, &inputs, &sizes, how, buffer);

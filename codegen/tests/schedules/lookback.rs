@@ -101,14 +101,14 @@ fn kernels_that_stand_in_compute_the_same_bits() {
             let forms = [(Loader::Bulk, 4, 8, Placement::Padded), (Loader::Registers, 1, 4, Placement::Misaligned)];
             for (loader, vector, vectors, placement) in forms {
                 let case = Case { program, sizes: &[2, len], placement, order: Order::Random(seed) };
-                case.check_stand_ins(Schedule::LookBack(schedule(loader, vector, vectors)));
+                case.check_fast_tier(Schedule::LookBack(schedule(loader, vector, vectors)));
             }
         }
     }
     let strict = LookBack { fold: Fold::Strict, window: 3, ..schedule(Loader::Bulk, 4, 2) };
     for program in &programs {
         let case = Case { program, sizes: &[2, 70 * 512 + 9], placement: Placement::Padded, order: Order::Random(3) };
-        case.check_stand_ins(Schedule::LookBack(strict));
+        case.check_fast_tier(Schedule::LookBack(strict));
     }
 }
 

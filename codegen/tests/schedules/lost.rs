@@ -6,7 +6,7 @@ use oplus_codegen::target::Isa;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::device::{Placement, Work, run};
+use crate::device::{Placement, Setting, Work, run};
 use crate::oracle::{Case, program};
 
 /// h[t] = a[t]·h[t−1] + b[t], the states before, and the last one; with another axis before the time or behind it.
@@ -80,7 +80,7 @@ fn check(program: &Program, schedule: Schedule, decay: f32, times: usize) {
     let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
     let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");
     let work = Work { message_words: 1 << 16, ..case.work(schedule) };
-    let found = run(program, &work, &given, &sizes, (placement, order, Isa::Sm90a));
+    let found = run(program, &work, &given, &sizes, Setting { placement, order, isa: Isa::Sm90a });
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         for i in 0..wanted.data.len() {
             let (a, b) = (wanted.data.get(i).as_f64(), found.data.get(i).as_f64());

@@ -15,7 +15,7 @@ use oplus_dsl::scalar::round;
 use oplus_dsl::step::step;
 use oplus_dsl::testing::relative_error;
 
-use crate::device::{Placement, Work, call, run};
+use crate::device::{Placement, Setting, Work, call, run};
 
 fn model(name: &str) -> Program {
     model_of(name, Elem::Bf16)
@@ -226,7 +226,8 @@ fn cut(array: &Array, along: Option<usize>, range: std::ops::Range<usize>) -> Ar
 }
 
 fn simulated(program: &Program, plan: Plan, inputs: &[Array], sizes: &[usize]) -> Vec<Array> {
-    run(program, &Work::of(plan), inputs, sizes, (Placement::Contiguous, Order::Random(2), Isa::Sm90a))
+    let setting = Setting { placement: Placement::Contiguous, order: Order::Random(2), isa: Isa::Sm90a };
+    run(program, &Work::of(plan), inputs, sizes, setting)
 }
 
 /// The fastest plan in chunks.

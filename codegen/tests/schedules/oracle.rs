@@ -17,7 +17,7 @@ use oplus_dsl::ir::{Axis, Output, Program};
 use oplus_dsl::testing::{inputs, relative_error};
 use oplus_dsl::verify::verify;
 
-use crate::device::{Placement, Region, Work, call, run, run_handing, run_kernels, run_on_region};
+use crate::device::{Placement, Region, Setting, Work, call, run, run_handing, run_kernels, run_on_region};
 
 /// A valid program.
 pub(crate) fn program(text: &str) -> Program {
@@ -52,9 +52,9 @@ impl Case<'_> {
     }
 
     /// The kernels of this schedule in the fast-compile tier compute the same bits as its own kernels.
-    pub(crate) fn check_stand_ins(&self, schedule: Schedule) {
+    pub(crate) fn check_fast_tier(&self, schedule: Schedule) {
         let (work, given) = (self.work(schedule), given(self.program, self.sizes));
-        let how = (self.placement, self.order, Isa::Sm90a);
+        let how = Setting { placement: self.placement, order: self.order, isa: Isa::Sm90a };
         let wanted = run(self.program, &work, &given, self.sizes, how);
         let none = Buffer::unwritten(Elem::F32, 0);
         let kernel = |launch: &Launch| {
@@ -74,7 +74,7 @@ impl Case<'_> {
     /// inputs, as launches of a stream follow one another. Each gives the bits of a run on a region of its own.
     pub(crate) fn check_shared_region(&self, schedule: Schedule, tag: u32) {
         let work = self.work(schedule);
-        let how = (self.placement, self.order, Isa::Sm90a);
+        let how = Setting { placement: self.placement, order: self.order, isa: Isa::Sm90a };
         let kernel = |launch: &Launch| lower(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
         let mut region = Region::new(work.message_words, tag);
         for turn in 0..4 {
@@ -146,7 +146,7 @@ impl Case<'_> {
         let Some((plan, residual)) = planner(self.program).plan_saving(&call).expect("plans") else { return false };
         let backward = planner(&gradient);
         let Some(saved) = backward.plan_saved(&gradient_call, &residual).expect("plans") else { return false };
-        let how = (self.placement, self.order, Isa::Sm90a);
+        let how = Setting { placement: self.placement, order: self.order, isa: Isa::Sm90a };
         let work = Work::of;
         let place = Buffer::unwritten(Elem::F32, residual.len as usize);
         let inputs = given(self.program, self.sizes);
@@ -275,7 +275,8 @@ impl Case<'_> {
         let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();
         let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
         let wanted = interpret_sized(self.program, &optional, &named, Mode::default()).expect("runs");
-        let found = run(self.program, work, &given, self.sizes, (self.placement, self.order, isa));
+        let setting = Setting { placement: self.placement, order: self.order, isa };
+        let found = run(self.program, work, &given, self.sizes, setting);
         let results = wanted.into_iter().zip(found).zip(&self.program.outputs);
         results.map(|((wanted, found), output)| (wanted, found, output)).collect()
     }

@@ -38,24 +38,24 @@ const FORWARD: &str = concat!(
 /// Checks plans of several ranks; gives whether one of them has parts.
 fn check(text: &str, sizes: &[usize], placement: Placement, seed: u64) -> bool {
     let program = program(text);
-    let mut parted = false;
+    let mut summed = false;
     for (target, rank) in [(Target::H200, 0), (Target::A100, 0), (Target::H200, 1)] {
         let planner = Planner::new(&program, &target).expect("cuts");
         let plan = planner.plan_ranked(&call(&program, sizes, placement), rank).expect("plans");
-        parted |= plan.steps.iter().any(|launch| launch.stage.partial_axis.is_some());
+        summed |= plan.steps.iter().any(|launch| launch.stage.partial_axis.is_some());
         Case { program: &program, sizes, placement, order: Order::Random(seed) }.check_ranked(&target, rank);
     }
-    parted
+    summed
 }
 
 #[test]
 fn every_length() {
-    let mut parted = [0, 0];
+    let mut summed = [0, 0];
     for len in [1, 2, 3, 4, 5, 7, 8, 9, 17, 31] {
-        parted[0] += u32::from(check(BACKWARD, &[2, len, 4, 33], Placement::Contiguous, len as u64));
-        parted[1] += u32::from(check(FORWARD, &[len, 136], Placement::Contiguous, len as u64));
+        summed[0] += u32::from(check(BACKWARD, &[2, len, 4, 33], Placement::Contiguous, len as u64));
+        summed[1] += u32::from(check(FORWARD, &[len, 136], Placement::Contiguous, len as u64));
     }
-    assert!(parted.into_iter().all(|count| count > 4), "{parted:?}");
+    assert!(summed.into_iter().all(|count| count > 4), "{summed:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use oplus_codegen::plan::{Plan, Planner};
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
-use oplus_codegen::stage::CutKind;
+use oplus_codegen::stage::{CutKind, CutRefusal, SequencesRefusal, cuts};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -13,7 +13,7 @@ use oplus_dsl::rng::Rng;
 use oplus_dsl::testing::relative_error;
 
 use crate::chunk_delta::{model_of, written_of};
-use crate::device::{Placement, Work, call, run};
+use crate::device::{Placement, Setting, Work, call, run};
 use crate::oracle::rounded;
 
 /// Programs of packed sequences as users write them: decays of each kind, readouts that go on, and first or last states alone.
@@ -176,7 +176,8 @@ fn check_on(program: &Program, case: Case, rank: usize, target: &Target) {
     let sizes = case.sizes(program);
     let given = case.inputs(program, &sizes);
     let work = Work::of(plan(program, &sizes, case.placement, (rank, target)));
-    let found = run(program, &work, &given, &sizes, (case.placement, case.order, target.isa));
+    let setting = Setting { placement: case.placement, order: case.order, isa: target.isa };
+    let found = run(program, &work, &given, &sizes, setting);
     let optional: Vec<Option<Array>> = given.into_iter().map(Some).collect();
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes).collect();
     let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");
@@ -331,15 +332,23 @@ fn other_programs_of_sequences_are_not_cut_so() {
     let vectors = "fn vectors(a: [B, T], b: [B, T], cu: i32[S + 1], h0: wide[B, S]) -> (h: [B, T]) {
         h = scan(T, segmented(Affine)(a, b), offsets = cu, init = h0).b;
     }";
-    for text in [backwards, beside, vectors] {
-        let program = written_of(text, Elem::Bf16);
-        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+    let refusal = |program: &Program| {
+        let planner = Planner::new(program, &Target::H200).expect("cuts");
         assert!(planner.cut(CutKind::Sequences).is_none(), "{}", program.name);
-    }
-    for text in [backwards, beside, vectors] {
-        let gradient = adjoint(&written_of(text, Elem::Bf16)).expect("differentiable");
-        let planner = Planner::new(&gradient, &Target::H200).expect("cuts");
-        assert!(planner.cut(CutKind::Sequences).is_none(), "{}", gradient.name);
+        let mut all = cuts(program).expect("cuts").0.into_iter();
+        all.find(|(how, _)| *how == CutKind::Sequences).expect("every way to cut").1.expect_err("no such cut")
+    };
+    let no_states = CutRefusal::Absent { of: CutKind::Sequences };
+    for (text, why) in [
+        (backwards, CutRefusal::Sequences(SequencesRefusal::Scan)),
+        (beside, CutRefusal::Sequences(SequencesRefusal::Values)),
+        (vectors, no_states.clone()),
+    ] {
+        let program = written_of(text, Elem::Bf16);
+        assert_eq!(refusal(&program), why, "{}", program.name);
+        let gradient = adjoint(&program).expect("differentiable");
+        let of_gradient = refusal(&gradient);
+        assert!(text == vectors || of_gradient != no_states, "{}", gradient.name);
     }
 }
 

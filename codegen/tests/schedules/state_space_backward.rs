@@ -1,4 +1,4 @@
-//! The two-way schedule: gradients of scans whose states are summed away.
+//! The backward state-space schedule: gradients of scans whose states are summed away.
 
 use oplus_codegen::plan::Planner;
 use oplus_codegen::schedules::{Pass, Schedule, StateSpaceBackward};

@@ -72,7 +72,7 @@ fn gradients_of_recurrences_that_are_read_out_are_one_stage_and_sums() {
 fn pairs_rows(name: &str, absent: &[&str], states: u32, isa: Isa) -> bool {
     let model = oplus_front::model_programs().into_iter().find(|program| program.name == name).expect("a model");
     let lean = absent.iter().fold(model.instantiate(Elem::F32), |program, name| without_param(&program, name));
-    let cut = cut_backward_scan(&adjoint(&lean).expect("a gradient")).expect("cuts").expect("two-way");
+    let cut = cut_backward_scan(&adjoint(&lean).expect("a gradient")).expect("cuts").expect("a backward scan");
     let stage = cut.stages.iter().find(|stage| stage.opposite_scans().is_some()).expect("a stage");
     let pairs = |schedule: &Schedule| matches!(schedule, Schedule::StateSpaceBackward(s) if s.pass == Pass::Walk && s.rows == 2 && s.capacity() == states);
     variants(stage, isa).iter().any(|(_, schedule)| pairs(schedule))

@@ -180,7 +180,7 @@ fn random_programs_are_cut_into_stages_that_compute_them() {
         let cut = cut(&program).unwrap_or_else(|e| panic!("{program}{e}"));
         check(&program, &cut);
         check_contracted(&program);
-        check_parted(&program);
+        check_partial_sums(&program);
         check_other_forms(&program);
     }
 }
@@ -194,7 +194,7 @@ fn check_other_forms(program: &Program) -> usize {
 }
 
 /// Checks the stages with partial sums over columns; gives whether there are any.
-fn check_parted(program: &Program) -> bool {
+fn check_partial_sums(program: &Program) -> bool {
     let cut = cut_partial_sums(program).expect("cuts");
     cut.iter().for_each(|cut| check(program, cut));
     cut.is_some_and(|cut| cut.stages.iter().any(|s| s.partial_axis.is_some()))
@@ -210,15 +210,15 @@ fn check_contracted(program: &Program) -> bool {
 #[test]
 fn adjoints_of_random_programs_are_cut_into_stages_that_compute_them() {
     let ingredients = Ingredients { differentiable: true, ..Ingredients::default() };
-    let (mut checked, mut contracted, mut parted, mut others) = (0, 0, 0, 0);
+    let (mut checked, mut contracted, mut partial, mut others) = (0, 0, 0, 0);
     for seed in 0..200 {
         let Ok(program) = adjoint(&random(seed, &ingredients).instantiate(Elem::F64)) else { continue };
         let cut = cut(&program).expect("cuts");
         check(&program, &cut);
         checked += 1;
         contracted += usize::from(check_contracted(&program));
-        parted += usize::from(check_parted(&program));
+        partial += usize::from(check_partial_sums(&program));
         others += check_other_forms(&program);
     }
-    assert!(checked > 100 && contracted > 0 && parted > 0 && others > 0, "{checked} {contracted} {parted} {others}");
+    assert!(checked > 100 && contracted > 0 && partial > 0 && others > 0, "{checked} {contracted} {partial} {others}");
 }

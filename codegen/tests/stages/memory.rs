@@ -65,7 +65,7 @@ fn tensors(program: &Program, sizes: &[i64]) -> i64 {
     params.chain(program.outputs.iter().map(|o| of(&o.axes, o.elem))).sum()
 }
 
-/// The two-way schedule of a plan, and in how many pieces it takes the rows.
+/// The backward state-space schedule of a plan, and in how many pieces it takes the rows.
 fn backward_scan(plan: &Plan) -> (StateSpaceBackward, i64) {
     let walk = |schedule: Schedule| match schedule {
         Schedule::StateSpaceBackward(s) if s.pass == Pass::Walk => Some(s),

@@ -83,7 +83,7 @@ pub(super) struct Frame<'a> {
     nests: Vec<Option<Nest>>,
 }
 
-/// What the sweep of a tile for totals leaves to the one for results.
+/// The findings of the sweep of a tile for totals, which the sweep for results reads.
 pub(super) struct Found {
     /// The totals of the tile's parts.
     totals: Vec<Values>,

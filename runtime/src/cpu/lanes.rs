@@ -172,7 +172,7 @@ pub(super) struct Elements<'a> {
     pub(super) scan: &'a [Operand<'a>],
     /// The elements of [`Combination::total`].
     pub(super) total: &'a [Operand<'a>],
-    /// What machine code reads beside them.
+    /// The other slices that machine code reads.
     pub(super) others: &'a [Slice<'a>],
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Native {
     pub(super) at: usize,
     /// The instructions that the code for results computes too.
     pub(super) joined: Vec<usize>,
-    /// What the maps read beside the scan's elements and results.
+    /// The registers that the maps read, beside the scan's elements and results.
     pub(super) others: Vec<Reg>,
     /// Where results go, in the order of the function's outputs.
     pub(super) outputs: Vec<Output>,
@@ -136,7 +136,7 @@ struct Tensors<'t, 'm, T> {
     squares: &'t mut [T],
 }
 
-/// What a sweep for results begins and ends with.
+/// The states that a sweep for results begins and ends with.
 #[derive(Clone, Copy)]
 pub(super) struct States<'s> {
     /// The state before each part.

@@ -72,17 +72,25 @@ impl Cut {
     }
 }
 
+/// An axis of a tensor in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaidAxis {
+    pub(super) axis: Axis,
+    pub(super) size: usize,
+    pub(super) stride: i64,
+}
+
 impl Partition {
     /// The partition of a tensor with these axes (size and stride) from element `offset` on. `None` if its elements
     /// interleave in a way that nested slices cannot follow.
-    pub(super) fn new(axes: &[(Axis, usize, i64)], offset: usize, cuts: &[Cut]) -> Option<Partition> {
+    pub(super) fn new(axes: &[LaidAxis], offset: usize, cuts: &[Cut]) -> Option<Partition> {
         let mut start = offset as i64;
-        let level = |&(axis, size, stride): &(Axis, usize, i64)| {
+        let level = |&LaidAxis { axis, size, stride }: &LaidAxis| {
             start += stride.min(0) * (size as i64 - 1).max(0);
             let cut = cuts.iter().position(|cut| cut.axis == axis && cut.blocks() > 1);
             Level { axis, size, stride: stride.unsigned_abs() as usize, flipped: stride < 0, cut }
         };
-        let mut levels: Vec<Level> = axes.iter().filter(|(_, size, _)| *size != 1).map(level).collect();
+        let mut levels: Vec<Level> = axes.iter().filter(|axis| axis.size != 1).map(level).collect();
         levels.sort_by_key(|level| std::cmp::Reverse(level.stride));
         let empty = levels.iter().any(|level| level.size == 0);
         let rows = levels.iter().rposition(|level| level.cut.is_some()).unwrap_or(0);
@@ -210,15 +218,19 @@ mod tests {
     const Y: Axis = Axis(1);
     const Z: Axis = Axis(2);
 
+    fn laid(axis: Axis, size: usize, stride: i64) -> LaidAxis {
+        LaidAxis { axis, size, stride }
+    }
+
     /// Writes every index through the partition and reads the memory back with the strides.
-    fn check(axes: &[(Axis, usize, i64)], offset: usize, length: usize, cuts: &[Cut]) {
+    fn check(axes: &[LaidAxis], offset: usize, length: usize, cuts: &[Cut]) {
         let partition = Partition::new(axes, offset, cuts).unwrap();
         let mut memory = vec![0; length];
         let mut tasks = partition.split(&mut memory[partition.start..]).unwrap();
         assert_eq!(tasks.iter().map(Vec::len).sum::<usize>(), partition.slices());
-        let shape: Vec<usize> = axes.iter().map(|axis| axis.1).collect();
+        let shape: Vec<usize> = axes.iter().map(|axis| axis.size).collect();
         for (number, index) in indices(&shape).into_iter().enumerate() {
-            let at = |axis: Axis| index[axes.iter().position(|a| a.0 == axis).unwrap()];
+            let at = |axis: Axis| index[axes.iter().position(|a| a.axis == axis).unwrap()];
             let block = |cut: &Cut| (0..cut.blocks()).find(|i| cut.block(*i).contains(&at(cut.axis))).unwrap();
             let task = cuts.iter().fold(0, |task, cut| task * cut.blocks() + block(cut));
             let place = partition.place(task);
@@ -230,7 +242,7 @@ mod tests {
             tasks[task][slice as usize][element as usize] = number + 1;
         }
         for (number, index) in indices(&shape).into_iter().enumerate() {
-            let along: i64 = index.iter().zip(axes).map(|(i, axis)| *i as i64 * axis.2).sum();
+            let along: i64 = index.iter().zip(axes).map(|(i, axis)| *i as i64 * axis.stride).sum();
             assert_eq!(memory[(offset as i64 + along) as usize], number + 1, "{index:?}");
         }
     }
@@ -246,22 +258,22 @@ mod tests {
         let cuts =
             [vec![], vec![by_x.clone()], vec![by_y.clone()], vec![by_x.clone(), by_z.clone()], vec![by_z, by_y, by_x]];
         for cuts in cuts {
-            check(&[(X, 4, 15), (Y, 5, 3), (Z, 3, 1)], 0, 60, &cuts);
-            check(&[(Z, 3, 20), (X, 4, 1), (Y, 5, 4)], 0, 60, &cuts);
-            check(&[(X, 4, -40), (Y, 5, 6), (Z, 3, -2)], 150, 200, &cuts);
+            check(&[laid(X, 4, 15), laid(Y, 5, 3), laid(Z, 3, 1)], 0, 60, &cuts);
+            check(&[laid(Z, 3, 20), laid(X, 4, 1), laid(Y, 5, 4)], 0, 60, &cuts);
+            check(&[laid(X, 4, -40), laid(Y, 5, 6), laid(Z, 3, -2)], 150, 200, &cuts);
         }
     }
 
     #[test]
     fn interleaved_axes_are_refused() {
-        assert!(Partition::new(&[(X, 3, 2), (Y, 3, 3)], 0, &[]).is_none());
-        assert!(Partition::new(&[(X, 3, 0)], 0, &[]).is_none());
-        assert!(Partition::new(&[(X, 1, 0), (Y, 3, 1)], 0, &[]).is_some());
+        assert!(Partition::new(&[laid(X, 3, 2), laid(Y, 3, 3)], 0, &[]).is_none());
+        assert!(Partition::new(&[laid(X, 3, 0)], 0, &[]).is_none());
+        assert!(Partition::new(&[laid(X, 1, 0), laid(Y, 3, 1)], 0, &[]).is_some());
     }
 
     #[test]
     fn an_empty_tensor_has_no_slices() {
-        let partition = Partition::new(&[(X, 0, 1), (Y, 5, 1)], 0, &[Cut::even(Y, 5, 2)]).unwrap();
+        let partition = Partition::new(&[laid(X, 0, 1), laid(Y, 5, 1)], 0, &[Cut::even(Y, 5, 2)]).unwrap();
         assert!(partition.split(&mut [0; 5]).unwrap().iter().all(Vec::is_empty));
     }
 }

@@ -15,7 +15,7 @@ use oplus_dsl::{Elem, Ty};
 use super::CpuError;
 use super::frame::Streamed;
 use super::native::{Native, Refusal};
-use super::partition::{Cut, Partition};
+use super::partition::{Cut, LaidAxis, Partition};
 use super::sums;
 use super::tile::{Code, Reg};
 use borders::Borders;
@@ -83,15 +83,15 @@ struct StageTarget {
 /// A tensor that a stage writes: axes with sizes and strides, and the element of index 0, 0, ….
 #[derive(Clone, Debug)]
 struct TargetLayout {
-    axes: Vec<(Axis, usize, i64)>,
+    axes: Vec<LaidAxis>,
     offset: usize,
 }
 
 impl TargetLayout {
     /// The axis with the largest stride.
     fn outermost(&self) -> Option<Axis> {
-        let long = self.axes.iter().filter(|(_, size, _)| *size > 1);
-        long.max_by_key(|(_, _, stride)| stride.abs()).map(|(axis, ..)| *axis)
+        let long = self.axes.iter().filter(|laid| laid.size > 1);
+        long.max_by_key(|laid| laid.stride.abs()).map(|laid| laid.axis)
     }
 }
 
@@ -296,7 +296,11 @@ impl<'a> Planner<'a> {
         let mut targets = vec![];
         for k in &self.drafts.stages[stage].outputs {
             let (output, layout) = (&self.drafts.program.outputs[*k], &self.request.outputs[*k]);
-            let axes = output.axes.iter().zip(&layout.strides).map(|(axis, stride)| (*axis, self.size(*axis), *stride));
+            let axes = output.axes.iter().zip(&layout.strides).map(|(axis, stride)| LaidAxis {
+                axis: *axis,
+                size: self.size(*axis),
+                stride: *stride,
+            });
             let layout = TargetLayout { axes: axes.collect(), offset: layout.offset };
             targets.push(StageTarget { value: output.value, target: Target::Output(*k), layout });
         }
@@ -314,15 +318,15 @@ impl<'a> Planner<'a> {
     /// Makes room for a value.
     fn temporary(&mut self, value: Value, last_use: usize, shape: &Shape) -> Result<TargetLayout, CpuError> {
         let node = self.drafts.program.node(value);
-        let mut axes: Vec<(Axis, usize, i64)> = vec![];
+        let mut axes: Vec<LaidAxis> = vec![];
         let mut len = 1_usize;
         for axis in shape.order.iter().rev().filter(|axis| node.axes.contains(**axis)) {
-            axes.insert(0, (*axis, self.size(*axis), len as i64));
+            axes.insert(0, LaidAxis { axis: *axis, size: self.size(*axis), stride: len as i64 });
             let most = 1 << 48;
             let next = len.checked_mul(self.size(*axis).max(1)).filter(|len| *len < most);
             len = next.ok_or_else(|| CpuError::TooLarge { value: value.to_string() })?;
         }
-        let strides = axes.iter().map(|(axis, _, stride)| (*axis, *stride)).collect();
+        let strides = axes.iter().map(|laid| (laid.axis, laid.stride)).collect();
         let source = Source::Temporary(self.buffers.len());
         self.temporaries.insert(value, Tensor { source, axes: strides, offset: 0 });
         self.buffers.push(Temporary { elem: node.ty.elem().unwrap_or(Elem::F64), len, last_use });

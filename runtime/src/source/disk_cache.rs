@@ -32,11 +32,11 @@ pub trait Compile: Send + Sync {
     /// The compiler and its version: with another identity kernels are compiled again.
     fn identity(&self) -> String;
 
-    /// A kernel that may run until that one is compiled ([`KernelSource::stand_in`]).
+    /// A kernel that may run until that one is compiled ([`KernelSource::fast_tier`]).
     ///
     /// # Errors
     /// [`Error::Compile`].
-    fn stand_in(&self, _launch: &Launch, _isa: Isa) -> Result<Option<Code>, Error> {
+    fn fast_tier(&self, _launch: &Launch, _isa: Isa) -> Result<Option<Code>, Error> {
         Ok(None)
     }
 }
@@ -117,9 +117,9 @@ impl<C: Compile> DiskCache<C> {
     fn unless_kept(
         &self,
         entry: &Entry,
-        stand_in: impl FnOnce() -> Result<Option<Code>, Error>,
+        fast_tier: impl FnOnce() -> Result<Option<Code>, Error>,
     ) -> Result<Option<Code>, Error> {
-        if self.kept(entry).is_some() { Ok(None) } else { stand_in() }
+        if self.kept(entry).is_some() { Ok(None) } else { fast_tier() }
     }
 
     fn get(&self, entry: &Entry, compile: impl FnOnce() -> Result<Code, Error>) -> Result<Code, Error> {
@@ -147,8 +147,8 @@ impl<C: Compile> KernelSource for DiskCache<C> {
         self.get(&self.entry(launch, isa)?, || self.compiler.compile(launch, isa)).map(Some)
     }
 
-    fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
-        self.unless_kept(&self.entry(launch, isa)?, || self.compiler.stand_in(launch, isa))
+    fn fast_tier(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+        self.unless_kept(&self.entry(launch, isa)?, || self.compiler.fast_tier(launch, isa))
     }
 }
 

@@ -20,7 +20,7 @@ impl Compile for Llvm {
         oplus_llvm::identity()
     }
 
-    fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+    fn fast_tier(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
         let kernel = lower_fast_tier(&launch.stage, &launch.schedule, isa).map_err(|e| failed(launch, &e))?;
         let text = kernel.map(|kernel| oplus_llvm::compile_quickly(&kernel, isa)).transpose();
         Ok(text.map_err(|e| failed(launch, &e))?.map(Code::from))

@@ -6,8 +6,8 @@
 //! 1. those that the program has registered: folders written by `oplus bake` ([`Folder::register`]), their tables inside
 //!    the program ([`Embedded::register`]), or sources of its own ([`register`], which is unsafe: their code is run as it is);
 //! 2. the kernels that this crate brings ([`Embedded::standard`]);
-//! 3. with the feature `jit`, the compiler, behind a cache on disk. A kernel by look-back takes it up to 300 ms; one of
-//!    the same bits that takes a third of that runs until then ([`use_stand_ins`]).
+//! 3. with the feature `jit`, the compiler, behind a cache on disk. It takes long for a kernel by look-back: one of the fast-compile tier
+//!    runs meanwhile, which gives the same bits and is compiled sooner ([`use_fast_tier`]).
 //!
 //! When none has a kernel of the fastest plan, the call takes the fastest plan whose kernels are all there. When there is
 //! none, it fails with [`Error::NoKernel`]; it runs on the CPU instead only where the program has said so
@@ -68,7 +68,7 @@ pub trait KernelSource: Send + Sync {
     ///
     /// # Errors
     /// As `find`.
-    fn stand_in(&self, _launch: &Launch, _isa: Isa) -> Result<Option<Code>, Error> {
+    fn fast_tier(&self, _launch: &Launch, _isa: Isa) -> Result<Option<Code>, Error> {
         Ok(None)
     }
 
@@ -84,8 +84,8 @@ impl<S: KernelSource + ?Sized> KernelSource for Arc<S> {
         (**self).find(launch, isa)
     }
 
-    fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
-        (**self).stand_in(launch, isa)
+    fn fast_tier(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+        (**self).fast_tier(launch, isa)
     }
 
     fn has(&self, launch: &Launch, isa: Isa) -> bool {
@@ -96,7 +96,7 @@ impl<S: KernelSource + ?Sized> KernelSource for Arc<S> {
 static REGISTERED: RwLock<Vec<Arc<dyn KernelSource>>> = RwLock::new(Vec::new());
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static FALL_BACK_TO_CPU: AtomicBool = AtomicBool::new(false);
-static STAND_INS: AtomicBool = AtomicBool::new(true);
+static FAST_TIER: AtomicBool = AtomicBool::new(true);
 
 /// Adds a source for all kernels of the process. It is asked after those registered before, and before the embedded
 /// kernels.
@@ -164,8 +164,8 @@ pub(crate) fn falls_back_to_cpu() -> bool {
 /// until its own are there. These compute the same bits but are slower. The call's own kernels are compiled meanwhile on a thread of
 /// the library, and the process does not end before they are. With `false` the call waits for its kernels, as every call does
 /// that is captured into a graph.
-pub fn use_stand_ins(yes: bool) {
-    STAND_INS.store(yes, Ordering::Relaxed);
+pub fn use_fast_tier(yes: bool) {
+    FAST_TIER.store(yes, Ordering::Relaxed);
 }
 
 /// A kernel that a call can have now.
@@ -207,9 +207,9 @@ fn refuse_missing(name: &str, launches: &[&Launch], isa: Isa, is_known: bool) ->
 /// source that has it.
 pub(crate) fn find_soon(name: &str, launch: &Launch, isa: Isa) -> Result<Found, Error> {
     let isa = launch.schedule.isa(isa);
-    let stand_ins = STAND_INS.load(Ordering::Relaxed);
+    let fast_tier = FAST_TIER.load(Ordering::Relaxed);
     for source in sources() {
-        if let Some(code) = stand_ins.then(|| source.stand_in(launch, isa)).transpose()?.flatten() {
+        if let Some(code) = fast_tier.then(|| source.fast_tier(launch, isa)).transpose()?.flatten() {
             let (name, launch) = (name.to_owned(), launch.clone());
             let code = code.checked(&launch)?;
             let itself = move || source.find(&launch, isa)?.ok_or_else(|| missing(&name, &launch))?.checked(&launch);

@@ -6,8 +6,8 @@ use plotters::style::text_anchor::HPos;
 
 use super::BenchError;
 use super::plot::{
-    BACKWARD, Block, FORWARD, GRID, INK, PALE, blocks, draw_key, draw_title, geometric_mean, mark, picture, times,
-    words,
+    BACKWARD, Block, FORWARD, GRID, INK, LabelStyle, Mark, PALE, blocks, draw_key, draw_title, geometric_mean, mark,
+    picture, times, words,
 };
 use super::results::{Results, Time};
 
@@ -89,7 +89,7 @@ fn draw_all(area: &Area<'_>, height: i32, device: &str, sections: &[(String, Vec
     let mut top = TOP;
     for (title, ranges) in sections {
         let middle = top + STEP * ranges.len() as i32 / 2;
-        words(area, (NAMES, middle), title, (15, INK, HPos::Right))?;
+        words(area, (NAMES, middle), title, LabelStyle { size: 15, colour: INK, align: HPos::Right })?;
         for (range, y) in ranges.iter().zip((top + STEP / 2..).step_by(STEP as usize)) {
             draw_range(area, y, range)?;
         }
@@ -100,11 +100,16 @@ fn draw_all(area: &Area<'_>, height: i32, device: &str, sections: &[(String, Vec
 
 fn draw_head(area: &Area<'_>, device: &str) -> Drawn {
     draw_title(area, device)?;
-    draw_key(area, 48, &[(16, FORWARD, "forward"), (100, BACKWARD, "backward")])?;
+    draw_key(area, 48, &[Mark(16, FORWARD, "forward"), Mark(100, BACKWARD, "backward")])?;
     let meaning = "mark: geometric mean of the cases; line: from the least to the most";
-    words(area, (200, 48), meaning, (14, PALE, HPos::Left))?;
-    words(area, ((AXIS.0 + AXIS.1) / 2, 72), "times as fast (logarithmic)", (14, INK, HPos::Center))?;
-    words(area, (NUMBERS, 72), "mean, cases", (14, INK, HPos::Left))
+    words(area, (200, 48), meaning, LabelStyle { size: 14, colour: PALE, align: HPos::Left })?;
+    words(
+        area,
+        ((AXIS.0 + AXIS.1) / 2, 72),
+        "times as fast (logarithmic)",
+        LabelStyle { size: 14, colour: INK, align: HPos::Center },
+    )?;
+    words(area, (NUMBERS, 72), "mean, cases", LabelStyle { size: 14, colour: INK, align: HPos::Left })
 }
 
 fn draw_axis(area: &Area<'_>, bottom: i32) -> Drawn {
@@ -112,7 +117,12 @@ fn draw_axis(area: &Area<'_>, bottom: i32) -> Drawn {
         let colour = if tick == 1.0 { PALE } else { GRID };
         area.draw(&PathElement::new(vec![(x_of(tick), TOP - 4), (x_of(tick), bottom)], colour))?;
         for y in [TOP - 12, bottom + 12] {
-            words(area, (x_of(tick), y), &format!("{tick} ×"), (13, PALE, HPos::Center))?;
+            words(
+                area,
+                (x_of(tick), y),
+                &format!("{tick} ×"),
+                LabelStyle { size: 13, colour: PALE, align: HPos::Center },
+            )?;
         }
     }
     Ok(())
@@ -123,11 +133,16 @@ fn draw_range(area: &Area<'_>, y: i32, range: &Range) -> Drawn {
     area.draw(&PathElement::new(line, range.colour.stroke_width(2)))?;
     if range.most() > MOST {
         let beyond = format!("▸ {}", times(range.most()));
-        words(area, (AXIS.1 - 4, y - 9), &beyond, (12, range.colour, HPos::Right))?;
+        words(area, (AXIS.1 - 4, y - 9), &beyond, LabelStyle { size: 12, colour: range.colour, align: HPos::Right })?;
     }
     mark(area, (x_of(range.mean()), y), range.colour, range.name == "backward")?;
     let count = range.speeds.len();
-    words(area, (NUMBERS, y), &format!("{}, {count}", times(range.mean())), (14, range.colour, HPos::Left))
+    words(
+        area,
+        (NUMBERS, y),
+        &format!("{}, {count}", times(range.mean())),
+        LabelStyle { size: 14, colour: range.colour, align: HPos::Left },
+    )
 }
 
 #[cfg(test)]

@@ -187,36 +187,66 @@ fn draw_all(area: &Area<'_>, height: i32, device: &str, blocks: &[Block]) -> Dra
     Ok(())
 }
 
+/// How a text of a picture looks, and which of its ends is at its place.
+#[derive(Clone, Copy)]
+pub(super) struct LabelStyle {
+    pub(super) size: i32,
+    pub(super) colour: RGBColor,
+    pub(super) align: HPos,
+}
+
 pub(super) fn words(
     area: &Area<'_>,
     (x, y): (i32, i32),
     words: &str,
-    (size, colour, h): (i32, RGBColor, HPos),
+    LabelStyle { size, colour, align }: LabelStyle,
 ) -> Drawn {
-    let style = ("sans-serif", size).into_font().color(&colour).pos(Pos::new(h, VPos::Center));
+    let style = ("sans-serif", size).into_font().color(&colour).pos(Pos::new(align, VPos::Center));
     area.draw(&Text::new(words.to_owned(), (x, y), style))
 }
 
 /// The titles of the panels and what the marks mean.
 fn draw_head(area: &Area<'_>, device: &str) -> Drawn {
     draw_title(area, device)?;
-    draw_key(area, 46, &[(16, FORWARD, "forward"), (100, BACKWARD, "backward"), (192, PEER, "the peer's share")])?;
+    draw_key(
+        area,
+        46,
+        &[Mark(16, FORWARD, "forward"), Mark(100, BACKWARD, "backward"), Mark(192, PEER, "the peer's share")],
+    )?;
     let middle = |(left, right): (i32, i32)| (left + right) / 2;
-    words(area, (middle(SPEEDS), 58), "times as fast (logarithmic)", (14, INK, HPos::Center))?;
-    words(area, (middle(SHARES), 58), "share of a copy's bandwidth", (14, INK, HPos::Center))?;
-    words(area, (TIMES, 58), "milliseconds", (14, INK, HPos::Left))
+    words(
+        area,
+        (middle(SPEEDS), 58),
+        "times as fast (logarithmic)",
+        LabelStyle { size: 14, colour: INK, align: HPos::Center },
+    )?;
+    words(
+        area,
+        (middle(SHARES), 58),
+        "share of a copy's bandwidth",
+        LabelStyle { size: 14, colour: INK, align: HPos::Center },
+    )?;
+    words(area, (TIMES, 58), "milliseconds", LabelStyle { size: 14, colour: INK, align: HPos::Left })
 }
 
 /// The title of a picture.
 pub(super) fn draw_title(area: &Area<'_>, device: &str) -> Drawn {
-    words(area, (10, 20), &format!("oplus beside the fastest other library, {device}"), (19, INK, HPos::Left))
+    words(
+        area,
+        (10, 20),
+        &format!("oplus beside the fastest other library, {device}"),
+        LabelStyle { size: 19, colour: INK, align: HPos::Left },
+    )
 }
 
-/// What the marks of some colours mean, each from a place on.
-pub(super) fn draw_key(area: &Area<'_>, y: i32, marks: &[(i32, RGBColor, &str)]) -> Drawn {
-    for (x, colour, name) in marks {
+/// A mark of a picture's key: its place along the line, its colour and its meaning.
+pub(super) struct Mark<'a>(pub(super) i32, pub(super) RGBColor, pub(super) &'a str);
+
+/// Draws the meanings of some marks.
+pub(super) fn draw_key(area: &Area<'_>, y: i32, marks: &[Mark<'_>]) -> Drawn {
+    for Mark(x, colour, name) in marks {
         mark(area, (*x, y), *colour, *colour == BACKWARD)?;
-        words(area, (x + 10, y), name, (14, INK, HPos::Left))?;
+        words(area, (x + 10, y), name, LabelStyle { size: 14, colour: INK, align: HPos::Left })?;
     }
     Ok(())
 }
@@ -225,8 +255,8 @@ pub(super) fn draw_key(area: &Area<'_>, y: i32, marks: &[(i32, RGBColor, &str)])
 fn draw_axes(area: &Area<'_>, speeds: Speeds, (top, bottom): (i32, i32)) -> Drawn {
     let line = |x: i32, colour: RGBColor| area.draw(&PathElement::new(vec![(x, top - 8), (x, bottom)], colour));
     let name = |x: i32, text: &str| {
-        words(area, (x, top - 17), text, (13, PALE, HPos::Center))?;
-        words(area, (x, bottom + 11), text, (13, PALE, HPos::Center))
+        words(area, (x, top - 17), text, LabelStyle { size: 13, colour: PALE, align: HPos::Center })?;
+        words(area, (x, bottom + 11), text, LabelStyle { size: 13, colour: PALE, align: HPos::Center })
     };
     for tick in speeds.ticks() {
         line(speeds.x(tick), if tick == 1.0 { PALE } else { GRID })?;
@@ -240,16 +270,21 @@ fn draw_axes(area: &Area<'_>, speeds: Speeds, (top, bottom): (i32, i32)) -> Draw
 }
 
 fn draw_block(area: &Area<'_>, speeds: Speeds, top: i32, block: &Block) -> Drawn {
-    words(area, (10, top + HEADING / 2), &block.title, (16, INK, HPos::Left))?;
+    words(area, (10, top + HEADING / 2), &block.title, LabelStyle { size: 16, colour: INK, align: HPos::Left })?;
     let (first, last) = (top + HEADING, top + HEADING + STEP * block.rows.len() as i32);
     if let Some(mean) = block.mean() {
         let x = speeds.x(mean);
         let dashes = (first - 18..last).step_by(6).map(|y| PathElement::new(vec![(x, y), (x, y + 3)], FORWARD));
         dashes.into_iter().try_for_each(|dash| area.draw(&dash))?;
-        words(area, (x + 6, first - 12), &format!("geometric mean {}", times(mean)), (13, FORWARD, HPos::Left))?;
+        words(
+            area,
+            (x + 6, first - 12),
+            &format!("geometric mean {}", times(mean)),
+            LabelStyle { size: 13, colour: FORWARD, align: HPos::Left },
+        )?;
     }
     for ((row, times), y) in block.rows.iter().zip((first + STEP / 2..).step_by(STEP as usize)) {
-        words(area, (NAMES, y), &row.label, (14, INK, HPos::Right))?;
+        words(area, (NAMES, y), &row.label, LabelStyle { size: 14, colour: INK, align: HPos::Right })?;
         draw_row(area, speeds, y, times)?;
     }
     Ok(())
@@ -275,7 +310,7 @@ fn draw_row(area: &Area<'_>, speeds: Speeds, y: i32, times: &[Option<Time>; 2]) 
         }
     }
     let shown: Vec<String> = times.iter().flatten().map(|time| milliseconds(time.ms)).collect();
-    words(area, (TIMES, y), &shown.join(" / "), (14, INK, HPos::Left))
+    words(area, (TIMES, y), &shown.join(" / "), LabelStyle { size: 14, colour: INK, align: HPos::Left })
 }
 
 /// A dot, or a square for a gradient.

@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         document::write(root)?.iter().for_each(|path| println!("{}", path.display()));
         return Ok(());
     }
-    oplus::source::use_stand_ins(false);
+    oplus::source::use_fast_tier(false);
     if let Some(folder) = &args.kernels {
         oplus::source::Folder::open(folder)?.register();
     }

@@ -224,7 +224,7 @@ impl Suites {
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let args = Args::parse();
-    oplus::source::use_stand_ins(false);
+    oplus::source::use_fast_tier(false);
     if args.poisoned {
         poison::run()?;
         return Ok(ExitCode::SUCCESS);

@@ -116,7 +116,7 @@ fn shared_base<'c>(
     alignment: u32,
 ) -> Result<IntValue<'c>> {
     let array = module.add_global(context.i8_type().array_type(0), Some(AddressSpace::from(3)), "shared");
-    // What warpgroups read lies at multiples of 1024 bytes; nothing else needs more than 128.
+    // Arrays that warpgroups read lie at multiples of 1024 bytes; other arrays need no more than 128.
     array.set_alignment(alignment);
     Ok(builder.build_ptr_to_int(array.as_pointer_value(), context.i32_type(), "")?)
 }

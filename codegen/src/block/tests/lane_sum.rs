@@ -1,7 +1,7 @@
 //! Sums over lanes.
 
 use super::{X, Y, builder, index, numbers, run, thread};
-use crate::block::lane_sum::{Lanes, Side, over_lanes, sum_beside};
+use crate::block::lane_sum::{Lanes, Neighbours, Side, over_lanes, sum_beside};
 use crate::build::Builder;
 use crate::tile::{Expr, Operand};
 use oplus_dsl::ir::Binary;
@@ -82,11 +82,18 @@ fn of_lanes(emit: impl Fn(&mut Builder, Operand, Operand) -> Operand) -> Vec<f64
 #[test]
 fn a_lane_has_the_sum_of_those_beside_it() {
     let x = numbers(32);
-    for side in [Side::Before, Side::Behind] {
-        let y = of_lanes(|b, lane, own| sum_beside(b, lane, own, side));
+    for (side, count) in [Side::Before, Side::Behind].into_iter().flat_map(|side| [32, 8, 2].map(|n| (side, n))) {
+        let y = of_lanes(|b, lane, own| {
+            let lane = match count {
+                32 => Neighbours::in_warp(lane),
+                count => Neighbours { place: b.binary(Binary::Rem, lane, count), count },
+            };
+            sum_beside(b, lane, own, side)
+        });
         for (lane, sum) in y.iter().enumerate() {
-            let beside = if side == Side::Before { &x[..lane] } else { &x[lane + 1..] };
-            assert_eq!(*sum, beside.iter().sum::<f64>(), "{side:?}, lane {lane}");
+            let first = lane / count as usize * count as usize;
+            let beside = if side == Side::Before { &x[first..lane] } else { &x[lane + 1..first + count as usize] };
+            assert_eq!(*sum, beside.iter().sum::<f64>(), "{side:?} of {count}, lane {lane}");
         }
     }
 }

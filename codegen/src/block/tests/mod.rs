@@ -2,17 +2,22 @@
 
 mod args;
 mod carry;
+mod copy;
 mod evaluate;
+mod halves;
 mod lane_sum;
 mod matmul;
 mod non_finite;
 mod parts;
 mod persistent;
+mod powers;
+mod pressure;
 mod reads;
 mod ring;
 mod rounding;
 mod thread;
 mod two_parts;
+mod warpgroup;
 mod words;
 
 use crate::build::Builder;

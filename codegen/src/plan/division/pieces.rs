@@ -248,9 +248,9 @@ impl Division {
     /// From which stage to which one each buffer is needed, in the order in which they run. All pieces need one that is there for all.
     fn spans(&self, group: &Group) -> Vec<Option<Range<usize>>> {
         let (stages, count) = (&self.cut.stages, self.cut.stages.len());
-        let turn = |i: &usize| (group.after[*i], group.inside[*i], *i);
+        let rank = |i: &usize| (group.after[*i], group.inside[*i], *i);
         let mut order: Vec<usize> = (0..count).collect();
-        order.sort_by_key(turn);
+        order.sort_by_key(rank);
         let is_inside = |place: &usize| group.inside[order[*place]];
         let all = (0..count).find(is_inside).zip((0..count).rfind(is_inside)).map(|(first, last)| first..last + 1);
         let span = |k: usize| {

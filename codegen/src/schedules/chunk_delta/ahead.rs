@@ -7,6 +7,7 @@ use crate::block::layout::{Tile, TileStage};
 use crate::block::pair::Values;
 use crate::block::prepare::prepare;
 use crate::block::ring::{Ring, RingStage};
+use crate::block::thread::Thread;
 use crate::build::Builder;
 use crate::target::WARP;
 use crate::tile::{Operand, Stmt};
@@ -81,7 +82,7 @@ impl DeltaKernel<'_> {
 
     /// Initialises the mbarriers and writes the rates of the first tile.
     pub(in crate::schedules) fn start(&self, b: &mut Builder, values: &Values, tiles: Tiles) {
-        let first = b.eq(self.thread, Operand::i32(0));
+        let first = b.eq(self.thread.number, Operand::i32(0));
         b.if_(first, |b| {
             let stages = self.schedule.stages;
             for tile in self.tiles() {
@@ -108,11 +109,12 @@ impl DeltaKernel<'_> {
         ahead: impl FnOnce(&mut Builder, &Self),
     ) {
         let walkers = self.schedule.walkers();
-        let walks = b.lt(self.warp, walkers);
+        let walks = b.lt(self.thread.warp, walkers);
         b.if_else(walks, walk, |b| {
-            let thread = b.sub(self.thread, walkers * WARP);
-            let warp = b.sub(self.warp, walkers);
-            ahead(b, &Self { thread, warp, ..self.clone() });
+            let number = b.sub(self.thread.number, walkers * WARP);
+            let warp = b.sub(self.thread.warp, walkers);
+            let thread = Thread { number, warp, ..self.thread };
+            ahead(b, &Self { thread, ..self.clone() });
         });
     }
 
@@ -182,11 +184,11 @@ impl DeltaKernel<'_> {
         if self.channels.is_some() {
             return;
         }
-        let first = b.mul(self.warp, ROWS);
+        let first = b.mul(self.thread.warp, ROWS);
         let deep: Vec<&Tile> = self.tiles().filter(|tile| self.is_deep(tile)).collect();
         let stage = |tile| TileStage { tile, start: b.mul(place.deep.index, tile.len()) };
         let stages: Vec<TileStage> = deep.into_iter().map(stage).collect();
-        prepare(b, &stages, self.lane, first);
+        prepare(b, &stages, self.thread.lane, first);
         b.push(Stmt::SyncWarp);
     }
 

@@ -1,11 +1,12 @@
 //! The logarithms of the decays of channels, and their sums over a chunk, in fragments of left factors.
 
-use super::rates::NOTHING;
+use super::rates::{forgotten, reset_at};
 use super::{COLUMNS, DeltaKernel, ROWS};
 use crate::block::args::Args;
 use crate::block::pair::{Coordinates, Index, Values};
-use crate::build::Builder;
-use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::block::thread::FragmentPlace;
+use crate::build::{Builder, f32};
+use crate::schedules::chunkwise::decay::logarithm_at;
 use crate::stage::kind::{Channels, DeltaRule};
 use crate::tile::{Operand, Shuffle};
 
@@ -47,21 +48,13 @@ pub(in crate::schedules) struct LogReader<'a> {
     pub args: &'a Args,
     /// The state that is read at a step.
     pub channels: Option<Channels>,
-    /// The thread's place among the rows of a fragment, and among four lanes of a row.
-    pub group: Operand,
-    pub member: Operand,
+    pub fragment: FragmentPlace,
 }
 
 impl DeltaKernel<'_> {
     /// The reader of the logarithms of the decays.
     pub(super) fn log_reader(&self) -> LogReader<'_> {
-        LogReader {
-            form: self.form,
-            args: &self.args,
-            channels: self.form.channels,
-            group: self.group,
-            member: self.member,
-        }
+        LogReader { form: self.form, args: &self.args, channels: self.form.channels, fragment: self.fragment }
     }
 }
 
@@ -70,7 +63,7 @@ impl LogReader<'_> {
     pub(super) fn own_logs(&self, b: &mut Builder, values: &Values, sixteen: Operand) -> Fragment {
         let mut values = values.clone();
         let first = b.mul(sixteen, ROWS);
-        let column = b.mul(self.member, Operand::i32(2));
+        let column = self.fragment.column(b);
         let first = b.add(first, column);
         self.logs_from(b, &mut values, first)
     }
@@ -97,7 +90,7 @@ impl LogReader<'_> {
         let mut values = values.clone();
         let none = [[f32(0.0); 2]; 4];
         let mut logs = Logs { after: none, read: none, end: [[f32(0.0); 2]; 2] };
-        let last = b.add(self.member, 28);
+        let last = b.add(self.fragment.member, 28);
         for (eight, c) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let own = [0, 1].map(|h: usize| own[2 * eight + h][c]);
             let sums = self.sums_over_rows(b, own);
@@ -114,20 +107,8 @@ impl LogReader<'_> {
     fn channel_log(&self, b: &mut Builder, values: &mut Values, row: u32, inner: u32) -> Operand {
         let here = Coordinates { row: Some(row), inner: Some(inner), ..Coordinates::default() };
         let log = logarithm_at(b, values, self.form.decay, here);
-        match self.reset_at(b, values, row) {
-            Some(reset) => b.select(reset, f32(NOTHING), log),
-            None => log,
-        }
-    }
-
-    /// Whether the state is forgotten before a row, where that may be.
-    pub(in crate::schedules) fn reset_at(&self, b: &mut Builder, values: &mut Values, row: u32) -> Option<Operand> {
-        let here = Coordinates { row: Some(row), ..Coordinates::default() };
-        let reset = values.row(row).exists;
-        self.form.reset.map(|condition| {
-            let condition = values.value(b, condition, here);
-            b.and(reset, condition)
-        })
+        let reset = reset_at(b, values, self.form, row);
+        forgotten(b, log, reset)
     }
 
     /// The sum of logarithms that the state is read with at a row, from that after the step and the step's own.
@@ -136,7 +117,7 @@ impl LogReader<'_> {
             return sum;
         }
         let before = b.sub(sum, own);
-        match self.reset_at(b, values, row) {
+        match reset_at(b, values, self.form, row) {
             Some(reset) => b.select(reset, sum, before),
             None => before,
         }
@@ -149,12 +130,12 @@ impl LogReader<'_> {
             for by in [1, 2, 4] {
                 let other = b.shuffle(Shuffle::Up, sum, Operand::i32(4 * by));
                 let both = b.add(sum, other);
-                let inside = b.ge(self.group, by);
+                let inside = b.ge(self.fragment.group, by);
                 sum = b.select(inside, both, sum);
             }
             sum
         });
-        let last = b.add(self.member, 28);
+        let last = b.add(self.fragment.member, 28);
         let of_first = b.shuffle(Shuffle::Index, first, last);
         [first, b.add(of_first, second)]
     }

@@ -16,8 +16,7 @@ use crate::block::pair::Values;
 use crate::block::parts::Parts;
 use crate::block::prepare::copied_fragment;
 use crate::block::split_tile::{piece_of_eight, place_of_two, store_two};
-use crate::build::Builder;
-use crate::schedules::chunkwise::decay::f32;
+use crate::build::{Builder, f32};
 use crate::stage::kind::{Channels, DeltaRule};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::Elem;
@@ -94,7 +93,7 @@ impl DeltaKernel<'_> {
         b.for_(Operand::i32(0), Operand::i32(sixteens), Operand::i32(1), |b, sixteen| {
             let own = next.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Copy(log.into()))));
             let after = b.add(sixteen, 1);
-            // Read one turn of the loop before they are needed.
+            // Read one iteration of the loop before they are needed.
             let later = reader.own_logs(b, &values, after);
             let logs = reader.channel_logs(b, &values, &own);
             self.sixteen_channels(b, channels, place, &logs, sixteen, &sums);
@@ -177,10 +176,10 @@ impl DeltaKernel<'_> {
 
     /// The elements of 16 channels of a tile that was copied, at the warp's chunk.
     fn loaded(&self, b: &mut Builder, tile: &Tile, place: &TilePlace, sixteen: Operand) -> Fragment {
-        let first = b.mul(self.warp, ROWS);
+        let first = b.mul(self.thread.warp, ROWS);
         let eight = b.mul(sixteen, 2);
         let start = b.mul(place.deep.index, tile.len());
-        copied_fragment(b, tile, self.lane, start, first, eight)
+        copied_fragment(b, tile, self.thread.lane, start, first, eight)
     }
 
     fn powers_of(&self, b: &mut Builder, logs: &Fragment) -> Fragment {
@@ -197,7 +196,7 @@ impl DeltaKernel<'_> {
 
     /// Writes the elements of 16 channels of a tile.
     fn store_factor(&self, b: &mut Builder, tile: &Tile, start: Operand, sixteen: Operand, elements: &Fragment) {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let column = place_of_two(b, tile, column);
         let start = b.add(start, column);
         let eight = b.mul(sixteen, 2);
@@ -220,8 +219,8 @@ impl DeltaKernel<'_> {
         sixteen: Operand,
         ends: &[[Operand; 2]; 2],
     ) {
-        let is_first = b.eq(self.group, 0);
-        let first = self.end_index(b, place, self.warp);
+        let is_first = b.eq(self.fragment.group, 0);
+        let first = self.end_index(b, place, self.thread.warp);
         let from = b.mul(sixteen, ROWS);
         let first = b.add(first, from);
         for (eight, two) in (0..).zip(ends) {
@@ -236,7 +235,7 @@ impl DeltaKernel<'_> {
         let of_tile = b.mul(place.pairs.index, WARPS * depth);
         let of_chunk = b.mul(chunk, depth);
         let first = b.add(of_tile, of_chunk);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         b.add(first, column)
     }
 

@@ -5,8 +5,7 @@ use oplus_dsl::Ty;
 use super::ahead::TilePlace;
 use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
 use crate::block::split_tile::{piece_of_eight, place_of_two, store_two};
-use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::decay::f32;
+use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Shuffle, Stmt};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::Binary;
@@ -18,9 +17,9 @@ impl DeltaKernel<'_> {
     /// Writes the inverse of 1 − A, less 1, of the warp's chunk: a lane has a column of it.
     pub(super) fn invert(&self, b: &mut Builder, place: &TilePlace) {
         b.push(Stmt::SyncWarp);
-        let column = b.binary(Binary::Rem, self.lane, Operand::i32(ROWS as i32));
+        let column = b.binary(Binary::Rem, self.thread.lane, Operand::i32(ROWS as i32));
         let mut inverse: Vec<Operand> = vec![];
-        let first_row = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let first_row = b.mul(self.thread.warp, Operand::i32(ROWS as i32));
         let system = b.mul(first_row, Operand::i32(PITCH as i32));
         for row in 0..ROWS {
             let is_own = b.eq(column, Operand::i32(row as i32));
@@ -34,8 +33,8 @@ impl DeltaKernel<'_> {
             }
             inverse.push(sum);
         }
-        let [piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(COLUMNS as i32)));
-        let is_first = b.lt(self.lane, Operand::i32(ROWS as i32));
+        let [piece, within] = b.div_rem(column, COLUMNS);
+        let is_first = b.lt(self.thread.lane, Operand::i32(ROWS as i32));
         let start = b.mul(place.pairs.index, Operand::i32(self.inverses.len() as i32));
         let start = b.add(start, within);
         if self.elem() == Elem::F32 {
@@ -58,9 +57,9 @@ impl DeltaKernel<'_> {
         let (piece, within) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, within));
         let start = b.mul(place.pairs.index, tile.len());
         let start = b.add(start, within);
-        let odd = b.binary(Binary::And, self.lane, ROWS as i32 + 1);
+        let odd = b.binary(Binary::And, self.thread.lane, ROWS as i32 + 1);
         let is_first = b.eq(odd, 0);
-        let first_row = b.mul(self.warp, ROWS);
+        let first_row = b.mul(self.thread.warp, ROWS);
         for (row, element) in (0..).zip(inverse) {
             let is_own = b.eq(column, Operand::i32(row));
             let element = b.select(is_own, f32(0.0), *element);

@@ -1,8 +1,9 @@
 //! Delta rules in chunks of 16 times, by products of matrices (the UT transform).
 //!
-//! A stage in this [form](DeltaRule) has states S, matrices of width × depth, of which a step adds the key k times one row, of what
-//! the state gives for a vector z and of a value x: S\[t\] = w·S\[t−1\] + (b·S\[t−1\]·z + y·x)⊗k with numbers w, b and y. With s the running sum of the
-//! logarithms of w from a chunk's start, and s′ the same before a step, the rows u of the 16 times of a chunk solve a triangular system:
+//! A stage in this [form](DeltaRule) has states S that are matrices of width × depth. A step decays the state and adds an outer product to
+//! it, S\[t\] = w·S\[t−1\] + (b·S\[t−1\]·z + y·x)⊗k\[t\], of the key k and a row over the width: the product of the state with a vector z, and a
+//! value x, times the numbers b and y. Let s be the running sum of the logarithms of w from a chunk's start to after a step, and s′ to before
+//! it. The rows u of the 16 times of a chunk solve a triangular system:
 //!
 //! ```text
 //! A[i, j] = b[i]·2^(s′[i] − s[j])·(z[i]·k[j]) for j < i
@@ -11,13 +12,13 @@
 //! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·u[j]⊗k[j]
 //! ```
 //!
-//! A decay may differ along the depth: then the factors of these products are multiplied by decays. If the row is added times another
-//! vector than the value, values have a term of their own in each line.
+//! Where a decay differs along the depth, the factors of these products are multiplied by decays. Where what z reads of the state is added
+//! times another vector than values are, values have a term of their own in each line.
 //!
-//! A block has some places of the width of a recurrence and goes from the first time to the last, 64 times at once. Of each 64 times, four
-//! warps compute the products over pairs of times, a chunk each, and invert 1 − A by substitution in `f32`, one tile ahead of the warps that
-//! walk. Each of the latter has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks
-//! without waiting for the others.
+//! A block has some places of the width of a recurrence and goes from the first time to the last, in tiles of 64 times. Four warps work one
+//! tile ahead: each computes the products over pairs of times of a chunk, and inverts 1 − A by substitution in `f32`. The other warps walk:
+//! each has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks without waiting for
+//! the others.
 
 mod ahead;
 mod candidates;
@@ -48,14 +49,14 @@ use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::pair::Index;
 use crate::block::prepare::factor_elem;
 use crate::block::ring::Ring;
-use crate::block::split_tile::piece_of_eight;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::ChannelTiles;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 use staged::Staged;
 
@@ -65,7 +66,8 @@ pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs}
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
 pub(in crate::schedules) use cost::{products, walk as cost_of_walk};
-pub(in crate::schedules) use rates::{ADDED, FROM_START, NOTHING, TO_END};
+pub(in crate::schedules) use rates::{ADDED, FROM_START, TO_END, before_step, forgotten, reset_at};
+pub(in crate::schedules) use scores::{PairBlock, PairLogs};
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use strategy::fit;
 pub(in crate::schedules) use walk::AllLanes;
@@ -135,12 +137,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) ready: SharedId,
     pub(in crate::schedules) walked: SharedId,
     /// The place of the thread, and of its warp, among those of its role.
-    pub(in crate::schedules) thread: Operand,
-    pub(in crate::schedules) warp: Operand,
-    pub(in crate::schedules) lane: Operand,
-    /// lane / 4 and lane mod 4.
-    pub(in crate::schedules) group: Operand,
-    pub(in crate::schedules) member: Operand,
+    pub(in crate::schedules) thread: Thread,
+    pub(in crate::schedules) fragment: FragmentPlace,
     /// The index along every outer axis but the width.
     pub(in crate::schedules) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`.
@@ -204,8 +202,8 @@ impl<'s> DeltaKernel<'s> {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, schedule.stages);
         }
         let [ready, walked] = ["ready", "walked"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.pairs()));
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let thread = Thread::of(b);
+        let fragment = FragmentPlace::of(b, thread.lane);
         let (mut outer, part) = place(b, &args, form, schedule.places);
         args.enter_sequence(b, stage, &mut outer);
         DeltaKernel {
@@ -227,10 +225,7 @@ impl<'s> DeltaKernel<'s> {
             ready,
             walked,
             thread,
-            warp,
-            lane,
-            group,
-            member,
+            fragment,
             outer,
             part,
             splits_states: false,
@@ -260,7 +255,7 @@ impl<'s> DeltaKernel<'s> {
             args: &self.args,
             outer: &self.outer,
             threads: WARPS * WARP,
-            thread: self.thread,
+            thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: false,
@@ -282,27 +277,12 @@ impl<'s> DeltaKernel<'s> {
     /// The index along an axis, from one of 32 bits; along the width, from one of the block's part.
     pub(in crate::schedules) fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
         let at = if axis == self.form.width { b.add(self.part, at) } else { at };
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, self.args.size(axis));
-        Index { at, exists }
+        Index::along(b, &self.args, at, axis)
     }
 
     /// The thread's first row of the 16 of its warp.
     pub(in crate::schedules) fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
-        b.add(of_warp, self.group)
-    }
-
-    /// The thread's first column of a block of eight.
-    pub(in crate::schedules) fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, Operand::i32(2))
-    }
-
-    /// The index of two elements of a factor in its only stage, at the place `within` of the piece of the block's eight.
-    fn element(&self, b: &mut Builder, tile: &Tile, row: Operand, block: u32, within: Operand) -> Operand {
-        let piece = piece_of_eight(b, tile, Operand::i32(block as i32));
-        let index = tile.piece_index(b, row, piece);
-        b.add(index, within)
+        self.fragment.row(b, self.thread.warp)
     }
 
     /// The index of a tile's rates.
@@ -329,7 +309,7 @@ fn place(b: &mut Builder, args: &Args, form: &DeltaRule, places: u32) -> (Vec<(A
     let block = b.special(Special::Block);
     let block = b.convert(Ty::I64, block);
     let parts = b.div_ceil(args.size(form.width), places);
-    let [point, part] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, parts));
+    let [point, part] = b.div_rem(block, parts);
     let outer = args.indices(b, point, form.outer);
     let part = b.convert(Ty::I32, part);
     (outer, b.mul(part, places))

@@ -6,9 +6,9 @@ use super::state::{PLACES, State};
 use super::{COLUMNS, DeltaKernel, ELEMENTS};
 use crate::abi::Tensor;
 use crate::block::matmul::Blocks;
+use crate::block::output::{StoredOutput, store_two};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
-use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
 use crate::tile::{Memory, Operand};
 
 impl DeltaKernel<'_> {
@@ -17,7 +17,7 @@ impl DeltaKernel<'_> {
         let Some(readout) = &self.form.readout else { return };
         let mut values = values.clone();
         self.set_width(b, &mut values);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let time = b.add(first, column);
         for (block, reads) in (0..).zip(reads) {
             let mut values = values.clone();

@@ -1,20 +1,19 @@
-//! The numbers that steps multiply by: decays, as running sums of logarithms, and the factors of z and of values.
+//! The numbers of the steps: decays, as running sums of logarithms, and the factors of z and of values.
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary, Value};
 
 use super::{DeltaKernel, ROWS, TIMES};
+use crate::block::lane_sum::{Neighbours, Side, sum_beside};
 use crate::block::pair::{Coordinates, Values};
-use crate::build::Builder;
-use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::build::{Builder, f32};
+use crate::schedules::chunkwise::decay::{NOTHING, logarithm_at};
 use crate::stage::kind::{DeltaRule, Factored};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Shuffle};
 
 /// Times of a lane.
 const EACH: u32 = TIMES / WARP;
-/// The logarithm of a decay that leaves nothing of an `f32`.
-pub(in crate::schedules) const NOTHING: f64 = -160.0;
 
 /// The rates at a lane's times of a tile.
 pub(super) struct Rates {
@@ -29,7 +28,7 @@ impl DeltaKernel<'_> {
     /// Reads what the lane's times of a tile depend on.
     pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
         let mut values = values.clone();
-        let own = b.mul(self.lane, Operand::i32(EACH as i32));
+        let own = b.mul(self.thread.lane, Operand::i32(EACH as i32));
         let own = b.add(first, own);
         let mut rates = Rates { logs: vec![], resets: vec![], read: vec![], added: vec![] };
         for k in 0..EACH {
@@ -39,11 +38,8 @@ impl DeltaKernel<'_> {
             let here = Coordinates { row: Some(k), ..Coordinates::default() };
             let decay = self.form.decay.filter(|_| self.form.channels.is_none());
             let log = logarithm_at(b, &mut values, decay, here);
-            let reset = self.form.reset.map(|reset| {
-                let reset = values.value(b, reset, here);
-                b.and(time.exists, reset)
-            });
-            rates.logs.push(reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log)));
+            let reset = reset_at(b, &mut values, self.form, k);
+            rates.logs.push(forgotten(b, log, reset));
             rates.resets.push(reset);
             let column = self.number(b, &mut values, &self.form.column, here);
             let row = self.number(b, &mut values, &self.form.row, here);
@@ -69,22 +65,19 @@ impl DeltaKernel<'_> {
 
     /// Writes the rates of a tile, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, tile: Operand) {
-        let is_first = b.eq(self.warp, Operand::i32(0));
+        let is_first = b.eq(self.thread.warp, Operand::i32(0));
         let mut sums: Vec<Operand> = vec![];
         for log in &rates.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
         }
         let earlier = self.sum_before(b, sums[sums.len() - 1]);
         let from = self.rates_from(b, tile);
-        let own = b.mul(self.lane, Operand::i32(EACH as i32));
+        let own = b.mul(self.thread.lane, Operand::i32(EACH as i32));
         let at = b.add(from, own);
         let mut before = vec![];
         for k in 0..EACH as usize {
             let sum = if k == 0 { earlier } else { b.add(earlier, sums[k - 1]) };
-            before.push(rates.resets[k].map_or(sum, |reset| {
-                let forgotten = b.add(sum, f32(NOTHING));
-                b.select(reset, forgotten, sum)
-            }));
+            before.push(before_step(b, sum, rates.resets[k]));
         }
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(earlier, sum)).collect();
         let mut all = vec![sums.clone(), before.clone(), rates.read.clone(), rates.added.clone()];
@@ -98,7 +91,7 @@ impl DeltaKernel<'_> {
 
     /// The factors of z times the decays before each step, the decays from the chunk's start, and to its end.
     fn powers(&self, b: &mut Builder, sums: &[Operand], before: &[Operand], read: &[Operand]) -> [Vec<Operand>; 3] {
-        let last = b.binary(Binary::Or, self.lane, Operand::i32((ROWS / EACH) as i32 - 1));
+        let last = b.binary(Binary::Or, self.thread.lane, Operand::i32((ROWS / EACH) as i32 - 1));
         let end = b.shuffle(Shuffle::Index, sums[sums.len() - 1], last);
         let mut power = |log: Operand| b.let_(Ty::F32, Expr::Exp2Fast(log));
         let [before, from_start] = [before, sums].map(|logs| logs.iter().map(|log| power(*log)).collect::<Vec<_>>());
@@ -110,17 +103,9 @@ impl DeltaKernel<'_> {
 
     /// The sum of the lanes before that have times of the same chunk.
     fn sum_before(&self, b: &mut Builder, own: Operand) -> Operand {
-        let mut sum = own;
-        let place = b.binary(Binary::Rem, self.lane, Operand::i32((ROWS / EACH) as i32));
-        for by in [1, 2, 4] {
-            let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
-            let inside = b.ge(place, Operand::i32(by));
-            let both = b.add(sum, other);
-            sum = b.select(inside, both, sum);
-        }
-        let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
-        let is_first = b.eq(place, Operand::i32(0));
-        b.select(is_first, f32(0.0), before)
+        let count = ROWS / EACH;
+        let lane = Neighbours { place: b.binary(Binary::Rem, self.thread.lane, count), count };
+        sum_beside(b, lane, own, Side::Before)
     }
 
     /// Two neighbouring rates of a kind, at the thread's columns of a block.
@@ -131,7 +116,7 @@ impl DeltaKernel<'_> {
         from: Operand,
         block: u32,
     ) -> [Operand; 2] {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let at = b.add(from, column);
         let at = b.add(at, Operand::i32((block * super::COLUMNS) as i32));
         let two = b.load(Memory::Shared(self.rates[kind]), at, 2, None, f32(0.0));
@@ -183,6 +168,34 @@ pub(in crate::schedules) const TO_END: usize = 6;
 pub(super) fn kinds(form: &DeltaRule) -> &'static [&'static str] {
     let all = &["sums", "before", "read", "added", "scales", "from_start", "to_end"];
     if form.decays() { all } else { &all[..SCALE] }
+}
+
+/// Whether the state is forgotten before the step at a row, where that may be.
+pub(in crate::schedules) fn reset_at(
+    b: &mut Builder,
+    values: &mut Values,
+    rule: &DeltaRule,
+    row: u32,
+) -> Option<Operand> {
+    let here = Coordinates { row: Some(row), ..Coordinates::default() };
+    let exists = values.row(row).exists;
+    rule.reset.map(|reset| {
+        let reset = values.value(b, reset, here);
+        b.and(exists, reset)
+    })
+}
+
+/// The logarithm of a step's decay, which leaves nothing where the state is forgotten before the step.
+pub(in crate::schedules) fn forgotten(b: &mut Builder, log: Operand, reset: Option<Operand>) -> Operand {
+    reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log))
+}
+
+/// The running sum of logarithms with which a step reads the state, from the sum of the steps before it.
+pub(in crate::schedules) fn before_step(b: &mut Builder, sum: Operand, reset: Option<Operand>) -> Operand {
+    reset.map_or(sum, |reset| {
+        let forgotten = b.add(sum, f32(NOTHING));
+        b.select(reset, forgotten, sum)
+    })
 }
 
 /// The product of values, 1 of none.

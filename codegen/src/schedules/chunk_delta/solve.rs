@@ -1,4 +1,4 @@
-//! The rows that the steps of a chunk add, of a warp's 16 places of the width, and what is read of the state.
+//! The rows that the steps of a chunk add to a warp's 16 places of the width, and what queries read of the state there.
 
 use super::rates::{ADDED, FROM_START};
 use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};
@@ -55,7 +55,7 @@ impl DeltaKernel<'_> {
     /// The values of the warp's places in `f32`, from the index of the stage on.
     fn single_values_of(&self, b: &mut Builder, start: Operand, chunk: u32) -> Blocks {
         let values = &self.values;
-        let (place, time) = (self.first_row(b), self.first_column(b));
+        let (place, time) = (self.first_row(b), self.fragment.column(b));
         let start = b.add(start, chunk * ROWS * values.panel());
         let mut value = |eight: u32, h: usize, c: usize| {
             let place = b.add(place, h as u32 * COLUMNS);

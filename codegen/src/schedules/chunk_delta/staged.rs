@@ -44,7 +44,7 @@ impl Staged {
     /// Writes the thread's element of a block of eight times.
     pub(super) fn put(self, b: &mut Builder, kernel: &DeltaKernel<'_>, block: u32, element: usize, value: Operand) {
         let (h, c) = ELEMENTS[element];
-        let (row, column) = (kernel.first_row(b), kernel.first_column(b));
+        let (row, column) = (kernel.first_row(b), kernel.fragment.column(b));
         let time = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));
         let index = b.mul(time, self.pitch);
         let index = b.add(index, row);
@@ -57,9 +57,9 @@ impl Staged {
         b.push(Stmt::SyncWarp);
         let pieces = ROWS / ACCESS;
         let tensor = Tensor::Output(self.output as u32);
-        let half = b.binary(Binary::Rem, kernel.lane, Operand::i32(pieces as i32));
-        let line = b.binary(Binary::Div, kernel.lane, Operand::i32(pieces as i32));
-        let of_warp = b.mul(kernel.warp, Operand::i32(ROWS as i32));
+        let half = b.binary(Binary::Rem, kernel.thread.lane, Operand::i32(pieces as i32));
+        let line = b.binary(Binary::Div, kernel.thread.lane, Operand::i32(pieces as i32));
+        let of_warp = b.mul(kernel.thread.warp, Operand::i32(ROWS as i32));
         let of_half = b.mul(half, Operand::i32(ACCESS as i32));
         let place = b.add(of_warp, of_half);
         let width = kernel.index_along(b, place, kernel.form.width);

@@ -44,7 +44,7 @@ impl DeltaKernel<'_> {
         values: &mut Values,
         block: u32,
     ) -> [Coordinates; 4] {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         for c in 0..2 {
             let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
             values.set_inner(c, self.form.depth, self.index_along(b, at, self.form.depth));

@@ -20,7 +20,7 @@ impl DeltaKernel<'_> {
         sixteen: Operand,
         sums: &[&[Products; 2]],
     ) {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         for (array, own) in channels.logs.iter().zip([&logs.after, &logs.read]) {
             for (r, two) in (0..).zip(own) {
                 let row = b.add(row, r % 2 * COLUMNS);
@@ -33,7 +33,7 @@ impl DeltaKernel<'_> {
         b.push(Stmt::SyncWarp);
         b.for_(Operand::i32(0), Operand::i32(ROWS as i32), Operand::i32(1), |b, channel| {
             let rows = [row, b.add(row, COLUMNS)];
-            let first = b.mul(self.warp, ROWS);
+            let first = b.mul(self.thread.warp, ROWS);
             let first = b.add(first, column);
             let earlier = [0, 1, 2, 3].map(|k: u32| b.add(first, k % 2 + k / 2 * COLUMNS));
             let [after, read] = channels.logs.map(|array| Numbers { array, channel });

@@ -42,16 +42,16 @@ impl DeltaKernel<'_> {
     }
 
     pub(in crate::schedules) fn lanes(&self, b: &mut Builder) -> AllLanes {
-        let (row, half) = left_rows(b, self.lane);
+        let (row, half) = left_rows(b, self.thread.lane);
         let left = self.factor_tile().lanes(b, row, half);
         let in_time = left.clone();
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let right = self.factor_tile().lanes(b, row, half);
         let pairs = self.inverses.lanes(b, row, half);
         let values = match self.values.elem {
             // Of `f32` single elements are read.
             Elem::F32 => Operand::i32(0),
-            _ => self.values.lanes_at(b, row, half, self.warp),
+            _ => self.values.lanes_at(b, row, half, self.thread.warp),
         };
         AllLanes { left, right, pairs, in_time, values }
     }

@@ -1,18 +1,39 @@
 //! Copies and stores that both kernels of the third sweep have.
 
-use super::ChunkDeltaBackward;
+use super::{ChunkDeltaBackward, TIMES};
 use crate::block::args::Args;
-use crate::block::copy::Source;
+use crate::block::copy::{Source, WholeCopy};
 use crate::block::layout::Tile;
+use crate::block::output::StoredOutput;
 use crate::block::pair::{Coordinates, Values};
-use crate::build::Builder;
-use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::StoredOutput;
+use crate::block::sequence::SequenceTile;
+use crate::block::thread::Thread;
+use crate::build::{Builder, f32};
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaRuleBackward, DeltaSum, Factored};
-use crate::tile::{Operand, ParamId, Stmt};
+use crate::tile::{Expr, Operand, ParamId, Special};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Unary};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Unary, Value};
+
+/// The least logarithm of a decay that an energy is divided by.
+const LEAST: f64 = -100.0;
+
+/// The place of a block of the third sweep.
+pub(super) struct Place {
+    /// The indices of the outer axes.
+    pub outer: Vec<(Axis, Operand)>,
+    /// The number of the recurrence, `i64`.
+    pub point: Operand,
+    /// The number of the 64 times among the recurrence's that the block's times are some of, and how many there are, `i64`.
+    pub number: Operand,
+    pub count: Operand,
+    /// The number of the block's part of these 64 times, `i64`; 0 where it has all of them.
+    pub part_of_times: Operand,
+    /// The parts of the width, `i64`.
+    pub parts: Operand,
+    /// The first time, `i32`.
+    pub first: Operand,
+}
 
 /// A kernel of the third sweep.
 #[derive(Clone, Copy)]
@@ -21,8 +42,7 @@ pub(super) struct Third<'a> {
     pub form: &'a DeltaRuleBackward,
     pub schedule: &'a ChunkDeltaBackward,
     pub args: &'a Args,
-    /// The thread of the block.
-    pub thread: Operand,
+    pub thread: Thread,
 }
 
 impl<'a> Third<'a> {
@@ -32,11 +52,43 @@ impl<'a> Third<'a> {
             args: self.args,
             outer,
             threads: self.schedule.threads(),
-            thread: self.thread,
+            thread: self.thread.number,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: false,
             rolled: false,
+        }
+    }
+
+    /// The place of the block, which has `times` times, or 64. Where a block has one of several sequences, `tile` says which times.
+    pub(super) fn place(self, b: &mut Builder, tile: &Option<SequenceTile>, times: Option<u32>) -> Place {
+        let (rule, args, is_wide) = (&self.form.states, self.args, self.schedule.wide);
+        let width = |b: &mut Builder| if is_wide { b.div_ceil(args.size(rule.width), TIMES) } else { Operand::i64(1) };
+        if let Some(SequenceTile { outer, row, place, count, part, first, .. }) = tile.clone() {
+            let parts = width(b);
+            let first = b.convert(Ty::I32, first);
+            return Place { outer, point: row, number: place, count, part_of_times: part, parts, first };
+        }
+        let count = b.div_ceil(args.size(rule.time), TIMES);
+        let blocks = times.map_or(count, |times| b.div_ceil(args.size(rule.time), times));
+        let parts = width(b);
+        let block = b.special(Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let [point, own] = b.div_rem(block, blocks);
+        let outer = args.indices(b, point, rule.outer);
+        let times = times.unwrap_or(TIMES);
+        let [number, part_of_times] = b.div_rem(own, TIMES / times);
+        let first = b.mul(own, times);
+        let first = b.convert(Ty::I32, first);
+        Place { outer, point, number, count, part_of_times, parts, first }
+    }
+
+    /// Starts the copies of tiles over the depth, at the block's times.
+    pub(super) fn fetch_deep(self, b: &mut Builder, tiles: impl Iterator<Item = &'a Tile>, place: &Place) {
+        let source = self.source(&place.outer);
+        for tile in tiles {
+            let origin = tile.origin(b, &source);
+            tile.fill(b, &source, origin, place.first, Operand::i32(0));
         }
     }
 
@@ -48,16 +100,8 @@ impl<'a> Third<'a> {
 
     /// Starts the copies of so many saved numbers from a first one on, whose layout in memory is that of shared memory.
     pub(super) fn fill_saved(self, b: &mut Builder, tile: &Tile, len: u32, saved: ParamId, first: Operand) {
-        let (piece, threads) = (tile.piece(), self.schedule.threads());
-        let own = b.mul(self.thread, piece);
-        let wide = b.convert(Ty::I64, own);
-        let from = b.add(first, wide);
-        for by in (0..len).step_by((threads * piece) as usize) {
-            let to_index = b.add(own, by);
-            let from_index = b.add(from, i64::from(by));
-            let (to, from) = (tile.array, saved);
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
-        }
+        let copy = WholeCopy { thread: self.thread.number, threads: self.schedule.threads(), len };
+        copy.start(b, tile, Operand::i32(0), saved, first);
         b.arrive_with_copies(tile.full, Operand::i32(0));
     }
 
@@ -91,4 +135,31 @@ pub(super) fn scaled(
 ) -> Operand {
     let number = values.product(b, Some(start), &of.factors, here).unwrap_or(start);
     if of.negative { b.unary(Unary::Neg, number) } else { number }
+}
+
+/// An energy without the decay of its step, of which the logarithm is given if there is one; nothing where the state is forgotten.
+pub(super) fn without_decay(
+    b: &mut Builder,
+    values: &mut Values,
+    reset: Option<Value>,
+    here: Coordinates,
+    energy: Operand,
+    log: Option<Operand>,
+) -> Operand {
+    let energy = match log {
+        None => energy,
+        Some(log) => {
+            let log = b.binary(Binary::Max, log, f32(LEAST));
+            let log = b.unary(Unary::Neg, log);
+            let power = b.let_(Ty::F32, Expr::Exp2Fast(log));
+            b.mul(energy, power)
+        }
+    };
+    match reset {
+        None => energy,
+        Some(reset) => {
+            let reset = values.value(b, reset, here);
+            b.select(reset, f32(0.0), energy)
+        }
+    }
 }

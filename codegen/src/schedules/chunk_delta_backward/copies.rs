@@ -1,7 +1,8 @@
 //! Copies to the tiles of the third sweep, from tensors and from the tiles that walks have saved.
 
 use super::TIMES;
-use super::gradients::{Gradients, Place};
+use super::common::Place;
+use super::gradients::Gradients;
 use crate::block::layout::{Tile, TileStage};
 use crate::block::matmul::ROWS;
 use crate::block::prepare::prepare;
@@ -14,7 +15,7 @@ use oplus_dsl::ir::Binary;
 impl Gradients<'_> {
     /// Initialises the mbarriers and the rematerialised number, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
-        let first = b.eq(self.thread, Operand::i32(0));
+        let first = b.eq(self.thread.number, Operand::i32(0));
         b.if_(first, |b| {
             self.rematerialiser.store(b, &[]);
             for tile in self.tiles.deep().chain(self.tiles.of_part()) {
@@ -27,11 +28,7 @@ impl Gradients<'_> {
 
     /// Starts the copies of the tiles over the depth.
     pub(super) fn fetch_deep(&self, b: &mut Builder, place: &Place) {
-        let source = self.third().source(&place.outer);
-        for tile in self.tiles.deep() {
-            let origin = tile.origin(b, &source);
-            tile.fill(b, &source, origin, place.first, Operand::i32(0));
-        }
+        self.third().fetch_deep(b, self.tiles.deep(), place);
     }
 
     /// Starts the copies of a part of the width.
@@ -74,7 +71,7 @@ impl Gradients<'_> {
                 continue;
             }
             let is_own = b.eq(self.half, half as u32);
-            b.if_(is_own, |b| prepare(b, &own, self.lane, first));
+            b.if_(is_own, |b| prepare(b, &own, self.thread.lane, first));
         }
     }
 

@@ -1,25 +1,30 @@
 //! The third sweep: a block has 64 times of a recurrence, and goes through the parts of its width.
 
-use super::common::Third;
+use super::common::{Place, Third};
 use super::tiles::{Tiles, is_large};
 use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
-use crate::block::matmul::{Blocks, COLUMNS, ROWS, zeros};
+use crate::block::halves::{HalfPlace, HalfViews};
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, COLUMNS, zeros};
 use crate::block::pair::{Index, Values};
 use crate::block::rematerialise::Rematerialiser;
 use crate::block::sequence::SequenceTile;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
-use crate::target::WARP;
-use crate::tile::{Operand, Reg, SharedId, SharedKind, Special};
-use oplus_dsl::ir::{Axis, Binary};
+use crate::tile::{Operand, Reg, SharedId, SharedKind};
+use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 
 /// How many kinds of rates there are.
 pub(super) const KINDS: usize = 5;
 /// The first row of parts of sums over the depth. The rows before it are sums that the energy follows from.
 pub(super) const TOTALS: u32 = 10 + BLOCKS;
+
+/// The only stage of a tile.
+pub(super) const ONLY: Operand = Operand::i32(0);
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 ///
@@ -43,30 +48,11 @@ pub(super) struct Gradients<'s> {
     pub energies: SharedId,
     /// A rematerialised thread: places in tiles would take the registers of sums.
     pub rematerialiser: Rematerialiser,
-    pub thread: Operand,
-    pub warp: Operand,
-    pub lane: Operand,
+    pub thread: Thread,
     /// The warp's block of 16 times, and its half.
     pub block: Operand,
     pub half: Operand,
-    /// lane / 4 and lane mod 4.
-    pub group: Operand,
-    pub member: Operand,
-}
-
-/// The place of a block.
-pub(super) struct Place {
-    /// The indices of the outer axes.
-    pub outer: Vec<(Axis, Operand)>,
-    /// The number of the recurrence, `i64`.
-    pub point: Operand,
-    /// The number of its times among the 64 each, and how many there are, `i64`.
-    pub number: Operand,
-    pub count: Operand,
-    /// The parts of the width, `i64`.
-    pub parts: Operand,
-    /// The first time, `i32`.
-    pub first: Operand,
+    pub fragment: FragmentPlace,
 }
 
 /// The sums over the parts of the width so far, at the warp's times.
@@ -108,9 +94,9 @@ impl<'s> Gradients<'s> {
         let parts = array("parts", (TOTALS + 2 * form.totals.len() as u32) * TIMES);
         let energies = array("energies", WARPS);
         let rematerialiser = Rematerialiser::declare(b, 0);
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let thread = Thread::of(b);
+        let [half, block] = b.div_rem(thread.warp, BLOCKS);
+        let fragment = FragmentPlace::of(b, thread.lane);
         let keeps_sums = schedule.wide || is_large(stage, form, schedule.depth);
         Gradients {
             stage,
@@ -125,22 +111,23 @@ impl<'s> Gradients<'s> {
             energies,
             rematerialiser,
             thread,
-            warp,
-            lane,
             block,
             half,
-            group,
-            member,
+            fragment,
         }
     }
 
     /// The kernel with rematerialised coordinates of the thread.
-    pub(super) fn again(&self, b: &mut Builder) -> Gradients<'s> {
-        let thread = self.rematerialiser.of(b, self.thread);
-        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
-        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
-        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        Gradients { thread, warp, lane, half, block, group, member, ..self.clone() }
+    pub(super) fn rematerialised(&self, b: &mut Builder) -> Gradients<'s> {
+        let thread = self.thread.rematerialised(b, self.rematerialiser);
+        let [half, block] = b.div_rem(thread.warp, BLOCKS);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        Gradients { thread, half, block, fragment, ..self.clone() }
+    }
+
+    /// The lanes by which the warp reads tiles of the shape of this one.
+    pub(super) fn views(&self, b: &mut Builder, tile: &Tile) -> HalfViews {
+        HalfViews::of(b, tile, HalfPlace { lane: self.thread.lane, block: self.block, half: self.half }, None)
     }
 
     /// The parts that both kernels of the third sweep have.
@@ -151,7 +138,7 @@ impl<'s> Gradients<'s> {
 
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let place = self.place(b);
+        let place = self.third().place(b, &self.tile, None);
         self.fetch_deep(b, &place);
         let axes = [self.form.states.time, self.form.states.width];
         let values = Values::new(self.stage, &self.args, axes, place.outer.clone());
@@ -205,37 +192,9 @@ impl<'s> Gradients<'s> {
         Sums { deep, given: pairs.clone(), moved: pairs, energy: zero(Ty::F32) }
     }
 
-    fn place(&self, b: &mut Builder) -> Place {
-        let (rule, times) = (&self.form.states, i64::from(TIMES));
-        if let Some(SequenceTile { outer, row, place, count, first, .. }) = self.tile.clone() {
-            let size = self.args.size(rule.width);
-            let parts = if self.schedule.wide { b.div_ceil(size, TIMES) } else { Operand::i64(1) };
-            return Place { outer, point: row, number: place, count, parts, first: b.convert(Ty::I32, first) };
-        }
-        let mut count = |axis: Axis| {
-            let up = b.add(self.args.size(axis), Operand::i64(times - 1));
-            b.binary(Binary::Div, up, Operand::i64(times))
-        };
-        let count_of_times = count(rule.time);
-        let parts = if self.schedule.wide { count(rule.width) } else { Operand::i64(1) };
-        let block = b.special(Special::Block);
-        let block = b.convert(Ty::I64, block);
-        let [point, number] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, count_of_times));
-        let outer = self.args.indices(b, point, rule.outer);
-        let first = b.mul(number, Operand::i64(times));
-        let first = b.convert(Ty::I32, first);
-        Place { outer, point, number, count: count_of_times, parts, first }
-    }
-
     /// The thread's first time of the 16 of its warp.
     pub(super) fn first_row(&self, b: &mut Builder) -> Operand {
-        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
-        b.add(of_block, self.group)
-    }
-
-    /// The thread's first column of a block of eight.
-    pub(super) fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, Operand::i32(2))
+        self.fragment.row(b, self.block)
     }
 
     /// The first of the columns of the warp's half of so many.
@@ -245,8 +204,6 @@ impl<'s> Gradients<'s> {
 
     /// An index along an axis, from one of 32 bits.
     pub(super) fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, self.args.size(axis));
-        Index { at, exists }
+        Index::along(b, &self.args, at, axis)
     }
 }

@@ -36,7 +36,6 @@ mod common;
 mod copies;
 mod cost;
 mod gradients;
-mod lanes;
 mod outputs;
 mod parameters;
 mod products;

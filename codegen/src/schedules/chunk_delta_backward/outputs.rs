@@ -1,17 +1,17 @@
 //! The outputs over the width and over the depth.
 
 use super::TIMES;
-use super::gradients::{Gradients, Place, Sums};
+use super::common::Place;
+use super::gradients::{Gradients, Sums};
 use super::products::Sixteen;
 use super::steps::Share;
 use crate::block::layout::Tile;
 use crate::block::matmul::COLUMNS;
+use crate::block::output::{store_one, store_two};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::split_tile::block_of;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunk_delta::ELEMENTS;
-use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::store_two;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::tile::Operand;
 
@@ -36,7 +36,7 @@ impl Gradients<'_> {
 
     /// The elements of a tile at the warp's times, in a block of the columns of its half.
     pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, block: u32) -> [Operand; 4] {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let half = self.half_of(b, tile.depth / COLUMNS);
         let eight = b.add(half, Operand::i32(block as i32));
         block_of(b, tile, row, eight, column)
@@ -50,7 +50,7 @@ impl Gradients<'_> {
         }
         let mut values = values.clone();
         self.set_rows(b, &mut values, place);
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let first = b.mul(part, Operand::i32(TIMES as i32));
         let column = b.add(first, column);
@@ -82,11 +82,11 @@ impl Gradients<'_> {
         for pair in 0..self.pairs() {
             // The assembler reads no factors before it needs them.
             b.barrier();
-            self.again(b).deep_pair(b, values, place, sums, pair, &mut shares);
+            self.rematerialised(b).deep_pair(b, values, place, sums, pair, &mut shares);
         }
-        let again = self.again(b);
-        again.store_first(b, &shares.first);
-        again.store_totals(b, &shares.totals);
+        let own = self.rematerialised(b);
+        own.store_first(b, &shares.first);
+        own.store_totals(b, &shares.totals);
     }
 
     /// Computes and stores 16 places of the depth of the warp's half.
@@ -127,7 +127,7 @@ impl Gradients<'_> {
         let mut values = values.clone();
         self.set_rows(b, &mut values, place);
         let (width, depth) = (self.form.states.width, self.form.states.depth);
-        let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
+        let (half, column) = (self.half_of(b, self.schedule.depth), self.fragment.column(b));
         let column = b.add(half, column);
         for k in 0..2 {
             let mut values = values.clone();
@@ -169,11 +169,7 @@ impl Gradients<'_> {
             }
         }
         for output in self.form.outputs_of(DeltaCotangent::OverTime) {
-            let tensor = crate::abi::Tensor::Output(output as u32);
-            let (indices, exists) = values.indices(b, here);
-            let value = values.value(b, self.stage.program.outputs[output].value, here);
-            let offset = self.args.offset(b, tensor, &indices);
-            b.store(crate::tile::Memory::Global(self.args.pointer(tensor)), offset, &[value], Some(exists));
+            store_one(b, values, self.stage, &self.args, output, here);
         }
     }
 }

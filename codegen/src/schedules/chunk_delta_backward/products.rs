@@ -1,9 +1,10 @@
 //! The products with a part of the width, and with pairs of times.
 
 use super::BLOCKS;
-use super::gradients::{Gradients, Place, Sums};
-use super::lanes::Views;
+use super::common::Place;
+use super::gradients::{Gradients, ONLY, Sums};
 use super::rates::{BEFORE, SUMS};
+use crate::block::halves::HalfViews;
 use crate::block::layout::right_rows;
 use crate::block::matmul::{Factor, ROWS, zeros};
 use crate::block::pair::Values;
@@ -29,9 +30,10 @@ impl Gradients<'_> {
                     own.iter_mut().flatten().zip(found.iter().flatten()).for_each(|(x, y)| *x = b.add(*x, *y));
                 }
             }
-            let [given, moved] = [&tiles.cotangents, &tiles.products].map(|tile| wide.left(tile));
-            multiply(b, &mut sums.given, given, wide.right(&tiles.errors));
-            multiply(b, &mut sums.moved, moved, wide.right(&tiles.errors));
+            let [given, moved] = [&tiles.cotangents, &tiles.products].map(|tile| wide.left(b, tile, ONLY));
+            let errors = wide.right(b, &tiles.errors, ONLY);
+            multiply(b, &mut sums.given, given, errors);
+            multiply(b, &mut sums.moved, moved, errors);
         }
         sums.energy = self.add_energy(b, sums.energy);
         self.store_wide(b, values, place, part);
@@ -44,10 +46,17 @@ impl Gradients<'_> {
     }
 
     /// c·S, p·S and e·D at 16 places of the depth of the warp's half.
-    pub(super) fn through_states(&self, b: &mut Builder, wide: &Views, deep: &Views, pair: u32) -> [Sixteen; 3] {
+    pub(super) fn through_states(
+        &self,
+        b: &mut Builder,
+        wide: &HalfViews,
+        deep: &HalfViews,
+        pair: u32,
+    ) -> [Sixteen; 3] {
         let tiles = &self.tiles;
-        let [given, moved, errors] = [&tiles.cotangents, &tiles.products, &tiles.errors].map(|tile| wide.left(tile));
-        let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(tile));
+        let [given, moved, errors] =
+            [&tiles.cotangents, &tiles.products, &tiles.errors].map(|tile| wide.left(b, tile, ONLY));
+        let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(b, tile, ONLY));
         let mut found = [[zeros(); 2]; 3];
         for sixteen in 0..BLOCKS {
             if self.keeps_sums {
@@ -68,7 +77,7 @@ impl Gradients<'_> {
         if !self.needs_energy() {
             return sum;
         }
-        add_products(b, [&self.tiles.states, &self.tiles.duals], self.thread, self.schedule.threads(), sum)
+        add_products(b, [&self.tiles.states, &self.tiles.duals], self.thread.number, self.schedule.threads(), sum)
     }
 
     /// The decays from the state before the 64 times, and to the cotangent after them, at the thread's two times.
@@ -85,16 +94,17 @@ impl Gradients<'_> {
     pub(super) fn add_pairs(
         &self,
         b: &mut Builder,
-        of_pairs: &Views,
-        deep: &Views,
+        of_pairs: &HalfViews,
+        deep: &HalfViews,
         pair: u32,
         sums: &mut [Sixteen; 3],
     ) {
         let tiles = &self.tiles;
         let [given_keys, given_queries, moved_keys, moved_columns] = &tiles.weights;
-        let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(tile));
-        let [keys, queries, columns] = [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(tile));
-        let (row, half) = right_rows(b, self.lane);
+        let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(b, tile, ONLY));
+        let [keys, queries, columns] =
+            [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(b, tile, ONLY));
+        let (row, half) = right_rows(b, self.thread.lane);
         let later = index_of_sixteen(b, given_queries, row, half, self.block);
         for sixteen in 0..BLOCKS {
             if self.keeps_sums {

@@ -1,15 +1,16 @@
 //! The numbers of 64 times: running sums of logarithms of decays, and the factors of vectors z, of keys and of cotangents.
 
 use super::TIMES;
-use super::common::number;
-use super::gradients::{Gradients, KINDS, Place};
+use super::common::{Place, number};
+use super::gradients::{Gradients, KINDS};
+use crate::block::lane_sum::{Neighbours, Side, sum_beside};
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
-use crate::build::Builder;
-use crate::schedules::chunk_delta::NOTHING;
-use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::build::{Builder, f32};
+use crate::schedules::chunk_delta::{before_step, forgotten, reset_at};
+use crate::schedules::chunkwise::decay::logarithm_at;
 use crate::target::WARP;
-use crate::tile::{Memory, Operand, Shuffle};
+use crate::tile::{Memory, Operand};
 
 /// Times of a lane.
 pub(super) const EACH: u32 = TIMES / WARP;
@@ -24,7 +25,7 @@ pub(super) const GIVEN: usize = 4;
 impl Gradients<'_> {
     /// Sets the lane's times as rows.
     pub(super) fn set_times(&self, b: &mut Builder, values: &mut Values, place: &Place) {
-        let own = b.mul(self.lane, Operand::i32(EACH as i32));
+        let own = b.mul(self.thread.lane, Operand::i32(EACH as i32));
         let own = b.add(place.first, own);
         for k in 0..EACH {
             let at = b.add(own, Operand::i32(k as i32));
@@ -34,7 +35,7 @@ impl Gradients<'_> {
 
     /// Computes the rates of all times and writes them, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, values: &Values, place: &Place) {
-        let is_first = b.eq(self.warp, Operand::i32(0));
+        let is_first = b.eq(self.thread.warp, Operand::i32(0));
         b.if_(is_first, |b| {
             let mut values = values.clone();
             self.set_times(b, &mut values, place);
@@ -45,11 +46,8 @@ impl Gradients<'_> {
                 let exists = values.row(k).exists;
                 let rule = &self.form.states;
                 let log = logarithm_at(b, &mut values, rule.decay, here);
-                let reset = rule.reset.map(|reset| {
-                    let reset = values.value(b, reset, here);
-                    b.and(exists, reset)
-                });
-                let log = reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log));
+                let reset = reset_at(b, &mut values, rule, k);
+                let log = forgotten(b, log, reset);
                 let sum = rates[SUMS].last().map_or(log, |sum| b.add(*sum, log));
                 rates[SUMS].push(sum);
                 resets.push(reset);
@@ -61,34 +59,18 @@ impl Gradients<'_> {
                     rates[kind].push(b.select(exists, number, f32(0.0)));
                 }
             }
-            let earlier = self.sum_before(b, rates[SUMS][EACH as usize - 1]);
+            let last = rates[SUMS][EACH as usize - 1];
+            let earlier = sum_beside(b, Neighbours::in_warp(self.thread.lane), last, Side::Before);
             for (k, reset) in resets.into_iter().enumerate() {
                 let before = if k == 0 { earlier } else { b.add(earlier, rates[SUMS][k - 1]) };
-                rates[BEFORE].push(reset.map_or(before, |reset| {
-                    let forgotten = b.add(before, f32(NOTHING));
-                    b.select(reset, forgotten, before)
-                }));
+                rates[BEFORE].push(before_step(b, before, reset));
             }
             rates[SUMS].iter_mut().for_each(|sum| *sum = b.add(earlier, *sum));
-            let at = b.mul(self.lane, Operand::i32(EACH as i32));
+            let at = b.mul(self.thread.lane, Operand::i32(EACH as i32));
             for (array, own) in self.rates.iter().zip(&rates) {
                 b.store(Memory::Shared(*array), at, own, None);
             }
         });
-    }
-
-    /// The sum of the lanes before.
-    fn sum_before(&self, b: &mut Builder, own: Operand) -> Operand {
-        let mut sum = own;
-        for by in [1, 2, 4, 8, 16] {
-            let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
-            let inside = b.ge(self.lane, Operand::i32(by));
-            let both = b.add(sum, other);
-            sum = b.select(inside, both, sum);
-        }
-        let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
-        let is_first = b.eq(self.lane, Operand::i32(0));
-        b.select(is_first, f32(0.0), before)
     }
 
     /// The rates of a kind at the thread's two rows.
@@ -102,7 +84,7 @@ impl Gradients<'_> {
 
     /// The rates of a kind at the thread's two columns of a block of its half.
     pub(super) fn of_columns(&self, b: &mut Builder, kind: usize, block: u32) -> [Operand; 2] {
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let at = b.add(half, column);
         let at = b.add(at, Operand::i32((block * COLUMNS) as i32));
         let two = b.load(Memory::Shared(self.rates[kind]), at, 2, None, f32(0.0));
@@ -111,7 +93,7 @@ impl Gradients<'_> {
 
     /// The rates of a kind at the lane's times.
     pub(super) fn of_times(&self, b: &mut Builder, kind: usize) -> [Operand; 2] {
-        let at = b.mul(self.lane, Operand::i32(EACH as i32));
+        let at = b.mul(self.thread.lane, Operand::i32(EACH as i32));
         let two = b.load(Memory::Shared(self.rates[kind]), at, EACH, None, f32(0.0));
         [two[0], two[1]]
     }

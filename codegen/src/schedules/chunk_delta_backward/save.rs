@@ -17,7 +17,7 @@ impl Walk<'_> {
         let kernel = &self.kernel;
         let first = b.mul(number, Operand::i64(i64::from(TIMES * kernel.keys.depth)));
         let row = self.saved.first_row(b, kernel);
-        let (row, column) = (b.add(row, kernel.group), kernel.first_column(b));
+        let (row, column) = (b.add(row, kernel.fragment.group), kernel.fragment.column(b));
         let column = place_of_two(b, kernel.factor_tile(), column);
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
@@ -51,7 +51,7 @@ impl Walk<'_> {
     /// Saves the rows of a chunk's times.
     pub(super) fn save_rows(&self, b: &mut Builder, rows: &Blocks, to: ParamId, number: Operand, chunk: u32) {
         let (kernel, array) = (&self.kernel, Memory::Shared(self.saved.array));
-        let (row, column) = (kernel.first_row(b), kernel.first_column(b));
+        let (row, column) = (kernel.first_row(b), kernel.fragment.column(b));
         for (block, rows) in (0..).zip(rows) {
             for (h, c) in ELEMENTS {
                 let time = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));
@@ -63,8 +63,8 @@ impl Walk<'_> {
         }
         b.push(Stmt::SyncWarp);
         let pieces = ROWS / ACCESS;
-        let [line, half] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, kernel.lane, Operand::i32(pieces as i32)));
-        let of_warp = b.mul(kernel.warp, Operand::i32(pieces as i32));
+        let [line, half] = b.div_rem(kernel.thread.lane, pieces);
+        let of_warp = b.mul(kernel.thread.warp, Operand::i32(pieces as i32));
         let piece = b.add(of_warp, half);
         let place = b.mul(piece, Operand::i32(ACCESS as i32));
         let index = b.mul(line, self.saved.pitch);

@@ -70,7 +70,7 @@ impl Saved {
     /// The first place of the warp in its saved tile.
     pub(super) fn first_row(&self, b: &mut Builder, kernel: &DeltaKernel<'_>) -> Operand {
         let part = b.binary(Binary::Rem, kernel.part, TIMES);
-        let of_warp = b.mul(kernel.warp, ROWS);
+        let of_warp = b.mul(kernel.thread.warp, ROWS);
         b.add(part, of_warp)
     }
 }

@@ -1,19 +1,20 @@
 //! Sums over the depth at every time: outputs are maps of some, and the energy of a step follows from the others.
 
-use super::gradients::{Gradients, Place, TOTALS};
+use super::common::{Place, without_decay};
+use super::gradients::{Gradients, TOTALS};
 use super::products::Sixteen;
 use super::rates::{ADDED, EACH, GIVEN, READ};
 use super::{TIMES, WARPS};
+use crate::block::lane_sum::{Neighbours, Side, over_lanes, sum_beside};
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunk_delta::ELEMENTS;
-use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::schedules::chunkwise::decay::logarithm_at;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
-use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, Shuffle};
+use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Unary, Value};
+use oplus_dsl::ir::{Binary, Value};
 
 /// Rows of parts: of q·(c·S), z·(p·S) and k·(e·D), each by half; sums over earlier times of pairs that queries and columns weigh, by half;
 /// sums over later times of both, by block; then [totals](TOTALS).
@@ -22,8 +23,6 @@ const COLUMNS_OF_STATES: u32 = 2;
 const KEYS: u32 = 4;
 const EARLIER: u32 = 6;
 const LATER: u32 = 10;
-/// The least logarithm of a decay that the energy is divided by.
-const LEAST: f64 = -100.0;
 
 /// A number at a time.
 #[derive(Clone, Copy)]
@@ -127,13 +126,13 @@ impl Gradients<'_> {
         for (k, share) in (0..).zip(&shares.earlier) {
             self.store_rows(b, EARLIER + 2 * k, share);
         }
-        let own = b.eq(self.group, Operand::i32(0));
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let own = b.eq(self.fragment.group, Operand::i32(0));
+        let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let of_block = b.mul(self.block, Operand::i32(TIMES as i32));
         let at = b.add(half, column);
         let at = b.add(at, of_block);
         for (block, two) in (0..).zip(&shares.later) {
-            let two = two.map(|share| sum_lanes(b, share, &[4, 8, 16]));
+            let two = two.map(|share| over_lanes(b, Binary::Add, share, &[4, 8, 16]));
             let at = b.add(at, Operand::i32((LATER * TIMES + block * COLUMNS) as i32));
             b.store(Memory::Shared(self.parts), at, &two, Some(own));
         }
@@ -141,12 +140,12 @@ impl Gradients<'_> {
 
     /// Writes sums over the four lanes of a row: row `part` of the parts, and the warp's half.
     fn store_rows(&self, b: &mut Builder, part: u32, shares: &[Operand; 2]) {
-        let own = b.eq(self.member, Operand::i32(0));
+        let own = b.eq(self.fragment.member, Operand::i32(0));
         let row = self.first_row(b);
         let half = b.mul(self.half, Operand::i32(TIMES as i32));
         let at = b.add(row, half);
         for (h, share) in (0..).zip(shares) {
-            let sum = sum_lanes(b, *share, &[1, 2]);
+            let sum = over_lanes(b, Binary::Add, *share, &[1, 2]);
             let at = b.add(at, Operand::i32((part * TIMES + h * COLUMNS) as i32));
             b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
         }
@@ -157,14 +156,14 @@ impl Gradients<'_> {
         if !self.needs_energy() {
             return;
         }
-        let sum = sum_lanes(b, share, &[1, 2, 4, 8, 16]);
-        let own = b.eq(self.lane, Operand::i32(0));
-        b.store(Memory::Shared(self.energies), self.warp, &[sum], Some(own));
+        let sum = over_lanes(b, Binary::Add, share, &[1, 2, 4, 8, 16]);
+        let own = b.eq(self.thread.lane, Operand::i32(0));
+        b.store(Memory::Shared(self.energies), self.thread.warp, &[sum], Some(own));
     }
 
     /// The sums of some parts at the lane's times.
     fn at_times(&self, b: &mut Builder, parts: std::ops::Range<u32>) -> [Operand; 2] {
-        let own = b.mul(self.lane, Operand::i32(EACH as i32));
+        let own = b.mul(self.thread.lane, Operand::i32(EACH as i32));
         let mut sums: Option<[Operand; 2]> = None;
         for part in parts {
             let at = b.add(own, Operand::i32((part * TIMES) as i32));
@@ -182,7 +181,7 @@ impl Gradients<'_> {
         if !self.form.outputs.contains(&DeltaCotangent::OverTime) {
             return;
         }
-        let is_first = b.eq(self.warp, Operand::i32(0));
+        let is_first = b.eq(self.thread.warp, Operand::i32(0));
         b.if_(is_first, |b| {
             let mut values = values.clone();
             self.set_times(b, &mut values, place);
@@ -225,14 +224,14 @@ impl Gradients<'_> {
             f32(1.0)
         };
         let both = b.add(first[0], first[1]);
-        let first = sum_lanes(b, both, &[1, 2, 4, 8, 16]);
+        let first = over_lanes(b, Binary::Add, both, &[1, 2, 4, 8, 16]);
         let at_end = b.fma(whole, energy, first);
         let change = [0, 1].map(|k| {
             let own = b.sub(queries[k], keys[k]);
             (own, b.add(own, columns[k]))
         });
         let both = b.add(change[0].1, change[1].1);
-        let later = self.sum_later(b, both);
+        let later = sum_beside(b, Neighbours::in_warp(self.thread.lane), both, Side::Behind);
         let later = b.add(at_end, later);
         let second = b.add(later, change[1].0);
         let through = b.add(later, change[1].1);
@@ -247,45 +246,8 @@ impl Gradients<'_> {
         energies.map(|energy| {
             let here = Coordinates { row: Some(k), ..Coordinates::default() };
             k += 1;
-            let energy = match rule.decay {
-                None => energy,
-                decay => {
-                    let log = logarithm_at(b, values, decay, here);
-                    let log = b.binary(Binary::Max, log, f32(LEAST));
-                    let log = b.unary(Unary::Neg, log);
-                    let power = b.let_(Ty::F32, Expr::Exp2Fast(log));
-                    b.mul(energy, power)
-                }
-            };
-            match rule.reset {
-                None => energy,
-                Some(reset) => {
-                    let reset = values.value(b, reset, here);
-                    b.select(reset, f32(0.0), energy)
-                }
-            }
+            let log = rule.decay.map(|decay| logarithm_at(b, values, Some(decay), here));
+            without_decay(b, values, rule.reset, here, energy, log)
         })
     }
-
-    /// The sum of the lanes after.
-    fn sum_later(&self, b: &mut Builder, own: Operand) -> Operand {
-        let mut sum = own;
-        for by in [1, 2, 4, 8, 16] {
-            let other = b.shuffle(Shuffle::Down, sum, Operand::i32(by));
-            let inside = b.lt(self.lane, Operand::i32(WARP as i32 - by));
-            let both = b.add(sum, other);
-            sum = b.select(inside, both, sum);
-        }
-        let later = b.shuffle(Shuffle::Down, sum, Operand::i32(1));
-        let has_later = b.lt(self.lane, Operand::i32(WARP as i32 - 1));
-        b.select(has_later, later, f32(0.0))
-    }
-}
-
-/// Adds over the lanes that are apart by these numbers.
-fn sum_lanes(b: &mut Builder, sum: Operand, apart: &[i32]) -> Operand {
-    apart.iter().fold(sum, |sum, by| {
-        let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(*by));
-        b.add(sum, other)
-    })
 }

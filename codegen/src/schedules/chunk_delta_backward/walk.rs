@@ -90,7 +90,7 @@ impl<'s> Walk<'s> {
 
     fn lanes(&self, b: &mut Builder) -> WalkLanes {
         let all = self.kernel.lanes(b);
-        let (row, half) = left_rows(b, self.kernel.lane);
+        let (row, half) = left_rows(b, self.kernel.thread.lane);
         WalkLanes { all, transposed: self.kernel.inverses.lanes(b, row, half) }
     }
 

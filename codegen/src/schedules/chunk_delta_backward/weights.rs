@@ -1,18 +1,16 @@
 //! The weights of pairs of times: products of rows, decayed from the earlier time to the later, with the factors of both.
 
 use super::TIMES;
-use super::gradients::{Gradients, Sums};
+use super::gradients::{Gradients, ONLY, Sums};
 use super::products::Sixteen;
 use super::rates::{ADDED, BEFORE, GIVEN, READ, SUMS};
 use super::steps::PairShares;
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, zeros};
-use crate::block::split_tile::{piece_of_eight, place_of_two, store_two};
+use crate::block::split_tile::{BlockIndex, piece_of_eight, place_of_two, store_block};
 use crate::build::Builder;
-use crate::schedules::chunk_delta::ELEMENTS;
-use crate::schedules::chunkwise::decay::f32;
-use crate::tile::{Expr, Operand};
-use oplus_dsl::Ty;
+use crate::schedules::chunk_delta::{ELEMENTS, PairBlock, PairLogs};
+use crate::tile::Operand;
 use oplus_dsl::ir::Binary;
 
 /// The pairs of times that queries weigh, or the vectors that the state is read by.
@@ -41,11 +39,11 @@ impl Gradients<'_> {
             for pair in 0..TIMES / 2 / ROWS {
                 // The assembler reads no factors before it needs them.
                 b.barrier();
-                self.again(b).store_pair(b, sums, number, pair, &mut shares);
+                self.rematerialised(b).store_pair(b, sums, number, pair, &mut shares);
             }
         }
         if self.needs_energy() {
-            self.again(b).store_pair_shares(b, &shares);
+            self.rematerialised(b).store_pair_shares(b, &shares);
         }
     }
 
@@ -78,10 +76,16 @@ impl Gradients<'_> {
         let [wide, deep] = [&tiles.errors, &tiles.keys].map(|tile| self.views(b, tile));
         let products = match self.keeps_sums {
             true => [0, 1].map(|k| kind.sums[2 * pair as usize + k]),
-            false => self.pair_products(b, wide.left(kind.rows), wide.right(&tiles.errors), pair),
+            false => {
+                let (rows, errors) = (wide.left(b, kind.rows, ONLY), wide.right(b, &tiles.errors, ONLY));
+                self.pair_products(b, rows, errors, pair)
+            }
         };
         let needs_energy = self.needs_energy();
-        let scores = needs_energy.then(|| self.pair_products(b, deep.left(kind.scored), deep.right(&tiles.keys), pair));
+        let scores = needs_energy.then(|| {
+            let (scored, keys) = (deep.left(b, kind.scored, ONLY), deep.right(b, &tiles.keys, ONLY));
+            self.pair_products(b, scored, keys, pair)
+        });
         for (k, products) in products.iter().enumerate() {
             let block = 2 * pair as usize + k;
             let weights = self.store_block(b, &kind, block as u32, products);
@@ -123,32 +127,17 @@ impl Gradients<'_> {
         earlier: Binary,
     ) -> [Operand; 4] {
         let sums = self.of_columns(b, SUMS, block);
-        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
+        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
-        ELEMENTS.map(|(h, c)| {
-            let mut product = products[2 * h + c];
-            if self.form.states.decays() {
-                let apart = b.sub(logs[h], sums[c]);
-                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-                product = b.mul(product, decay);
-            }
-            let row = b.add(row, Operand::i32(h as i32 * COLUMNS as i32));
-            let column = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));
-            let is_earlier = b.binary(earlier, column, row);
-            b.select(is_earlier, product, f32(0.0))
-        })
+        let decays = self.form.states.decays().then_some(PairLogs { rows: logs, columns: sums });
+        PairBlock { row, column, block, earlier }.decayed(b, products, decays)
     }
 
     fn store_pairs(&self, b: &mut Builder, tile: &Tile, block: u32, elements: [Operand; 4]) {
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
         let eight = b.add(half, Operand::i32(block as i32));
         let (piece, column) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, column));
-        for h in 0..2 {
-            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            let index = tile.piece_index(b, row, piece);
-            let index = b.add(index, column);
-            store_two(b, tile, index, [elements[2 * h], elements[2 * h + 1]], None);
-        }
+        store_block(b, tile, BlockIndex { row, piece, within: column }, elements);
     }
 }

@@ -17,14 +17,13 @@ mod tf32;
 
 pub(crate) use sums::{PAD, sums_len};
 
-use super::decay::f32;
 use super::state::State;
 use super::walk::ReadFactors;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::block::matmul::{
     Blocks, Factor, PairPlace, assign_blocks, block_values, block_vars, map_left, map_right, map_transposed, mma_two,
 };
-use crate::build::{Builder, zero};
+use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;

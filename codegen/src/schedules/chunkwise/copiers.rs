@@ -4,14 +4,14 @@
 //! [parts](super::parts). The warps that multiply wait for all of these, and free the stage when its outputs are stored.
 
 use super::ChunkwiseKernel;
-use super::decay::{Rates, f32, with_rounding_errors};
+use super::decay::{Rates, with_rounding_errors};
 use super::segments::Iterations;
 use crate::block::copy::Source;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::block::roles;
 use crate::block::thread::Thread;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::{Elem, Ty};

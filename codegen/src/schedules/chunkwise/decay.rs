@@ -2,19 +2,19 @@
 
 use super::numbers::ChunkNumbers;
 use super::{COLUMNS, ChunkwiseKernel};
-use crate::block::lane_sum::{Side, sum_beside};
+use crate::block::lane_sum::{Neighbours, Side, sum_beside};
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::ring::Ring;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::stage::kind::Decay;
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId};
-use oplus_dsl::ir::{Binary, Literal, Value};
+use oplus_dsl::ir::{Binary, Value};
 use oplus_dsl::{Elem, Ty};
 use std::f64::consts::LOG2_E;
 
-/// The least logarithm of a decay.
-const LEAST: f64 = -160.0;
+/// The least logarithm of a decay, which leaves nothing of an `f32`.
+pub(crate) const NOTHING: f64 = -160.0;
 
 /// The decays of a chunk whose numbers are there.
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ impl Rates {
         for log in &self.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
         }
-        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
+        let before = sum_beside(b, Neighbours::in_warp(lane), sums[sums.len() - 1], Side::Before);
         sums.into_iter().map(|sum| b.add(before, sum)).collect()
     }
 
@@ -109,7 +109,7 @@ impl Rates {
             let log = b.convert(Ty::F64, *log);
             sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
         }
-        let before = sum_beside(b, lane, sums[sums.len() - 1], Side::Before);
+        let before = sum_beside(b, Neighbours::in_warp(lane), sums[sums.len() - 1], Side::Before);
         let two = sums.into_iter().map(|sum| {
             let sum = b.add(before, sum);
             split_sum(b, sum).into()
@@ -269,12 +269,12 @@ pub(crate) fn logarithm_at(
     let Some(Decay { log, binary, reset }) = decay else { return f32(0.0) };
     let log = values.value(b, log, coordinates);
     let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
-    let log = b.binary(Binary::Max, log, f32(LEAST));
+    let log = b.binary(Binary::Max, log, f32(NOTHING));
     let log = match reset {
         None => log,
         Some(reset) => {
             let reset = values.value(b, reset, coordinates);
-            b.select(reset, f32(LEAST), log)
+            b.select(reset, f32(NOTHING), log)
         }
     };
     b.select(exists, log, f32(0.0))
@@ -286,9 +286,4 @@ pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], numb
         (values.row(number).exists, Coordinates { row: Some(number), ..Coordinates::default() });
     let gain = values.product(b, None, factors, coordinates).unwrap_or(f32(1.0));
     b.select(exists, gain, f32(0.0))
-}
-
-/// An `f32` constant.
-pub(crate) fn f32(x: f64) -> Operand {
-    Operand::Const(Ty::F32, Literal::Float(x))
 }

@@ -9,12 +9,12 @@
 //! States of `f16` take the decays of every chunk, and L is 0. Factors in two parts have weights of pairs.
 
 use super::copiers::Handover;
-use super::decay::{Decays, Rates, f32};
+use super::decay::{Decays, Rates};
 use super::numbers::{ChunkNumbers, Factored, NUMBERS};
 use super::state::State;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::matmul::{Blocks, block_values};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, f32, zero};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Reg, Shuffle};
 use oplus_dsl::Ty;

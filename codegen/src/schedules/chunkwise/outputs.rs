@@ -4,14 +4,12 @@ use super::staged::Staged;
 use super::state::State;
 use super::walk::Chunk;
 use super::{COLUMNS, ChunkwiseKernel};
-use crate::abi::{Tensor, axes};
-use crate::block::args::Args;
 use crate::block::matmul::{Blocks, Factor};
+use crate::block::output::{StoredOutput, store_two};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
-use crate::stage::Stage;
-use crate::tile::{Memory, Operand};
-use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
+use crate::tile::Operand;
+use oplus_dsl::ir::{AxisSet, Op, Value};
 
 impl ChunkwiseKernel<'_> {
     /// Stores the outputs of a chunk: a value for each time and place of the width.
@@ -127,36 +125,5 @@ impl ChunkwiseKernel<'_> {
         let (other, vector) = (units.minus(AxisSet::of(unit)), self.schedule.vector);
         let stored = StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector };
         store_two(b, values, &stored, coordinates);
-    }
-}
-
-/// An output of a stage that is stored two by two.
-pub(crate) struct StoredOutput<'s> {
-    pub stage: &'s Stage,
-    pub args: &'s Args,
-    pub output: usize,
-    /// The axis along which the two are neighbours.
-    pub unit: Axis,
-    /// The axes along which tensors that lack that axis have stride 1.
-    pub other: AxisSet,
-    /// Elements per access.
-    pub vector: u32,
-}
-
-/// Stores an output at two places that are neighbours along its unit axis.
-pub(crate) fn store_two(b: &mut Builder, values: &mut Values, stored: &StoredOutput, coordinates: [Coordinates; 2]) {
-    let StoredOutput { stage, args, output, unit, other, vector } = *stored;
-    let tensor = Tensor::Output(output as u32);
-    let value = stage.program.outputs[output].value;
-    let memory = Memory::Global(args.pointer(tensor));
-    let places = coordinates.map(|coordinates| values.indices(b, coordinates));
-    let two = coordinates.map(|coordinates| values.value(b, value, coordinates));
-    let mut offset = |k: usize| args.offset(b, tensor, &places[k].0);
-    let offsets = [offset(0), offset(1)];
-    let is_unit = |axis: &&Axis| **axis == unit || other.contains(**axis);
-    if vector > 1 && axes(stage, tensor).iter().rev().find(is_unit) == Some(&unit) {
-        b.store(memory, offsets[0], &two, Some(places[0].1));
-    } else {
-        (0..2).for_each(|k| b.store(memory, offsets[k], &two[k..=k], Some(places[k].1)));
     }
 }

@@ -7,10 +7,10 @@ use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
 use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, multiply, pack, start, start_in_time};
 use crate::block::tf32::left_of;
-use crate::build::{Builder, zero};
+use crate::build::Builder;
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Unary};
+use oplus_dsl::ir::Unary;
 
 /// Products of a warpgroup that have started: queries and keys, and after that queries and the state before the chunk.
 pub(super) struct Started {
@@ -128,10 +128,7 @@ impl ChunkwiseKernel<'_> {
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
             let decay = b.mul(decay, gains[c]);
             let product = b.mul(scores[r], decay);
-            let column = b.add(decays.column, block as i32 * COLUMNS as i32 + c as i32);
-            let row = b.add(decays.row, h as u32 * COLUMNS);
-            let earlier = b.binary(Binary::Le, column, row);
-            b.select(earlier, product, zero(Ty::F32))
+            self.if_earlier(b, decays, block as u32, r, product)
         })
     }
 }

@@ -1,8 +1,7 @@
 //! The powers of two by which states of `f16` are [scaled](super::scaled).
 
-use super::decay::f32;
 use crate::block::powers::{self, inverse};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::tile::{Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::Elem;
 

@@ -8,7 +8,7 @@
 //!
 //! In the walks of a gradient no queries read the state, so the power is the greatest that is possible. States are saved without it.
 
-use super::decay::{Decays, f32};
+use super::decay::Decays;
 use super::numbers::ChunkNumbers;
 use super::scale::{Powers, Scale};
 use super::state::State;
@@ -17,7 +17,7 @@ use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::{Blocks, block_values, block_vars, pack};
 use crate::block::powers::{at_most, inverse};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};

@@ -5,11 +5,10 @@
 //! The grid says how many segments a recurrence has: as many as it has blocks. A segment has the same number of chunks as
 //! the others, the last ones may have fewer.
 
-use super::decay::f32;
 use super::state::State;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::args::Args;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::tile::{Expr, Memory, Operand, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{AxisSet, Binary};

@@ -3,6 +3,7 @@
 use super::decay::{Decays, with_rounding_errors};
 use super::scale::Scale;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
+use crate::block::copy::WholeCopy;
 use crate::block::layout::{Lanes, Tile, left_rows};
 use crate::block::matmul::{
     Blocks, Factor, assign_blocks, block_values, load_four, multiply_in_time, scale_pair, start_in_time,
@@ -11,7 +12,7 @@ use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::Unit;
-use crate::tile::{Expr, Memory, Operand, ParamId, Reg, SharedId, Stmt};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -189,7 +190,8 @@ impl ChunkwiseKernel<'_> {
         let arrays: Vec<SharedId> = [states.array].into_iter().chain(states.low).collect();
         let first_index = b.mul(number, arrays.len() as u32 * states.len());
         if !bulk {
-            return self.save_pieces(b, states, to, first_index);
+            let (thread, threads) = (self.thread.number, self.schedule.threads());
+            return WholeCopy { thread, threads, len: states.len() }.store(b, states, to, first_index);
         }
         let (from_index, count) = (Operand::i32(0), Operand::i32(states.len() as i32));
         let first = b.eq(self.thread.number, 0);
@@ -199,19 +201,6 @@ impl ChunkwiseKernel<'_> {
                 b.push(Stmt::BulkStore { to, to_index, from, from_index, count, adds: false });
             }
         });
-    }
-
-    /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.
-    fn save_pieces(&self, b: &mut Builder, tile: &Tile, to: ParamId, first: Operand) {
-        let own = b.mul(self.thread.number, tile.piece());
-        let from = b.convert(Ty::I64, own);
-        let to_own = b.add(first, from);
-        for by in (0..tile.len()).step_by((self.schedule.threads() * tile.piece()) as usize) {
-            let at = b.add(own, by);
-            let piece = b.load(Memory::Shared(tile.array), at, tile.piece(), None, zero(Ty::F32));
-            let to_index = b.add(to_own, by);
-            b.store(Memory::Global(to), to_index, &piece, None);
-        }
     }
 
     /// Waits until the rounded state may change.
@@ -264,7 +253,7 @@ impl ChunkwiseKernel<'_> {
         if let Some((powers, scale)) = self.powers.zip(state.scale).filter(|_| self.saved.is_none()) {
             self.store_scaled_state(b, states, &lanes, state, powers, scale);
         } else {
-            // What queries read may lack its decays.
+            // The state that queries read may lack its decays.
             let blocks = if self.saved.is_some() { state.whole_blocks(b) } else { block_values(&state.blocks) };
             for (step, two) in (0..).zip(blocks.chunks(2)) {
                 let index = states.index(b, &lanes, 0, step);

@@ -1,6 +1,6 @@
 //! The walk of a block over the chunks of its recurrence.
 
-use super::decay::{Rates, f32};
+use super::decay::Rates;
 use super::segments::Iterations;
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS, origin_at};
@@ -9,7 +9,7 @@ use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::Factor;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::Unit;
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;

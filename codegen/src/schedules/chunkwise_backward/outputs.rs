@@ -2,11 +2,10 @@
 
 use super::{GradientSweep, TIMES};
 use crate::block::matmul::Blocks;
+use crate::block::output::{StoredOutput, store_two};
 use crate::block::pair::{Coordinates, Values};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
 use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, AxisSet};

@@ -7,9 +7,9 @@ use super::walk::{AllViews, Head, Sums};
 use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
 use crate::block::layout::{Tile, right_rows};
 use crate::block::matmul::{
-    Blocks, Factor, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
+    Blocks, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
 };
-use crate::block::two_parts::rests;
+use crate::block::two_parts::low_parts;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::with_rounding_errors;
 use crate::schedules::chunkwise::{COLUMNS, zeros};
@@ -26,8 +26,8 @@ impl ChunkwiseBackwardKernel<'_> {
         let Head { views, stage, decays, sums } = *head;
         let scores = if self.scores.is_some() { vec![] } else { self.scores_of(b, &views.deep) };
         let mut products: Blocks = vec![zeros(); sums.pairs.len()];
-        let left = Factor::of(b, &self.values, &views.wide.left, stage);
-        let right = views.wide.right(b, &self.cotangents, stage);
+        let left = views.wide.halves.left(b, &self.values, stage);
+        let right = views.wide.halves.right(b, &self.cotangents, stage);
         multiply(b, &mut products, left, right);
         let scores = |b: &mut Builder, block: usize| match self.scores {
             Some(array) => self.own(b, array, block as u32),
@@ -40,8 +40,8 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn through_duals(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
         let Head { views, stage, decays, .. } = *head;
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
-        let left = Factor::of(b, &self.keys, &views.deep.left, Operand::i32(0));
-        let right = views.states().right(b, &self.duals, stage);
+        let left = views.deep.halves.left(b, &self.keys, Operand::i32(0));
+        let right = views.states().halves.right(b, &self.duals, stage);
         multiply(b, &mut found, left, right);
         for (k, block) in (0..).zip(&mut found) {
             let values = self.own_block(b, &self.values, stage, k);
@@ -57,8 +57,8 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The second term of value', from later times.
     pub(super) fn through_pairs(&self, b: &mut Builder, head: &Head, found: &mut Blocks) {
         let Head { views, stage, .. } = *head;
-        let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));
-        let right = views.wide.in_time(b, &self.cotangents, stage);
+        let left = views.weights().halves.left(b, &self.weights, Operand::i32(0));
+        let right = views.wide.halves.in_time(b, &self.cotangents, stage);
         if self.is_tf32 {
             return self.add_rows(b, found, Left { factor: left, views: views.weights() }, right);
         }
@@ -75,8 +75,8 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         let Head { views, stage, decays, .. } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
-        let left = Factor::of(b, &self.values, &views.wide.left, stage);
-        let right = views.states().in_time(b, &self.duals, stage);
+        let left = views.wide.halves.left(b, &self.values, stage);
+        let right = views.states().halves.in_time(b, &self.duals, stage);
         if self.is_tf32 {
             return self.add_tf32_keys(b, scales, Left { factor: left, views: &views.wide }, right);
         }
@@ -95,8 +95,8 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn add_queries(&self, b: &mut Builder, head: &Head, partials: &mut Partials) {
         let Head { views, stage, decays, sums } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
-        let left = Factor::of(b, &self.cotangents, &views.wide.left, stage);
-        let right = views.states().in_time(b, &self.states, stage);
+        let left = views.wide.halves.left(b, &self.cotangents, stage);
+        let right = views.states().halves.in_time(b, &self.states, stage);
         if self.is_tf32 {
             return self.add_tf32_queries(b, head, scales, partials, Left { factor: left, views: &views.wide }, right);
         }
@@ -138,8 +138,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The sums of key' and the products of E, summed over heads, and queries.
     pub(super) fn finish_keys(&self, b: &mut Builder, views: &AllViews) -> Blocks {
-        let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));
-        let right = views.deep.in_time(b, &self.queries, Operand::i32(0));
+        let left = views.weights().halves.left(b, &self.weights, Operand::i32(0));
+        let right = views.deep.halves.in_time(b, &self.queries, Operand::i32(0));
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         if self.is_tf32 {
             self.add_rows(b, &mut found, Left { factor: left, views: views.weights() }, right);
@@ -156,7 +156,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn finish_queries(&self, b: &mut Builder, views: &AllViews, query_sums: &[[Reg; 4]]) -> Blocks {
         let (row, half) = right_rows(b, self.thread.lane);
         let lanes = (!self.is_tf32).then(|| self.weights.lanes_at(b, row, half, self.block));
-        let right = views.deep.in_time(b, &self.keys, Operand::i32(0));
+        let right = views.deep.halves.in_time(b, &self.keys, Operand::i32(0));
         let mut found = block_values(query_sums);
         if let Some(array) = self.query_sums {
             found.extend(self.kept(b, array, self.query_blocks.shared));
@@ -285,8 +285,8 @@ impl GradientSweep<'_> {
                 let two = [block[2 * h], block[2 * h + 1]];
                 b.store(Memory::Shared(tile.array), index, &two, None);
                 if let Some(low) = tile.low {
-                    let rest = rests(b, &two);
-                    b.store(Memory::Shared(low), index, &rest, None);
+                    let low_part = low_parts(b, &two);
+                    b.store(Memory::Shared(low), index, &low_part, None);
                 }
             }
         }

@@ -2,9 +2,9 @@
 
 use super::{GradientSweep, TIMES};
 use crate::block::pair::{Index, Values};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::decay::{Rates, f32, with_rounding_errors};
+use crate::schedules::chunkwise::decay::{Rates, with_rounding_errors};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::ir::{Axis, Binary};

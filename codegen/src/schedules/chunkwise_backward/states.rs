@@ -2,6 +2,7 @@
 
 use super::walk::{Chunk, HeadSlice};
 use super::{GradientSweep, TIMES};
+use crate::block::copy::WholeCopy;
 use crate::block::layout::Tile;
 use crate::block::ring::Ring;
 use crate::build::Builder;
@@ -81,19 +82,8 @@ impl GradientSweep<'_> {
 
     /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.
     fn start_saved(&self, b: &mut Builder, tile: &Tile, scratch: usize, from: Operand, stage: Operand) {
-        let piece = tile.piece();
-        let own = b.mul(self.thread.number, piece);
-        let start = b.mul(stage, tile.len());
-        let to_first = b.add(start, own);
-        let own = b.convert(Ty::I64, own);
-        let from_first = b.add(from, own);
-        let per_turn = self.schedule.threads() * piece;
-        for by in (0..tile.len()).step_by(per_turn as usize) {
-            let to_index = b.add(to_first, by);
-            let from_index = b.add(from_first, by);
-            let (to, from) = (tile.array, self.args.scratch[scratch]);
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
-        }
+        let copy = WholeCopy { thread: self.thread.number, threads: self.schedule.threads(), len: tile.len() };
+        copy.start(b, tile, stage, self.args.scratch[scratch], from);
     }
 
     /// The ring of heads, of which every iteration uses one.

@@ -5,12 +5,11 @@ use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
 use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES};
 use crate::abi::Tensor;
-use crate::block::lane_sum::{Side, over_lanes, sum_beside};
+use crate::block::lane_sum::{Neighbours, Side, over_lanes, sum_beside};
 use crate::block::layout::Tile;
 use crate::block::pair::{Coordinates, Values};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, f32, zero};
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
 use crate::target::WARP;
 use crate::tile::{Memory, Operand};
@@ -267,7 +266,7 @@ impl GradientSweep<'_> {
         let energy = energies.into_iter().reduce(|sum, own| b.add(sum, own)).unwrap_or(f32(0.0));
         let constant = b.fma(decays.whole, energy, all_after);
         let both = b.add(change[0], change[1]);
-        let later = sum_beside(b, self.thread.lane, both, Side::Behind);
+        let later = sum_beside(b, Neighbours::in_warp(self.thread.lane), both, Side::Behind);
         let later = b.add(later, constant);
         let second = b.add(later, change[1]);
         [b.add(second, change[0]), second]

@@ -2,10 +2,11 @@
 
 use super::partials::Partials;
 use super::rates::Decays;
-use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
+use super::{ChunkwiseBackwardKernel, GradientSweep, TIMES};
 use crate::block::args::index_of;
-use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
-use crate::block::matmul::{Blocks, Factor, block_values, multiply};
+use crate::block::halves::{HalfPlace, HalfViews};
+use crate::block::layout::{Lanes, Tile};
+use crate::block::matmul::{Blocks, block_values, multiply};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::block::sequence::SequenceTile;
@@ -19,14 +20,7 @@ use oplus_dsl::{Elem, Ty};
 
 /// The lanes by which a warp reads tiles of one shape.
 pub(super) struct OperandViews {
-    /// The warp's block of rows, as a left factor.
-    pub left: Lanes,
-    /// The rows of its half, as a right factor over the axis within them, and where they begin.
-    right: Lanes,
-    right_start: Operand,
-    /// The columns of its half, as a right factor over rows, and where they begin.
-    in_time: Lanes,
-    in_time_start: Operand,
+    pub halves: HalfViews,
     /// Of `f32`, the warp's block of rows as a left factor over the rows of another: two neighbours of a row.
     pub neighbours: Option<Lanes>,
 }
@@ -92,20 +86,6 @@ pub(super) struct Head<'a> {
     pub sums: &'a Sums,
 }
 
-impl OperandViews {
-    /// Rows of the warp's half as a right factor over the axis within them.
-    pub(super) fn right<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
-        let factor = Factor::of(b, tile, &self.right, stage);
-        Factor { start: b.add(factor.start, self.right_start), ..factor }
-    }
-
-    /// Columns of the warp's half as a right factor over rows.
-    pub(super) fn in_time<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
-        let factor = Factor::of(b, tile, &self.in_time, stage);
-        Factor { start: b.add(factor.start, self.in_time_start), ..factor }
-    }
-}
-
 impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         let none = Operand::i32(0);
@@ -169,8 +149,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// G at the warp's times j and the times i of its half.
     pub(super) fn scores_of(&self, b: &mut Builder, views: &OperandViews) -> Blocks {
-        let left = Factor::of(b, &self.keys, &views.left, Operand::i32(0));
-        let right = views.right(b, &self.queries, Operand::i32(0));
+        let left = views.halves.left(b, &self.keys, Operand::i32(0));
+        let right = views.halves.right(b, &self.queries, Operand::i32(0));
         let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         multiply(b, &mut scores, left, right);
         scores
@@ -199,31 +179,11 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     fn views(&self, b: &mut Builder, tile: &Tile) -> OperandViews {
-        let (panel, columns) = (tile.panel(), tile.depth / 2);
-        let lane = self.rematerialiser.of(b, self.thread.lane);
-        let (row, piece) = left_rows(b, lane);
-        let of_block = b.mul(self.block, ROWS);
-        let own = b.add(row, of_block);
-        let left = tile.lanes(b, own, piece);
-        // Halves of rows are whole panels, or pieces of one.
         let is_f32 = tile.elem == Elem::F32;
-        let lanes = |b: &mut Builder, row, piece| {
-            if is_f32 { self.elements(b, tile, piece) } else { tile.lanes(b, row, piece) }
-        };
-        let piece = if is_f32 { Operand::i32(0) } else { piece };
-        let (in_time, in_time_start) = if columns >= panel {
-            let from = b.mul(self.half, columns * tile.rows);
-            (lanes(b, row, piece), from)
-        } else {
-            let pieces = b.mul(self.half, columns / tile.piece());
-            let piece = b.add(piece, pieces);
-            (lanes(b, row, piece), Operand::i32(0))
-        };
-        let (row, piece) = right_rows(b, lane);
-        let right = tile.lanes(b, row, piece);
-        let right_start = b.mul(self.half, TIMES / 2 * panel);
-        let neighbours = is_f32.then(|| self.neighbours(b, tile));
-        OperandViews { left, right, right_start, in_time, in_time_start, neighbours }
+        let place = HalfPlace { lane: self.rematerialiser.of(b, self.thread.lane), block: self.block, half: self.half };
+        let elements = |b: &mut Builder, piece| self.elements(b, tile, piece);
+        let halves = HalfViews::of(b, tile, place, is_f32.then_some(&elements));
+        OperandViews { halves, neighbours: is_f32.then(|| self.neighbours(b, tile)) }
     }
 
     /// Starts the copies of a head, if there is one.

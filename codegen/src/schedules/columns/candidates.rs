@@ -85,7 +85,7 @@ impl Sizes {
         points.iter().map(|points| Columns { points: *points, ..walk }).collect()
     }
 
-    /// Walks of ends over different axes: their columns are few, so that each has a thread.
+    /// Walks of stages whose final outputs have different outer axes: they have few columns, and a thread for each.
     fn uneven(&self) -> Vec<Columns> {
         let walk = self.walk(1);
         [8, 16].into_iter().map(|steps| Columns { steps, ..walk }).collect()

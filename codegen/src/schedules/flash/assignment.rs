@@ -1,17 +1,18 @@
-//! Assignments: warps that copy tell warps that walk through shared memory which rows come next. Walking warps so need no barrier of
-//! their own for the columns that their rows see, and no division to find their rows.
+//! Assignments: through shared memory the warps that copy tell the warps that walk which rows come next. So the latter need no barrier of
+//! their own to find the columns that their rows see, and no division to find their rows.
 //!
 //! There is an assignment for each stage of the tiles of rows. It is read until the outputs of its rows have been stored.
 
 use super::block_rows::BlockRows;
 use super::parameters::GROUP;
 use super::visible::{Range, Tiles};
-use super::walk::Course;
+use super::walk::TileLoop;
 use super::{FlashKernel, ROWS, outer_axes};
+use crate::block::lane_sum::over_lanes;
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
-use crate::tile::{Memory, Operand, SharedId, SharedKind, Shuffle};
+use crate::tile::{Memory, Operand, SharedId, SharedKind};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -63,15 +64,15 @@ impl FlashKernel<'_> {
     }
 
     /// Assigns the rows of the kernel to the walking warps. By the copying warps, once the assignment before in this stage has been read.
-    pub(super) fn assign_rows(&self, b: &mut Builder, course: &Course, stage: Operand) {
+    pub(super) fn assign_rows(&self, b: &mut Builder, tile_loop: &TileLoop, stage: Operand) {
         let Some(arrays) = self.assignments else { return };
-        let Tiles { first, head, behind, end, tail, count, .. } = course.iterations.tiles;
+        let Tiles { first, head, behind, end, tail, count, .. } = tile_loop.iterations.tiles;
         let end = end.unwrap_or(behind);
         let seen = self.ends_of_groups(b, arrays);
         let is_first = b.eq(self.thread.number, 0);
         b.if_(is_first, |b| {
             let unseen: Vec<Operand> = (0..self.schedule.groups())
-                .map(|group| self.unseen_of_group(b, &course.iterations.tiles, seen.as_deref(), group))
+                .map(|group| self.unseen_of_group(b, &tile_loop.iterations.tiles, seen.as_deref(), group))
                 .collect();
             let own = [Operand::i32(1), self.first_row, first, head, behind, end, tail, count];
             self.write_assignment(b, arrays, stage, &[&own[..], &unseen].concat());
@@ -111,10 +112,7 @@ impl FlashKernel<'_> {
                 let more = b.binary(Binary::Max, end, ranges[number as usize].to);
                 b.select(values.row(number).exists, more, end)
             });
-            let end = [4, 8, 16].into_iter().fold(own, |end, distance| {
-                let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
-                b.binary(Binary::Max, end, other)
-            });
+            let end = over_lanes(b, Binary::Max, own, &[4, 8, 16]);
             let at = b.add(self.thread.warp, group * self.schedule.copiers);
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(arrays.ends), at, &[end], Some(first));

@@ -108,14 +108,14 @@ fn most_of_pairs(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> u6
     of_first.max(of_others)
 }
 
-/// With sums over rows: whole gangs of blocks go from point to point, and the sums are read and written once more. On the scale of what
-/// the kernels for each sum are estimated to take, about twice what they do.
+/// With sums over rows: gangs of blocks go from one outer point to the next, and the sums over rows are read and written once more. The
+/// estimate is compared with those of kernels for single sums, which are about twice their times, and is as much too large.
 fn of_both(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
     let Problem { bound, target, constants, .. } = *problem;
     let own = (bound.size(form.row) as f64 / f64::from(schedule.rows())).ceil().max(1.0);
     let gangs = (f64::from(target.multiprocessors) / own).floor().max(1.0);
     let points = bound.count(outer_axes(form).iter()) as f64;
-    let rounds = (points / gangs).ceil();
+    let iterations = (points / gangs).ceil();
     let queries = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
     // Blocks that see little at one point see much at the next.
     let seen = if form.limits.is_empty() { 1.0 } else { 0.5 + 0.5 / own };
@@ -126,9 +126,9 @@ fn of_both(schedule: &Flash, problem: &Problem<'_>, form: &Pairwise) -> Cost {
     let sums = points * queries * bound.size(form.column) as f64 * f64::from(schedule.depth);
     let finish = constants.launch + 6.0 * sums / BANDWIDTH;
     // The blocks of a gang add to a tile one after the other.
-    let turns = own * constants.flash_both_turn;
-    let micros = rounds * (each.max(turns) + constants.flash_both_start) + finish;
-    let work = rounds * pairs * products * own * gangs;
+    let added = own * constants.flash_both_add;
+    let micros = iterations * (each.max(added) + constants.flash_both_start) + finish;
+    let work = iterations * pairs * products * own * gangs;
     let why = format!("{} of {}, {:.1} G multiply-adds", counted(gangs, "gang"), counted(own, "block"), work / 1e9);
     Cost { micros, why }
 }

@@ -4,7 +4,7 @@
 //! replace infinities and NaNs by 0, set the flags of the tile's stage, one for each warp, and only then arrive where the tile is
 //! waited for.
 
-use super::walk::Course;
+use super::walk::TileLoop;
 use super::{FlashKernel, SumsOver};
 use crate::block::layout::Tile;
 use crate::block::non_finite::Pieces;
@@ -31,8 +31,8 @@ impl FlashKernel<'_> {
     }
 
     /// The stage of the mbarriers at which the copies of an iteration's tile arrive, if that is looked through.
-    fn landed_stage(&self, b: &mut Builder, course: &Course, number: u32, iteration: Operand) -> RingStage {
-        let iteration = course.past.partial.map_or(iteration, |before| b.add(before.into(), iteration));
+    fn landed_stage(&self, b: &mut Builder, tile_loop: &TileLoop, number: u32, iteration: Operand) -> RingStage {
+        let iteration = tile_loop.past.partial.map_or(iteration, |before| b.add(before.into(), iteration));
         let stage = Ring::of(self.schedule.stages).at(b, iteration);
         RingStage { index: b.add(stage.index, number * self.schedule.stages), ..stage }
     }
@@ -47,7 +47,7 @@ impl FlashKernel<'_> {
     pub(super) fn arrive_copied(
         &self,
         b: &mut Builder,
-        course: &Course,
+        tile_loop: &TileLoop,
         ring: usize,
         stage: Operand,
         iteration: Operand,
@@ -56,11 +56,11 @@ impl FlashKernel<'_> {
         let (Some(landed), Some(number)) = (self.landed, self.number_of_hidden(ring)) else {
             return b.arrive_with_copies(tile.full, stage);
         };
-        let is_partial = b.lt(iteration, course.iterations.partial);
+        let is_partial = b.lt(iteration, tile_loop.iterations.partial);
         b.if_else(
             is_partial,
             |b| {
-                let own = self.landed_stage(b, course, number, iteration);
+                let own = self.landed_stage(b, tile_loop, number, iteration);
                 b.arrive_with_copies(landed, own.index);
             },
             |b| b.arrive_with_copies(tile.full, stage),
@@ -68,16 +68,16 @@ impl FlashKernel<'_> {
     }
 
     /// Looks through an iteration's tiles, if rows see them in part, once they have been copied; and arrives with them.
-    pub(super) fn inspect(&self, b: &mut Builder, course: &Course, rings: &[usize], iteration: Operand) {
+    pub(super) fn inspect(&self, b: &mut Builder, tile_loop: &TileLoop, rings: &[usize], iteration: Operand) {
         let Some(landed) = self.landed else { return };
-        let [exists, is_partial] = [b.ge(iteration, 0), b.lt(iteration, course.iterations.partial)];
+        let [exists, is_partial] = [b.ge(iteration, 0), b.lt(iteration, tile_loop.iterations.partial)];
         let looks = b.and(exists, is_partial);
         b.if_(looks, |b| {
-            let stage = self.filled(b, course, iteration).index;
+            let stage = self.filled(b, tile_loop, iteration).index;
             for ring in rings {
                 let Some(number) = self.number_of_hidden(*ring) else { continue };
                 let tile = &self.column_tiles[*ring];
-                let own = self.landed_stage(b, course, number, iteration);
+                let own = self.landed_stage(b, tile_loop, number, iteration);
                 b.wait(landed, own);
                 let non_finite = self.clean_tile(b, tile, stage);
                 let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));

@@ -4,10 +4,10 @@
 //! the four lanes of a row exchange what they have found, and earlier sums are scaled.
 
 use super::sums::{PayloadSums, Sums};
-use super::weigh::{Scores, Weights, number, of_grid, over_group};
+use super::weigh::{Scores, Weights, of_grid, over_group};
 use super::{FlashKernel, Grid};
 use crate::block::pair::Values;
-use crate::build::{Builder, zero};
+use crate::build::{Builder, f32, zero};
 use crate::stage::kind::Gauge;
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
@@ -82,7 +82,7 @@ impl FlashKernel<'_> {
         }
         let all_stay = b.all(all_stay);
         let grows = b.unary(Unary::Not, all_stay);
-        let shrink: Vec<Reg> = most.iter().map(|_| b.var(number(1.0))).collect();
+        let shrink: Vec<Reg> = most.iter().map(|_| b.var(f32(1.0))).collect();
         b.if_(grows, |b| {
             for ((most, maximum), shrink) in most.iter().zip(&sums.maximum).zip(&shrink) {
                 let factor = self.raise(b, *maximum, *most, scaling);
@@ -110,7 +110,7 @@ impl FlashKernel<'_> {
     fn may_stay(&self, b: &mut Builder, maximum: Reg, score: Operand, scaling: Scaling) -> Operand {
         let growth = b.sub(score, Operand::Reg(maximum));
         let growth = b.mul(growth, scaling.rate);
-        b.binary(Binary::Le, growth, number(f64::from(self.schedule.slack)))
+        b.binary(Binary::Le, growth, f32(f64::from(self.schedule.slack)))
     }
 
     /// Scales all sums from the maximum against which weights were taken to the largest score.
@@ -126,7 +126,7 @@ impl FlashKernel<'_> {
             let exponent = b.mul(more, rate);
             let equal = b.eq((*maximum).into(), highest);
             let factor = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
-            shrink.push(b.select(equal, number(1.0), factor));
+            shrink.push(b.select(equal, f32(1.0), factor));
             b.assign(*maximum, highest);
         }
         for payload in &sums.payloads {
@@ -144,8 +144,8 @@ impl FlashKernel<'_> {
 fn against(b: &mut Builder, maximum: Reg, Scaling { rate, has_unseen }: Scaling) -> Operand {
     let most = Operand::Reg(maximum);
     let finite = if has_unseen {
-        let nothing = b.eq(most, number(f64::NEG_INFINITY));
-        b.select(nothing, number(0.0), most)
+        let nothing = b.eq(most, f32(f64::NEG_INFINITY));
+        b.select(nothing, f32(0.0), most)
     } else {
         most
     };

@@ -1,6 +1,6 @@
 //! Flash: fused sums over all pairs of a row and a column, by matrix products.
 //!
-//! A stage in this [form](Pairwise) sums over the columns n, for every row m, what a weight of the pair says of the column:
+//! A stage in this [form](Pairwise) has sums over the columns n for every row m: of values of the column, times a weight of the pair.
 //!
 //! ```text
 //! s[m, n] = Σ_e left[m, e]·right[n, e]        contractions, one or more
@@ -9,10 +9,9 @@
 //! ```
 //!
 //! or, with a *gauge*, the softmax merge of (score[m, n], payloads): weights are 2^(κ·(score − M)) with the maximum M so far,
-//! and earlier sums are scaled whenever the maximum grows. Attention is of this form, and so
-//! are both halves of its backward pass. Nothing of the size of all pairs is ever stored. Sums may be added up *over* one axis
-//! more, which only columns have, such as the query heads that share the head of a key (grouped queries): a block goes over it in
-//! `grouped_query`.
+//! and earlier sums are scaled whenever the maximum grows. Attention is of this form, and so are both halves of its backward pass.
+//! Nothing of the size of all pairs is ever stored. Sums may also be added up over one more axis, which only columns have, such as the
+//! query heads that share the head of a key (grouped queries): a block goes through that axis in `grouped_query`.
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
 //! of asynchronous copies. Products are matrix fragments with `f32` sums. Factors have 16 bits, or are `f32` in split tf32,

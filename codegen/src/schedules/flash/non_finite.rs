@@ -143,7 +143,7 @@ impl FlashKernel<'_> {
 
     /// Adds the non-finite elements of a tile, whose first column is `first`, to the sums of the rows that see them.
     pub(super) fn put_back(&self, b: &mut Builder, walk: &Walk, first: Operand, non_finite: &[(u32, Operand)]) {
-        let ranges = |_: &mut Builder| walk.course.ranges.to_vec();
+        let ranges = |_: &mut Builder| walk.tile_loop.ranges.to_vec();
         let rows = SeeingRows { values: walk.values, source: walk.source, sums: walk.sums, ranges: &ranges };
         self.put_back_to(b, &rows, first, non_finite);
     }

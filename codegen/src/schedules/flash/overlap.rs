@@ -8,7 +8,7 @@ use super::grouped_query::Iterations;
 use super::parameters::GROUP;
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::vectors::Vector;
-use super::walk::{Course, Packed, Past, Walk};
+use super::walk::{Packed, Past, TileLoop, Walk};
 use super::weigh::Weights;
 use super::{FlashKernel, Grid, ROWS, Team};
 use crate::block::ring::RingStage;
@@ -99,8 +99,8 @@ impl FlashKernel<'_> {
         if self.schedule.persistent {
             return self.walk_all_rows(b);
         }
-        self.on_course(b, Past::default(), |b, course, values| {
-            self.walk(b, course, values, |b, walk| self.overlapped_tiles(b, walk));
+        self.in_tile_loop(b, Past::default(), |b, tile_loop, values| {
+            self.walk(b, tile_loop, values, |b, walk| self.overlapped_tiles(b, walk));
         });
     }
 
@@ -109,50 +109,50 @@ impl FlashKernel<'_> {
         if self.schedule.persistent {
             return self.copy_all_rows(b);
         }
-        self.on_course(b, Past::default(), |b, course, _| {
-            self.copy_tiles(b, course, &self.rings(true), Operand::i32(0));
-            self.fill_rows(b, course.source, Operand::i32(0));
-            self.copy_columns(b, course);
+        self.in_tile_loop(b, Past::default(), |b, tile_loop, _| {
+            self.copy_tiles(b, tile_loop, &self.rings(true), Operand::i32(0));
+            self.fill_rows(b, tile_loop.source, Operand::i32(0));
+            self.copy_columns(b, tile_loop);
         });
     }
 
     /// Copies the tiles of columns of some rows, but the first one that is contracted.
-    pub(super) fn copy_columns(&self, b: &mut Builder, course: &Course) {
+    pub(super) fn copy_columns(&self, b: &mut Builder, tile_loop: &TileLoop) {
         let (ahead, behind) = (self.rings(true), self.rings(false));
         // The last iteration only looks through the tile before.
         let more = i32::from(self.landed.is_some());
-        let end = b.add(course.iterations.count, more);
+        let end = b.add(tile_loop.iterations.count, more);
         b.for_(Operand::i32(0), end, 1, |b, iteration| {
             let next = b.add(iteration, 1);
             let before = b.sub(iteration, 1);
             // The contraction that leaves the stage of the next tile needs nothing of the tile before.
-            self.copy_tiles(b, course, &ahead, next);
-            self.inspect(b, course, &behind, before);
-            self.copy_tiles(b, course, &behind, iteration);
+            self.copy_tiles(b, tile_loop, &ahead, next);
+            self.inspect(b, tile_loop, &behind, before);
+            self.copy_tiles(b, tile_loop, &behind, iteration);
         });
     }
 
     /// Copies the tiles of some rings for an iteration, if there is one, once they have been left.
-    pub(super) fn copy_tiles(&self, b: &mut Builder, course: &Course, rings: &[usize], iteration: Operand) {
-        let exists = b.lt(iteration, course.iterations.count);
+    pub(super) fn copy_tiles(&self, b: &mut Builder, tile_loop: &TileLoop, rings: &[usize], iteration: Operand) {
+        let exists = b.lt(iteration, tile_loop.iterations.count);
         b.if_(exists, |b| {
-            let next = course.iterations.iteration_at(b, course.ahead, iteration);
+            let next = tile_loop.iterations.iteration_at(b, tile_loop.ahead, iteration);
             let first = b.mul(next.tile, self.schedule.columns);
-            let filled = self.filled(b, course, iteration);
+            let filled = self.filled(b, tile_loop, iteration);
             let left = filled.before(b);
             for ring in rings {
                 let at = b.add(left.index, *ring as u32 * self.schedule.stages);
                 b.wait(self.empty, RingStage { index: at, ..left });
-                let origin = course.origins[*ring].offset.into();
-                self.column_tiles[*ring].start_copies(b, course.source, origin, first, filled.index);
-                self.arrive_copied(b, course, *ring, filled.index, iteration);
+                let origin = tile_loop.origins[*ring].offset.into();
+                self.column_tiles[*ring].start_copies(b, tile_loop.source, origin, first, filled.index);
+                self.arrive_copied(b, tile_loop, *ring, filled.index, iteration);
             }
         });
     }
 
     /// All tiles that rows of the warpgroup see: first those of which rows see some columns only.
     fn overlapped_tiles(&self, b: &mut Builder, walk: &Walk) {
-        let Iterations { partial, count, tiles, .. } = walk.course.iterations;
+        let Iterations { partial, count, tiles, .. } = walk.tile_loop.iterations;
         let first = self.unseen(b, &tiles);
         if !self.form.limits.is_empty() {
             b.for_(Operand::i32(0), first, 1, |b, iteration| self.leave_out(b, walk, iteration));
@@ -174,7 +174,7 @@ impl FlashKernel<'_> {
 
     /// The tiles behind the first one, without the products of the last.
     pub(super) fn later_tiles(&self, b: &mut Builder, walk: &Walk, first: Operand, packed: &[Option<PackedRegisters>]) {
-        let Iterations { partial, count, .. } = walk.course.iterations;
+        let Iterations { partial, count, .. } = walk.tile_loop.iterations;
         let second = b.add(first, 1);
         b.for_(second, partial, 1, |b, iteration| self.overlapped(b, walk, iteration, packed, true));
         let from = b.binary(Binary::Max, partial, second);
@@ -191,7 +191,7 @@ impl FlashKernel<'_> {
 
     /// Leaves a tile that no row of the warpgroup sees, once it has been copied.
     pub(super) fn leave_out(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
-        let filled = self.filled(b, walk.course, iteration);
+        let filled = self.filled(b, walk.tile_loop, iteration);
         self.take_turn(b, walk, iteration);
         self.pass_turn(b);
         // Contracted ones first: the copying warps wait for their stage before they look through the others.
@@ -210,7 +210,7 @@ impl FlashKernel<'_> {
         packed: &[Option<PackedRegisters>],
         partial: bool,
     ) {
-        let filled = self.filled(b, walk.course, first);
+        let filled = self.filled(b, walk.tile_loop, first);
         self.wait_for(b, &self.contracted(), filled, &mut vec![]);
         self.take_turn(b, walk, first);
         let products = self.start_contractions(b, walk, filled.index);
@@ -241,9 +241,9 @@ impl FlashKernel<'_> {
         packed: &[Option<PackedRegisters>],
         partial: bool,
     ) {
-        let filled = self.filled(b, walk.course, iteration);
+        let filled = self.filled(b, walk.tile_loop, iteration);
         let earlier = b.sub(iteration, 1);
-        let before = self.filled(b, walk.course, earlier);
+        let before = self.filled(b, walk.tile_loop, earlier);
         self.take_turn(b, walk, iteration);
         let products = self.start_contractions(b, walk, filled.index);
         let later = self.start_packed(b, walk.sums, packed, before);
@@ -282,13 +282,13 @@ impl FlashKernel<'_> {
 
     /// The first column of an iteration's tile.
     fn first_column(&self, b: &mut Builder, walk: &Walk, iteration: Operand) -> Operand {
-        let tile = walk.course.iterations.tiles.at(b, iteration);
+        let tile = walk.tile_loop.iterations.tiles.at(b, iteration);
         b.mul(tile, self.schedule.columns)
     }
 
     /// The products of the last tile.
     fn last_products(&self, b: &mut Builder, walk: &Walk, last: Operand, packed: &[Option<PackedRegisters>]) {
-        let filled = self.filled(b, walk.course, last);
+        let filled = self.filled(b, walk.tile_loop, last);
         self.start_packed(b, walk.sums, packed, filled);
         self.finish_sums(b, walk.sums, &[]);
         for ring in self.rings(false) {
@@ -342,9 +342,9 @@ impl FlashKernel<'_> {
         // that the assembler evaluates the weights before it waits for the products under way: it moves no instruction across the
         // branches.
         let next = b.add(iteration, 1);
-        let exists = b.lt(next, walk.course.iterations.count);
+        let exists = b.lt(next, walk.tile_loop.iterations.count);
         b.if_(exists, |b| {
-            let filled = self.filled(b, walk.course, next);
+            let filled = self.filled(b, walk.tile_loop, next);
             self.contracted().iter().for_each(|param| b.wait(self.column_tile(*param).full, filled));
         });
         self.wait_for(b, &self.leaves(), filled, &mut vec![]);
@@ -362,8 +362,8 @@ impl FlashKernel<'_> {
             return;
         }
         let group = b.binary(Binary::Div, self.thread.warp, GROUP);
-        // The first group's first turn needs no other's.
-        let number = walk.course.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
+        // The first products of the first group wait for no other group.
+        let number = walk.tile_loop.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
         let first = b.eq(group, 0);
         let more = b.select(first, Operand::i32(1), Operand::i32(0));
         let number = b.add(number, more);

@@ -39,7 +39,8 @@ schedule! {
         copiers: u32 = 0,
         /// Whether there are as many blocks as run at once, which go from tile of rows to tile of rows.
         persistent: bool = false,
-        /// Whether the warpgroups start their products in turn, so that one multiplies while another takes exponentials.
+        /// Whether the warpgroups start their products one after the other, so that one multiplies while another takes exponentials: the
+        /// order that CUTLASS calls ping-pong.
         turns: bool = false,
         /// Binary orders of magnitude by which weights may exceed one before earlier sums are scaled: the maximum against which they
         /// are taken stays while no row of a warp has grown by more. 0 scales them for every tile.
@@ -54,7 +55,7 @@ word! {
     SumsOver {
         /// Sums over columns.
         Columns = "columns",
-        /// Sums over columns, and beside them one over rows, which blocks add up in turns.
+        /// Sums over columns, and beside them one over rows, which blocks add up one after the other.
         Both = "both",
         /// The sum over rows, of which an output is made.
         Finish = "finish",

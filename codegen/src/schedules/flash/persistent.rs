@@ -10,11 +10,12 @@ use super::block_rows::BlockRows;
 use super::overlap::{FilledTile, PackedRegisters};
 use super::sums::Sums;
 use super::visible::Tiles;
-use super::walk::{Course, Past, Walk};
+use super::walk::{Past, TileLoop, Walk};
 use super::{FlashKernel, Grid};
+use crate::block::matmul::finish_all;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
-use crate::tile::{Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Unary;
 
 /// The registers that a walking warpgroup keeps from rows to rows.
@@ -45,10 +46,10 @@ impl FlashKernel<'_> {
             // The rows first: they come from memory, and are known before the columns that they see.
             let stage = kernel.empty_rows(b, past);
             kernel.fill_rows(b, &kernel.source_of_rows(), stage);
-            kernel.on_course(b, past, |b, course, _| {
-                kernel.copy_columns_of_rows(b, course, stage);
-                let partial = partial.map(|partial| (partial, course.iterations.partial));
-                let always = [(tiles, course.iterations.count), (rows_done, Operand::i32(1))];
+            kernel.in_tile_loop(b, past, |b, tile_loop, _| {
+                kernel.copy_columns_of_rows(b, tile_loop, stage);
+                let partial = partial.map(|partial| (partial, tile_loop.iterations.partial));
+                let always = [(tiles, tile_loop.iterations.count), (rows_done, Operand::i32(1))];
                 for (reg, more) in always.into_iter().chain(partial) {
                     let next = b.add(reg.into(), more);
                     b.assign(reg, next);
@@ -60,10 +61,10 @@ impl FlashKernel<'_> {
     }
 
     /// Assigns some rows, whose copies into a stage have been started, and copies their tiles of columns.
-    fn copy_columns_of_rows(&self, b: &mut Builder, course: &Course, stage: Operand) {
-        self.copy_tiles(b, course, &self.rings(true), Operand::i32(0));
-        self.assign_rows(b, course, stage);
-        self.copy_columns(b, course);
+    fn copy_columns_of_rows(&self, b: &mut Builder, tile_loop: &TileLoop, stage: Operand) {
+        self.copy_tiles(b, tile_loop, &self.rings(true), Operand::i32(0));
+        self.assign_rows(b, tile_loop, stage);
+        self.copy_columns(b, tile_loop);
     }
 
     /// The next stage of rows, once it has been left.
@@ -74,7 +75,7 @@ impl FlashKernel<'_> {
         filled.index
     }
 
-    /// Walks the tiles of all rows that are assigned. Between the loop's turns the weights of the first tile of some rows are packed.
+    /// Walks the tiles of all rows that are assigned. From one iteration of the loop to the next the weights of the first tile of some rows are packed.
     pub(super) fn walk_all_rows(&self, b: &mut Builder) {
         let kept = KeptRegisters {
             sums: self.sums(b, self.thread_tile()),
@@ -135,12 +136,12 @@ impl FlashKernel<'_> {
             b,
             kept.past(),
             |_, _, _| tiles,
-            |b, course, mut values| {
+            |b, tile_loop, mut values| {
                 values.fast = true;
-                self.hoist(b, &mut values, course.thread_tile);
+                self.hoist(b, &mut values, tile_loop.thread_tile);
                 let lanes = (self.contracted_lanes(b), self.weighted_lanes(b));
-                let source = course.source;
-                body(self, b, &Walk { course, source, values: &values, lanes: Some(&lanes), sums: &kept.sums });
+                let source = tile_loop.source;
+                body(self, b, &Walk { tile_loop, source, values: &values, lanes: Some(&lanes), sums: &kept.sums });
             },
         );
     }
@@ -168,7 +169,7 @@ impl FlashKernel<'_> {
         let some = b.ge(unseen, 1);
         b.if_(some, |b| {
             if let Some(last) = last {
-                b.push(Stmt::WarpgroupWait { pending: 0, sums: vec![] });
+                finish_all(b, vec![], 0);
                 self.leave_rings(b, last);
             }
             b.for_(Operand::i32(0), unseen, 1, |b, iteration| self.leave_out(b, walk, iteration));
@@ -177,7 +178,7 @@ impl FlashKernel<'_> {
 
     /// Starts the contraction of the first tile that is seen, once it has been copied, and the rows.
     fn start_first(&self, b: &mut Builder, walk: &Walk, first: Operand, at: RingStage) -> Vec<Grid> {
-        let filled = self.filled(b, walk.course, first);
+        let filled = self.filled(b, walk.tile_loop, first);
         self.row_tiles.iter().for_each(|tile| b.wait(tile.full, at));
         self.wait_for(b, &self.contracted(), filled, &mut vec![]);
         self.take_turn(b, walk, first);
@@ -188,8 +189,8 @@ impl FlashKernel<'_> {
 
     /// Evaluates the weights of the first tile that is seen, and packs them.
     fn weigh_first(&self, b: &mut Builder, kept: &KeptRegisters, walk: &Walk, products: &[Grid], first: Operand) {
-        let filled = self.filled(b, walk.course, first);
-        let is_partial = b.lt(first, walk.course.iterations.partial);
+        let filled = self.filled(b, walk.tile_loop, first);
+        let is_partial = b.lt(first, walk.tile_loop.iterations.partial);
         let weigh = |b: &mut Builder, partial: bool| {
             self.first_weights(b, walk, products, FilledTile { filled, iteration: first }, &kept.packed, partial);
         };

@@ -3,13 +3,13 @@
 use super::sums::Sums;
 use super::tf32::with_low_products;
 use super::{COLUMNS, FlashKernel, Grid, ROWS};
-use crate::block::layout::{Lanes, Tile};
-use crate::block::matmul::{load_four, mma, pack, zeros};
+use crate::block::layout::{Lanes, Tile, TileStage};
+use crate::block::matmul::{block_values, finish_all, load_four, mma, pack, start_from_row, start_in_time, zeros};
 use crate::block::tf32::{FactorParts, factor_parts, mma_low_parts};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
-use crate::tile::{Left, Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg};
 use oplus_dsl::{Elem, Ty};
 
 /// Where the tiles of both factors of a contraction begin in their arrays.
@@ -73,17 +73,11 @@ impl FlashKernel<'_> {
         start: Operand,
     ) -> Grid {
         let first = self.first_row_of_group(b);
-        let zero = Operand::i32(0);
+        let [left, right] = [(left, left_start), (right, start)].map(|(tile, start)| TileStage { tile, start });
         let mut grid = vec![];
         for k in 0..self.schedule.repeat {
             let row = b.add(first, k * self.row_step());
-            let step = |b: &mut Builder, sixteen: u32| {
-                (Left::Shared(left.panels(b, left_start, row, sixteen)), right.panels(b, start, zero, sixteen))
-            };
-            let steps = (0..left.depth / ROWS).map(|sixteen| step(b, sixteen)).collect();
-            let sums: Vec<Reg> = (0..self.schedule.columns / 2).map(|_| b.reg(Ty::F32)).collect();
-            grid.extend(sums.chunks(4).map(|four| [0, 1, 2, 3].map(|i| Operand::Reg(four[i]))));
-            b.push(Stmt::WarpgroupMma { elem: self.elem(), sums, clear: true, steps, transposed: false });
+            grid.extend(block_values(&start_from_row(b, left, row, right)));
         }
         grid
     }
@@ -92,26 +86,26 @@ impl FlashKernel<'_> {
     pub(super) fn finish(&self, b: &mut Builder, products: &[Grid], number: usize) {
         if self.schedule.unit == Unit::Warpgroup {
             let later = (products.len() - 1 - number) as u32 * self.schedule.repeat;
-            b.push(Stmt::WarpgroupWait { pending: later, sums: registers(&products[number]) });
+            finish_all(b, registers(&products[number]), later);
         }
     }
 
     /// Waits for a contraction, after which `later` products have been started.
     pub(super) fn finish_before(&self, b: &mut Builder, product: &Grid, later: u32) {
-        b.push(Stmt::WarpgroupWait { pending: later, sums: registers(product) });
+        finish_all(b, registers(product), later);
     }
 
     /// Waits for the payloads' sums, if warpgroups have started them, after `weights` have been evaluated.
     pub(super) fn finish_sums(&self, b: &mut Builder, sums: &Sums, weights: &[Grid]) {
         if self.schedule.unit == Unit::Warpgroup {
             let sums = sums.registers().into_iter();
-            b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.chain(weights.iter().flat_map(registers)).collect() });
+            finish_all(b, sums.chain(weights.iter().flat_map(registers)).collect(), 0);
         }
     }
 
     /// Waits for the payloads' sums, after which `later` products have been started.
     pub(super) fn finish_all_but(&self, b: &mut Builder, sums: &Sums, later: u32) {
-        b.push(Stmt::WarpgroupWait { pending: later * self.schedule.repeat, sums: sums.registers() });
+        finish_all(b, sums.registers(), later * self.schedule.repeat);
     }
 
     /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload; by warpgroups the product is only started.
@@ -152,13 +146,7 @@ impl FlashKernel<'_> {
         start: Operand,
     ) {
         for (weights, sums) in weights.iter().zip(sums.chunks((tile.depth / COLUMNS) as usize)) {
-            let step = |(sixteen, weights): (usize, &[Operand; 4])| {
-                let row = Operand::i32((sixteen as u32 * ROWS) as i32);
-                (Left::Registers(*weights), tile.panels(b, start, row, 0))
-            };
-            let steps = weights.iter().enumerate().map(step).collect();
-            let (elem, sums) = (self.elem(), sums.concat());
-            b.push(Stmt::WarpgroupMma { elem, sums, clear: false, steps, transposed: true });
+            start_in_time(b, sums, weights, TileStage { tile, start });
         }
     }
 

@@ -9,10 +9,11 @@
 
 use super::parameters::GROUP;
 use super::{FlashKernel, ThreadTile};
+use crate::block::lane_sum::over_lanes;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::stage::kind::Limit;
-use crate::tile::{Memory, Operand, Shuffle};
+use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -199,12 +200,8 @@ impl FlashKernel<'_> {
             self.team_barrier(b);
         }
         for (k, end) in ends.into_iter().enumerate() {
-            let mut end = end;
             // The four lanes of a group have the same rows.
-            for distance in [4, 8, 16] {
-                let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
-                end = b.binary(WIDEST[k], end, other);
-            }
+            let end = over_lanes(b, WIDEST[k], end, &[4, 8, 16]);
             let at = b.add(self.thread.warp, of_warps[k]);
             let first = b.eq(self.thread.lane, 0);
             b.store(Memory::Shared(self.ends), at, &[end], Some(first));

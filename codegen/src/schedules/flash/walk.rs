@@ -24,8 +24,8 @@ type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
 /// Weights as left factors: for every 16 rows, those of every step of columns.
 pub(super) type Packed = Vec<Vec<[Operand; 4]>>;
 
-/// The way of a block over its tiles.
-pub(super) struct Course<'w> {
+/// The loop over the tiles of columns of a block's rows.
+pub(super) struct TileLoop<'w> {
     pub source: &'w Source<'w>,
     pub thread_tile: ThreadTile,
     pub ranges: &'w [Range],
@@ -49,7 +49,7 @@ pub(super) struct Past {
 
 /// Values that stay constant from tile to tile.
 pub(super) struct Walk<'w, 's> {
-    pub course: &'w Course<'w>,
+    pub tile_loop: &'w TileLoop<'w>,
     pub source: &'w Source<'w>,
     pub values: &'w Values<'s>,
     /// The lanes of both factors of every contraction, and those of the leaf of every payload; none where there are no registers
@@ -67,12 +67,12 @@ impl FlashKernel<'_> {
         if self.schedule.copiers > 0 {
             return self.roles(b);
         }
-        self.on_course(b, Past::default(), |b, course, values| {
+        self.in_tile_loop(b, Past::default(), |b, tile_loop, values| {
             for iteration in 0..self.schedule.stages as i32 {
-                self.fetch(b, course, Operand::i32(iteration));
+                self.fetch(b, tile_loop, Operand::i32(iteration));
             }
-            self.walk(b, course, values, |b, walk| {
-                let Iterations { partial, count, .. } = course.iterations;
+            self.walk(b, tile_loop, values, |b, walk| {
+                let Iterations { partial, count, .. } = tile_loop.iterations;
                 let (zero, one) = (Operand::i32(0), Operand::i32(1));
                 b.for_(zero, partial, one, |b, iteration| self.iteration(b, walk, iteration, true));
                 b.for_(partial, count, one, |b, iteration| self.iteration(b, walk, iteration, false));
@@ -80,18 +80,18 @@ impl FlashKernel<'_> {
         });
     }
 
-    /// Finds the way over the tiles that the block's rows see.
-    pub(super) fn on_course(&self, b: &mut Builder, past: Past, body: impl FnOnce(&mut Builder, &Course, Values)) {
+    /// Finds the tiles that the block's rows see, for the loop over them in `body`.
+    pub(super) fn in_tile_loop(&self, b: &mut Builder, past: Past, body: impl FnOnce(&mut Builder, &TileLoop, Values)) {
         self.on_tiles(b, past, |b, values, ranges| self.tiles(b, values, ranges), body);
     }
 
-    /// Goes the way over the tiles that `tiles` finds from the ranges of the thread's rows.
+    /// Sets up the loop over the tiles that `tiles` finds from the ranges of the thread's rows.
     pub(super) fn on_tiles(
         &self,
         b: &mut Builder,
         past: Past,
         tiles: impl FnOnce(&mut Builder, &Values, &[Range]) -> Tiles,
-        body: impl FnOnce(&mut Builder, &Course, Values),
+        body: impl FnOnce(&mut Builder, &TileLoop, Values),
     ) {
         let source = self.source_of_rows();
         if self.schedule.copiers == 0 {
@@ -104,8 +104,9 @@ impl FlashKernel<'_> {
         let iterations = self.iterations(b, tiles);
         let origins = &self.origins(b, &source, &iterations)[..];
         let [here, ahead] = [0; 2].map(|_| iterations.cursor(b));
-        let course = Course { source: &source, thread_tile, ranges: &ranges, iterations, here, ahead, origins, past };
-        body(b, &course, values);
+        let tile_loop =
+            TileLoop { source: &source, thread_tile, ranges: &ranges, iterations, here, ahead, origins, past };
+        body(b, &tile_loop, values);
     }
 
     /// The source of all copies at the block's rows.
@@ -136,11 +137,11 @@ impl FlashKernel<'_> {
     }
 
     /// The index at which the block's rows begin in the array of a tile.
-    fn rows_start(&self, b: &mut Builder, course: &Course, tile: &Tile) -> Operand {
+    fn rows_start(&self, b: &mut Builder, tile_loop: &TileLoop, tile: &Tile) -> Operand {
         if !self.schedule.persistent {
             return Operand::i32(0);
         }
-        let stage = self.rows_stage(b, course.past).index;
+        let stage = self.rows_stage(b, tile_loop.past).index;
         b.mul(stage, tile.len())
     }
 
@@ -148,21 +149,21 @@ impl FlashKernel<'_> {
     pub(super) fn walk<'s>(
         &self,
         b: &mut Builder,
-        course: &Course,
+        tile_loop: &TileLoop,
         mut values: Values<'s>,
         tiles: impl FnOnce(&mut Builder, &Walk<'_, 's>),
     ) {
-        let thread_tile = course.thread_tile;
+        let thread_tile = tile_loop.thread_tile;
         values.fast = self.elem() != Elem::F32;
         self.hoist(b, &mut values, thread_tile);
         let sums = self.sums(b, thread_tile);
         let lanes = (!self.has_no_lanes()).then(|| (self.contracted_lanes(b), self.weighted_lanes(b)));
-        let filled = self.rows_stage(b, course.past);
+        let filled = self.rows_stage(b, tile_loop.past);
         for tile in &self.row_tiles {
             b.wait(tile.full, filled);
         }
         self.fence(b);
-        tiles(b, &Walk { course, source: course.source, values: &values, lanes: lanes.as_ref(), sums: &sums });
+        tiles(b, &Walk { tile_loop, source: tile_loop.source, values: &values, lanes: lanes.as_ref(), sums: &sums });
         if let Some(gauge) = &self.form.gauge {
             self.settle(b, gauge, &mut values, &sums);
         }
@@ -215,8 +216,8 @@ impl FlashKernel<'_> {
     }
 
     /// Starts the copies of an iteration's tile, if there is one, and moves the cursor on.
-    fn fetch(&self, b: &mut Builder, course: &Course, iteration: Operand) {
-        let Course { source, ref iterations, ahead, origins, .. } = *course;
+    fn fetch(&self, b: &mut Builder, tile_loop: &TileLoop, iteration: Operand) {
+        let TileLoop { source, ref iterations, ahead, origins, .. } = *tile_loop;
         let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
             let next = iterations.iteration_at(b, ahead, iteration);
@@ -240,8 +241,8 @@ impl FlashKernel<'_> {
 
     /// One tile of columns.
     fn iteration(&self, b: &mut Builder, walk: &Walk, iteration: Operand, partial: bool) {
-        let course = walk.course;
-        let Iteration { tile, grouped } = course.iterations.iteration_at(b, course.here, iteration);
+        let tile_loop = walk.tile_loop;
+        let Iteration { tile, grouped } = tile_loop.iterations.iteration_at(b, tile_loop.here, iteration);
         let mut values = walk.values.clone();
         let mut outer = walk.source.outer.to_vec();
         if let Some((axis, index)) = grouped {
@@ -250,12 +251,12 @@ impl FlashKernel<'_> {
         }
         let source = Source { outer: &outer, ..*walk.source };
         self.walk_tile(b, &Walk { source: &source, values: &values, ..*walk }, iteration, tile, partial);
-        course.iterations.advance(b, course.here, &[]);
+        tile_loop.iterations.advance(b, tile_loop.here, &[]);
     }
 
     /// Computes the tile of an iteration.
     fn walk_tile(&self, b: &mut Builder, walk: &Walk, iteration: Operand, tile: Operand, partial: bool) {
-        let filled = self.filled(b, walk.course, iteration);
+        let filled = self.filled(b, walk.tile_loop, iteration);
         let stage = filled.index;
         let first = b.mul(tile, self.schedule.columns);
         let mut waited: Vec<u32> = vec![];
@@ -278,8 +279,8 @@ impl FlashKernel<'_> {
     }
 
     /// The stage of an iteration's tiles.
-    pub(super) fn filled(&self, b: &mut Builder, course: &Course, iteration: Operand) -> RingStage {
-        let number = course.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
+    pub(super) fn filled(&self, b: &mut Builder, tile_loop: &TileLoop, iteration: Operand) -> RingStage {
+        let number = tile_loop.past.tiles.map_or(iteration, |before| b.add(before.into(), iteration));
         self.ring().at(b, number)
     }
 
@@ -309,7 +310,7 @@ impl FlashKernel<'_> {
             walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
         for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
             let right_start = b.mul(stage, self.column_tile(contraction.right).len());
-            let left_start = self.rows_start(b, walk.course, self.row_tile(contraction.left));
+            let left_start = self.rows_start(b, walk.tile_loop, self.row_tile(contraction.left));
             let starts = Starts { left: left_start, right: right_start };
             products.push(self.contract(b, contraction, left, right, starts));
         }
@@ -327,9 +328,9 @@ impl FlashKernel<'_> {
         partial: bool,
     ) -> Weights {
         let mut values = walk.values.clone();
-        self.set_columns(b, &mut values, walk.course.thread_tile, first);
+        self.set_columns(b, &mut values, walk.tile_loop.thread_tile, first);
         self.set_numbers(b, &mut values, stage);
-        let seen = partial.then(|| self.seen(b, walk.course.ranges, first));
+        let seen = partial.then(|| self.seen(b, walk.tile_loop.ranges, first));
         for number in 0..products.len() {
             if self.schedule.copiers == 0 {
                 self.finish(b, products, number);
@@ -386,12 +387,12 @@ impl FlashKernel<'_> {
         let stages = Operand::i32(self.schedule.stages as i32);
         let before = b.sub(iteration, self.schedule.stages / 2);
         let next = b.add(before, stages);
-        let [left, exists] = [b.ge(before, 0), b.lt(next, walk.course.iterations.count)];
+        let [left, exists] = [b.ge(before, 0), b.lt(next, walk.tile_loop.iterations.count)];
         let fills = b.and(left, exists);
         b.if_(fills, |b| {
             let emptied = self.ring().at(b, before);
             b.wait(self.empty, emptied);
-            self.fetch(b, walk.course, next);
+            self.fetch(b, walk.tile_loop, next);
         });
     }
 

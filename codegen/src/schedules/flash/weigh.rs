@@ -5,16 +5,12 @@ use super::visible::Range;
 use super::{COLUMNS, FlashKernel, Grid};
 use crate::block::lane_sum::over_lanes;
 use crate::block::pair::{Coordinates, Values};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, f32, zero};
 use crate::stage::kind::{Gauge, Payload};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Literal, Op, Unary, Value};
+use oplus_dsl::ir::{Binary, Op, Unary, Value};
 use std::collections::BTreeSet;
-
-pub(super) fn number(x: f64) -> Operand {
-    Operand::Const(Ty::F32, Literal::Float(x))
-}
 
 /// The scores of a tile's pairs.
 #[derive(Clone, Copy)]
@@ -126,7 +122,7 @@ impl FlashKernel<'_> {
             let counts = b.and(sees, holds);
             let (block, at) = of_grid(self.blocks(), row, column);
             for (payload, grid) in self.form.payloads.iter().zip(&mut grids) {
-                let weight = values.product(b, None, &payload.factors, coordinates).unwrap_or(number(1.0));
+                let weight = values.product(b, None, &payload.factors, coordinates).unwrap_or(f32(1.0));
                 let holds = values.all(b, &payload.conditions, coordinates);
                 let counts = b.and(counts, holds);
                 grid[block][at] = b.select(counts, weight, zero(Ty::F32));
@@ -157,8 +153,8 @@ impl FlashKernel<'_> {
             let most = over_group(b, Binary::Max, most);
             // The maximum of a row that has seen nothing is −∞, and no weight may be exp(−∞ + ∞).
             let finite = if scores.seen.is_some() || !self.is_scaled() {
-                let nothing = b.eq(most, number(f64::NEG_INFINITY));
-                b.select(nothing, number(0.0), most)
+                let nothing = b.eq(most, f32(f64::NEG_INFINITY));
+                b.select(nothing, f32(0.0), most)
             } else {
                 most
             };
@@ -191,9 +187,9 @@ impl FlashKernel<'_> {
         match self.form.scale(&self.stage.program) {
             Some(Some(scale)) => {
                 let scale = values.value(b, scale, Coordinates::default());
-                b.mul(scale, number(gauge.rate))
+                b.mul(scale, f32(gauge.rate))
             }
-            _ => number(gauge.rate),
+            _ => f32(gauge.rate),
         }
     }
 
@@ -216,7 +212,7 @@ impl FlashKernel<'_> {
         };
         let sees = self.sees(b, seen, row, column).unwrap_or(Operand::bool(true));
         let counts = b.and(sees, holds);
-        b.select(counts, score, number(f64::NEG_INFINITY))
+        b.select(counts, score, f32(f64::NEG_INFINITY))
     }
 
     /// The gauge's weights times those of a payload.

@@ -42,7 +42,7 @@ const DIVISION: u32 = 24;
 const MANY: u32 = 32;
 /// Displacements that a tile holds, as in the lowering.
 const REACH: i64 = 8;
-/// The most registers of a thread that estimates are trusted up to; there are 255.
+/// The most registers of a thread for which estimates are trusted; a thread may have 255.
 const MOST: u32 = 250;
 
 /// The facts of a stage that its registers depend on.

@@ -74,7 +74,7 @@ impl Strategy for Rows {
 
     /// In an iteration all blocks of a multiprocessor load, scan and store a tile.
     fn cost(&self, problem: &Problem<'_>, memory: &Memory) -> Cost {
-        let Constants { rows_iteration, rows_element, rows_unsteady, .. } = *problem.constants;
+        let Constants { rows_iteration, rows_element, rows_iteration_price, .. } = *problem.constants;
         let blocks = self.blocks(problem) as f64;
         let of_one = memory.share_of_one(blocks);
         let resident = f64::from(blocks_per_sm(problem.stage, self)).min(of_one);
@@ -83,7 +83,7 @@ impl Strategy for Rows {
         let tile = memory.moved / (blocks * row_tiles).max(1.0) / memory.one;
         let elements = f64::from(self.rows * self.vectors * self.vector);
         let time = (of_one * row_tiles * tile).max(iterations * (rows_iteration + rows_element * elements + tile));
-        Cost { micros: time + rows_unsteady * iterations, why: of_blocks(iterations, "iteration", resident) }
+        Cost { micros: time + rows_iteration_price * iterations, why: of_blocks(iterations, "iteration", resident) }
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {

@@ -21,7 +21,7 @@ use crate::tile::{Memory, Operand, ParamId, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Literal};
 
-/// The chunks that the loop of the kernel that finds ends takes at once.
+/// Chunks per iteration of the loop in the kernel that finds the ends of segments.
 const CARRIES_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded at once, and the most such segments.
 const LOADED_STATES: u32 = 16;

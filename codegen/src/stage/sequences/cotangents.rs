@@ -93,7 +93,7 @@ impl Rewriting<'_> {
         }
     }
 
-    /// What a recurrence of cotangents adds: the cotangent of last states, and what it adds at every time.
+    /// The addends of a recurrence of cotangents: the cotangent of last states, and the addend of every time.
     pub(super) fn parts(&mut self, value: Value) -> Option<(Option<Value>, Option<Value>)> {
         match self.places[value.0 as usize] {
             Place::AtLast(last, added) => Some((Some(last), added)),

@@ -9,13 +9,14 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
 use oplus_dsl::verify::verify;
 
+use super::Taken;
 use super::one::{OneSequence, Packed};
 use super::rewriting::Rewriting;
 use crate::stage::backward_scan::{Sums, first_taken};
 use crate::stage::cut::{matrices_back, prepare};
 use crate::stage::error::CutError;
 use crate::stage::rest::Rest;
-use crate::stage::{Cut, CutKind, CutRefusal, Sink, Source, Stage, Temporary};
+use crate::stage::{Cut, CutKind, CutRefusal, SequencesRefusal, Sink, Source, Stage, Temporary};
 
 /// The gradient of one sequence, and how it is part of that of all.
 struct Gradient {
@@ -25,27 +26,37 @@ struct Gradient {
     stored: Vec<Value>,
 }
 
-/// A cut of a gradient with blocks for packed sequences; `None` where the program is no such gradient.
-pub(super) fn cut_gradient(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(gradient) = gradient(program) else { return Ok(None) };
+/// A cut of a gradient with blocks for packed sequences, or why they have none; `None` where the program has nothing that this is for.
+pub(super) fn cut_gradient(program: &Program) -> Result<Taken, CutError> {
+    let gradient = match gradient(program) {
+        Ok(Some(gradient)) => gradient,
+        Ok(None) => return Ok(None),
+        Err(refusal) => return Ok(Some(Err(refusal.into()))),
+    };
     // The last outer axis of states is their width, so that of sequences comes first.
     let first = gradient.one.sequences;
     let of_one = prepare(&renumbered(&gradient.one.program, |axis| moved_first(axis, first)))?;
     let cut = match of_one.has_matrix_scans() {
-        true => matrices_back(&of_one)?,
+        true => matrices_back(&of_one)?.map(Ok),
         false => {
             let time = moved_first(gradient.one.time, first);
             let refusal = |stage: &Stage| CutKind::MatrixBackward.refusal(stage).or_else(|| other_states(stage, time));
-            first_taken(&of_one, Sums::All, refusal)?.and_then(Result::ok)
+            first_taken(&of_one, Sums::All, refusal)?
         }
     };
-    let Some(mut cut) = cut else { return Ok(None) };
+    let mut cut = match cut {
+        Some(Ok(cut)) => cut,
+        Some(Err(refusal)) => return Ok(Some(Err(refusal))),
+        None => return Ok(Some(Err(SequencesRefusal::Opposite.into()))),
+    };
     let groups = cut.stages.iter_mut().flat_map(|stage| &mut stage.axes);
     for axis in groups.chain(cut.buffers.iter_mut().map(|buffer| &mut buffer.axes)).flatten() {
         *axis = moved_back(*axis, first);
     }
-    let Some(cut) = gradient.one.packed_cut(cut) else { return Ok(None) };
-    gradient.joined(program, cut).map(Some)
+    match gradient.one.packed_cut(cut) {
+        Some(cut) => gradient.joined(program, cut).map(|cut| Some(Ok(cut))),
+        None => Ok(Some(Err(SequencesRefusal::Stage.into()))),
+    }
 }
 
 /// Why a stage of states alone cannot have a block for each sequence, if it cannot.
@@ -93,17 +104,19 @@ fn renumbered(program: &Program, to: impl Fn(Axis) -> Axis) -> Program {
     program
 }
 
-fn gradient(program: &Program) -> Option<Gradient> {
+/// Whether something is scanned from the end, as cotangents are.
+pub(super) fn is_gradient(program: &Program) -> bool {
     let is_back = |op: &Op| match op {
         Op::Scan { reverse, .. } => *reverse,
         Op::MatrixScan(scan) => scan.reverse,
         _ => false,
     };
-    if !program.nodes.iter().any(|node| is_back(&node.op)) {
-        return None;
-    }
-    let packed = Packed::of(program)?;
-    let scans = packed.scans_forward(program).filter(|scans| !scans.is_empty())?;
+    program.nodes.iter().any(|node| is_back(&node.op))
+}
+
+fn gradient(program: &Program) -> Result<Option<Gradient>, SequencesRefusal> {
+    let Some(packed) = Packed::of(program)? else { return Ok(None) };
+    let scans = packed.scans_forward(program).filter(|scans| !scans.is_empty()).ok_or(SequencesRefusal::Scan)?;
     let mut rewriting = Rewriting::of(program, &packed, scans);
     let (mut outputs, mut own, mut rest) = (vec![], vec![], vec![]);
     for (k, output) in program.outputs.iter().enumerate() {
@@ -115,9 +128,9 @@ fn gradient(program: &Program) -> Option<Gradient> {
             None => rest.push(output.value),
         }
     }
-    let stored = stored(program, &mut rewriting, rest)?;
+    let stored = stored(program, &mut rewriting, rest).ok_or(SequencesRefusal::Rest)?;
     for value in &stored {
-        let of_one = rewriting.whole(*value)?;
+        let of_one = rewriting.whole(*value).ok_or(SequencesRefusal::Values)?;
         let Temporary { name, axes, elem } = buffer(program, *value);
         own.push(Output { name, axes, elem, value: of_one });
     }
@@ -130,8 +143,8 @@ fn gradient(program: &Program) -> Option<Gradient> {
     }
     let of_one = Program { outputs: own, ..rewriting.b.finish() };
     let of_one = oplus_dsl::simplify::simplified(&of_one);
-    verify(&of_one).ok()?;
-    Some(Gradient { one: packed.one(program, of_one)?, outputs, stored })
+    verify(&of_one).map_err(|_| SequencesRefusal::Values)?;
+    Ok(Some(Gradient { one: packed.one(program, of_one)?, outputs, stored }))
 }
 
 /// The values of one sequence that others are computed from, which are values of all sequences together; `None` where those need a scan

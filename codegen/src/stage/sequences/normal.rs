@@ -76,13 +76,13 @@ fn joined(x: &[Factor], y: &[Factor]) -> Vec<Factor> {
 /// The sums that values are, where some values stand for others.
 pub(super) struct Normal<'a> {
     program: &'a Program,
-    /// What stands in the place of a value: a value, or a number.
+    /// The replacements of values.
     instead: &'a HashMap<Value, Instead>,
     at: At,
     known: HashMap<Value, Sum>,
 }
 
-/// What stands in the place of a value.
+/// The replacement of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Instead {
     /// An earlier value.

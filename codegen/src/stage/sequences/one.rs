@@ -8,6 +8,7 @@ use oplus_dsl::packed::{Border, Packing};
 use oplus_dsl::simplify::simplified;
 use oplus_dsl::verify::verify;
 
+use super::SequencesRefusal;
 use super::alike::alike;
 use super::goes_along;
 use super::operator::unsegmented;
@@ -25,17 +26,20 @@ pub(super) struct OneSequence {
     pub(super) offsets: Param,
 }
 
-/// The program of one sequence of a program in which all are scanned as one; `None` where the program is not of that form.
-pub(super) fn one_sequence(program: &Program) -> Option<OneSequence> {
-    let packed = Packed::of(program)?;
-    let scans: HashMap<Value, Begun> = packed.scans(program)?;
+/// The program of one sequence of a program in which all are scanned as one; `None` where no sequence has states of its own.
+///
+/// # Errors
+/// Why that of one sequence is no such program.
+pub(super) fn one_sequence(program: &Program) -> Result<Option<OneSequence>, SequencesRefusal> {
+    let Some(packed) = Packed::of(program)? else { return Ok(None) };
+    let scans: HashMap<Value, Begun> = packed.scans(program).ok_or(SequencesRefusal::Scan)?;
     let begins = scans.values().any(|begun| begun.init.iter().any(Option::is_some));
     let ends = (0..program.nodes.len() as u32).any(|k| packed.last_of(Value(k)).is_some());
     if !begins && !ends {
-        return None;
+        return Ok(None);
     }
-    let changed = Rewritten::of(program, &packed, &scans)?;
-    packed.one(program, changed)
+    let changed = Rewritten::of(program, &packed, &scans).ok_or(SequencesRefusal::Values)?;
+    packed.one(program, changed).map(Some)
 }
 
 /// A program with packed sequences, and what it means that one begins or ends.
@@ -71,23 +75,34 @@ pub(super) enum OneScan {
 }
 
 impl Packed {
-    pub(super) fn of(program: &Program) -> Option<Packed> {
+    /// The packed sequences of a program; `None` where it has none, or no axis of sequences.
+    ///
+    /// # Errors
+    /// [`SequencesRefusal`] where there are several such axes or lists.
+    pub(super) fn of(program: &Program) -> Result<Option<Packed>, SequencesRefusal> {
         let mut all = program.nodes.iter().enumerate().filter_map(|(k, node)| match node.op {
             Op::Starts { axis, list, offsets } => Some((Value(k as u32), axis, list, offsets)),
             _ => None,
         });
-        let (starts, time, list, offsets) = all.next().filter(|_| all.next().is_none())?;
+        let Some((starts, time, list, offsets)) = all.next() else { return Ok(None) };
+        if all.next().is_some() {
+            return Err(SequencesRefusal::Lists);
+        }
         let mut b = Builder::from_program(program.clone());
-        let packing = Packing::of(&mut b, time, list, offsets).ok()??;
-        let (first, last) = (packing.border(&mut b, false).ok()?, packing.border(&mut b, true).ok()?);
-        let (is_first, is_some) = (packing.is_at(&mut b, first).ok()?, packing.is_some(&mut b).ok()?);
-        Some(Packed { b, time, list, offsets, starts, packing, first, last, is_first, is_some })
+        // The offsets of a verified program are whole numbers over their list.
+        let untyped = |_| SequencesRefusal::Lists;
+        let Some(packing) = Packing::of(&mut b, time, list, offsets).map_err(untyped)? else { return Ok(None) };
+        let [first, last] = [packing.border(&mut b, false), packing.border(&mut b, true)];
+        let (first, last) = (first.map_err(untyped)?, last.map_err(untyped)?);
+        let is_first = packing.is_at(&mut b, first).map_err(untyped)?;
+        let is_some = packing.is_some(&mut b).map_err(untyped)?;
+        Ok(Some(Packed { b, time, list, offsets, starts, packing, first, last, is_first, is_some }))
     }
 
-    /// What becomes of the program with this one of a sequence.
-    pub(super) fn one(&self, program: &Program, of_one: Program) -> Option<OneSequence> {
-        let Op::Param(place) = program.node(self.offsets).op else { return None };
-        Some(OneSequence {
+    /// The program of one sequence, with its place among all sequences of this program.
+    pub(super) fn one(&self, program: &Program, of_one: Program) -> Result<OneSequence, SequencesRefusal> {
+        let Op::Param(place) = program.node(self.offsets).op else { return Err(SequencesRefusal::Lists) };
+        Ok(OneSequence {
             program: of_one,
             time: self.time,
             sequences: self.packing.sequences(),

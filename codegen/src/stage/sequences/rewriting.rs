@@ -21,7 +21,7 @@ pub(super) struct Views(pub [Value; 3]);
 /// The place of the view elsewhere.
 pub(super) const ELSEWHERE: usize = 2;
 
-/// What a value of the program of all sequences is in that of one.
+/// The counterpart, in the program of one sequence, of a value of the program of all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Place {
     /// A value at every time, or of every sequence.
@@ -50,7 +50,7 @@ pub(super) struct Cotangents {
     pub(super) step: Step,
 }
 
-/// What a step multiplies the state by.
+/// The factor of the state in a step.
 pub(super) enum Step {
     /// A decay.
     Decay(Value),

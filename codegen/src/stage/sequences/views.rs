@@ -1,4 +1,4 @@
-//! What the values of a gradient of packed sequences are in the program of one sequence.
+//! The counterparts, in the program of one sequence, of the values of a gradient of packed sequences.
 
 use std::collections::HashMap;
 
@@ -96,7 +96,7 @@ impl<'a> Rewriting<'a> {
         Some(Place::Known(Views(found.try_into().ok()?)))
     }
 
-    /// What an operation gives where some operands are masked by 0.
+    /// The value of an operation some of whose operands are masked by 0.
     fn masked(&mut self, op: &Op, own: impl Fn(Value) -> Value) -> Option<Value> {
         let is_nothing = |v: Value| is_zero(self.b.program(), own(v));
         match *op {

@@ -128,7 +128,7 @@ impl Scanned<'_> {
         taken(Node { action, is_flag: node.ty == Ty::Bool, operands })
     }
 
-    /// What the scan's elements and results are in the sweep.
+    /// The sources of the scan's elements and results in the sweep.
     fn known(&self) -> HashMap<Reg, Source> {
         let elements = self.combine.elements[0].iter().enumerate().map(|(k, element)| (*element, Source::Input(k)));
         let outputs = self.combine.outputs.iter().enumerate();

@@ -51,11 +51,11 @@ fn a_kernel_is_compiled_once() {
 fn what_stands_in_is_not_kept_and_not_asked_for_where_the_kernel_is() {
     let ((_folder, cache), compiled) = (cache(), AtomicUsize::new(0));
     let entry = Entry::new("ab", "program p {\n}\n");
-    let stand_in = || cache.unless_kept(&entry, || Ok(Some(Code::from("short".to_owned())))).unwrap();
-    assert_eq!(stand_in().as_ref().map(Code::ptx), Some("short"));
+    let fast_tier = || cache.unless_kept(&entry, || Ok(Some(Code::from("short".to_owned())))).unwrap();
+    assert_eq!(fast_tier().as_ref().map(Code::ptx), Some("short"));
     assert_eq!(look_up(&cache, &entry, &compiled), PTX);
     assert_eq!(compiled.load(Ordering::Relaxed), 1);
-    assert_eq!(stand_in(), None);
+    assert_eq!(fast_tier(), None);
 }
 
 #[test]

@@ -13,7 +13,7 @@ scan! {
     }
 
     /// With decays that are the same at all times.
-    pub fn steady_linear_attention(
+    pub fn time_invariant_linear_attention(
         q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: [H, K], s0: f32[B, H, K, V] = 0,
     ) -> (o: [B, H, T, V], s_last: f32[B, H, K, V]) {
         let s = scan(T, LogDecay(g, k * v), init = s0).x;

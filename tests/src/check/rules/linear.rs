@@ -5,7 +5,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar;
 
-use super::gated::{shared_linear_attention, steady_linear_attention};
+use super::gated::{shared_linear_attention, time_invariant_linear_attention};
 use super::recurrence::{Outcome, Recurrence};
 use super::{floats, numbers, tensor};
 use crate::check::CheckError;
@@ -34,7 +34,7 @@ enum Decay {
     /// One for every channel of the keys, with keys and queries that heads share.
     Shared,
     /// One for every channel of the keys, the same at all times.
-    Steady,
+    TimeInvariant,
 }
 
 /// A call: batch, times, heads, channels of keys, channels of values; logarithms of decays are those of a sigmoid over
@@ -48,7 +48,7 @@ pub struct Subject {
 }
 
 const ALL: [Decay; 7] =
-    [Decay::Time, Decay::Packed, Decay::Channel, Decay::Shared, Decay::Steady, Decay::Head, Decay::Never];
+    [Decay::Time, Decay::Packed, Decay::Channel, Decay::Shared, Decay::TimeInvariant, Decay::Head, Decay::Never];
 
 /// All scenarios of linear attention.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
@@ -72,7 +72,7 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let mut all: Vec<Scenario> = vec![];
     for (decay, elem) in ALL.iter().flat_map(|decay| elems.iter().map(move |elem| (*decay, *elem))) {
         // The cotangent of a decay at all times is a sum over them: of weak decays it leaves the range of f16.
-        let is_in_range = |normaliser: f64| decay != Decay::Steady || elem != Elem::F16 || normaliser <= 1.0;
+        let is_in_range = |normaliser: f64| decay != Decay::TimeInvariant || elem != Elem::F16 || normaliser <= 1.0;
         for (sizes, normaliser) in shapes.into_iter().filter(|(_, normaliser)| is_in_range(*normaliser)) {
             let subject = Subject { decay, elem, sizes, normaliser };
             let [b, t, h, k, v] = sizes;
@@ -118,7 +118,7 @@ impl Subject {
             Decay::Packed => models::monoid_attention_packed::kernel(),
             Decay::Channel => models::gated_linear_attention::kernel(),
             Decay::Shared => shared_linear_attention::kernel(),
-            Decay::Steady => steady_linear_attention::kernel(),
+            Decay::TimeInvariant => time_invariant_linear_attention::kernel(),
         }
     }
 
@@ -200,7 +200,7 @@ impl Subject {
                 Decay::Packed if starts.contains(&time) => f64::NEG_INFINITY,
                 Decay::Time | Decay::Packed => g[head * t + time],
                 Decay::Channel | Decay::Shared => g[(head * t + time) * k + channel],
-                Decay::Steady => g[head % h * k + channel],
+                Decay::TimeInvariant => g[head % h * k + channel],
             };
             (0..t).flat_map(|time| (0..k).map(move |channel| (time, channel))).map(log).collect()
         };
@@ -249,7 +249,7 @@ impl Subject {
         match self.decay {
             Decay::Never => None,
             Decay::Channel | Decay::Shared => Some(all),
-            Decay::Steady => {
+            Decay::TimeInvariant => {
                 let of = |head: usize, channel: usize| all.iter().skip(head * t * k + channel).step_by(k).take(t);
                 let batches = all.len() / (h * t * k);
                 let sum = |at: usize| (0..batches).flat_map(|b| of(b * h + at / k, at % k)).sum();
@@ -274,7 +274,7 @@ pub(super) fn judge_by(rule: f64, output: &str, found: &[f64], exact: &[f64]) ->
     let square = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
     let error = square(&mut found.iter().zip(exact).map(|(a, b)| a - b));
     let at = |all: &[f64], i: usize| all.get(i).copied().unwrap_or(f64::NAN);
-    // What is too small for f32 counts as 0.
+    // Numbers that are too small for f32 count as 0.
     let bound = (rule * square(&mut exact.iter().copied())).max(f64::from(f32::MIN_POSITIVE));
     let (ratio, apart) = (error / bound, |i: usize| (at(found, i) - exact[i]).abs());
     let most = (0..exact.len()).max_by(|a, b| apart(*a).total_cmp(&apart(*b))).unwrap_or(0);

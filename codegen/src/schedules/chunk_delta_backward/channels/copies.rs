@@ -1,6 +1,7 @@
 //! Copies to the tiles, from tensors and from the memory in which walks save.
 
-use super::{ChannelGradients, Place, WARPS};
+use super::super::common::Place;
+use super::{ChannelGradients, WARPS};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileStage};
 use crate::block::prepare::{are_copied, prepare};
@@ -24,7 +25,7 @@ impl ChannelGradients<'_> {
 
     /// Initialises the mbarriers, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
-        let first = b.eq(self.thread, 0);
+        let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             for tile in self.deep().chain(self.of_part()) {
                 b.init_mbarriers(tile.full, 1, self.threads());
@@ -36,11 +37,7 @@ impl ChannelGradients<'_> {
 
     /// Starts the copies of the tiles over the depth.
     pub(super) fn fetch_deep(&self, b: &mut Builder, place: &Place) {
-        let source = self.third().source(&place.outer);
-        for tile in self.deep() {
-            let origin = tile.origin(b, &source);
-            tile.fill(b, &source, origin, place.first, Operand::i32(0));
-        }
+        self.third().fetch_deep(b, self.deep(), place);
     }
 
     /// Starts the copies of a part of the width.
@@ -93,7 +90,7 @@ impl ChannelGradients<'_> {
             let first = self.first_of_chunk(b);
             let tiles = [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values));
             let stages: Vec<TileStage> = tiles.map(TileStage::only).collect();
-            prepare(b, &stages, self.lane, first);
+            prepare(b, &stages, self.thread.lane, first);
         });
         b.barrier();
     }

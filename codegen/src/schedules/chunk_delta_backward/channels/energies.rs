@@ -5,19 +5,17 @@
 //! its read vector z have in the gradients and the term that its key has. Each pair of times enters once for its later and once for its
 //! earlier time, as a product of the same rounded numbers, so terms that cancel do so exactly.
 
+use super::super::common::without_decay;
 use super::ChannelGradients;
 use super::sums::Front;
+use crate::block::lane_sum::over_lanes;
 use crate::block::pair::{Coordinates, Values};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunk_delta::{Fragment, Logs};
-use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::DeltaSum;
 use crate::tile::{Expr, Operand, Shuffle};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Unary};
-
-/// The least logarithm of a decay that the energy is divided by.
-const LEAST: f64 = -100.0;
+use oplus_dsl::ir::Binary;
 
 impl ChannelGradients<'_> {
     pub(super) fn needs_energies(&self) -> bool {
@@ -92,10 +90,7 @@ impl ChannelGradients<'_> {
 
     /// The sum over all 16 rows, of numbers that are summed over the thread's two.
     fn over_rows(&self, b: &mut Builder, sum: Operand) -> Operand {
-        [4, 8, 16].into_iter().fold(sum, |sum, by| {
-            let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(by));
-            b.add(sum, other)
-        })
+        over_lanes(b, Binary::Add, sum, &[4, 8, 16])
     }
 
     /// Sums over the rows after each of the thread's two.
@@ -110,29 +105,19 @@ impl ChannelGradients<'_> {
         for by in [1, 2, 4] {
             let other = b.shuffle(Shuffle::Down, sum, Operand::i32(4 * by));
             let both = b.add(sum, other);
-            let inside = b.lt(self.group, 8 - by);
+            let inside = b.lt(self.fragment.group, 8 - by);
             sum = b.select(inside, both, sum);
         }
-        let whole = b.shuffle(Shuffle::Index, sum, self.member);
+        let whole = b.shuffle(Shuffle::Index, sum, self.fragment.member);
         let next = b.shuffle(Shuffle::Down, sum, Operand::i32(4));
-        let has_next = b.lt(self.group, 7);
+        let has_next = b.lt(self.fragment.group, 7);
         (b.select(has_next, next, f32(0.0)), whole)
     }
 
     /// An energy without the decay of its step; nothing where the state is forgotten.
     fn undecayed(&self, b: &mut Builder, values: &mut Values, h: u32, energy: Operand, log: Operand) -> Operand {
-        let log = b.binary(Binary::Max, log, f32(LEAST));
-        let log = b.unary(Unary::Neg, log);
-        let power = b.let_(Ty::F32, Expr::Exp2Fast(log));
-        let energy = b.mul(energy, power);
-        match self.form.states.reset {
-            None => energy,
-            Some(reset) => {
-                let here = Coordinates { row: Some(h), ..Coordinates::default() };
-                let reset = values.value(b, reset, here);
-                b.select(reset, f32(0.0), energy)
-            }
-        }
+        let here = Coordinates { row: Some(h), ..Coordinates::default() };
+        without_decay(b, values, self.form.states.reset, here, energy, Some(log))
     }
 }
 

@@ -22,7 +22,7 @@ mod sixteen;
 mod strong;
 mod sums;
 
-use super::common::Third;
+use super::common::{Place, Third};
 use super::{ChunkDeltaBackward, TIMES};
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows};
@@ -30,13 +30,14 @@ use crate::block::matmul::{COLUMNS, Factor, ROWS};
 use crate::block::pair::{Index, Values};
 use crate::block::prepare::factor_elem;
 use crate::block::sequence::SequenceTile;
+use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::{Builder, zero};
 use crate::schedules::chunk_delta::{LogReader, PITCH};
 use crate::stage::Stage;
 use crate::stage::kind::{Channels, DeltaRuleBackward};
 use crate::target::WARP;
-use crate::tile::{Operand, Reg, SharedId, SharedKind, Special, Stmt};
-use oplus_dsl::ir::{Axis, Binary};
+use crate::tile::{Operand, Reg, SharedId, SharedKind, Stmt};
+use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 
 /// Warps of a block.
@@ -82,31 +83,11 @@ pub(super) struct ChannelGradients<'s> {
     logs: [SharedId; 2],
     /// The warps' shares of sums over the depth.
     parts: SharedId,
-    thread: Operand,
-    warp: Operand,
-    lane: Operand,
+    thread: Thread,
     /// The warp's chunk, and its part of the depth.
     chunk: Operand,
     slice: Operand,
-    /// lane / 4 and lane mod 4.
-    group: Operand,
-    member: Operand,
-}
-
-/// The place of a block.
-struct Place {
-    outer: Vec<(Axis, Operand)>,
-    /// The number of the recurrence, `i64`.
-    point: Operand,
-    /// The number of the 64 times among the recurrence's that the block's times are some of, and how many there are, `i64`.
-    number: Operand,
-    count: Operand,
-    /// The number of the block's part of these 64 times, `i64`.
-    part_of_times: Operand,
-    /// The parts of the width, `i64`.
-    parts: Operand,
-    /// The first time, `i32`.
-    first: Operand,
+    fragment: FragmentPlace,
 }
 
 impl<'s> ChannelGradients<'s> {
@@ -158,9 +139,9 @@ impl<'s> ChannelGradients<'s> {
         for tile in deep.chain(of_part).chain(of_values.iter_mut().flatten()) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
-        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
-        let [chunk, slice] = b.div_rem(warp, split);
-        let [group, member] = b.div_rem(lane, 4);
+        let thread = Thread::of(b);
+        let [chunk, slice] = b.div_rem(thread.warp, split);
+        let fragment = FragmentPlace::of(b, thread.lane);
         ChannelGradients {
             stage,
             form,
@@ -182,12 +163,9 @@ impl<'s> ChannelGradients<'s> {
             logs,
             parts,
             thread,
-            warp,
-            lane,
             chunk,
             slice,
-            group,
-            member,
+            fragment,
         }
     }
 
@@ -199,7 +177,7 @@ impl<'s> ChannelGradients<'s> {
 
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let place = self.place(b);
+        let place = self.third().place(b, &self.tile, Some(times(self.schedule.depth)));
         self.fetch_deep(b, &place);
         let axes = [self.form.states.time, self.form.states.width];
         let mut values = Values::new(self.stage, &self.args, axes, place.outer.clone());
@@ -215,28 +193,6 @@ impl<'s> ChannelGradients<'s> {
         self.store_steps(b, &values, &place);
     }
 
-    fn place(&self, b: &mut Builder) -> Place {
-        let (rule, times) = (&self.form.states, times(self.schedule.depth));
-        if let Some(SequenceTile { outer, row, place, count, part, first, .. }) = self.tile.clone() {
-            let size = self.args.size(rule.width);
-            let parts = if self.schedule.wide { b.div_ceil(size, TIMES) } else { Operand::i64(1) };
-            let first = b.convert(Ty::I32, first);
-            return Place { outer, point: row, number: place, count, part_of_times: part, parts, first };
-        }
-        let count = b.div_ceil(self.args.size(rule.time), TIMES);
-        let blocks = b.div_ceil(self.args.size(rule.time), times);
-        let parts = if self.schedule.wide { b.div_ceil(self.args.size(rule.width), TIMES) } else { Operand::i64(1) };
-        let block = b.special(Special::Block);
-        let block = b.convert(Ty::I64, block);
-        let [point, own] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, blocks));
-        let outer = self.args.indices(b, point, rule.outer);
-        let each = Operand::i64(i64::from(TIMES / times));
-        let [number, part_of_times] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, own, each));
-        let first = b.mul(own, Operand::i64(i64::from(times)));
-        let first = b.convert(Ty::I32, first);
-        Place { outer, point, number, count, part_of_times, parts, first }
-    }
-
     /// The type of factors of products.
     fn elem(&self) -> Elem {
         self.errors.elem
@@ -245,7 +201,7 @@ impl<'s> ChannelGradients<'s> {
     /// The reader of the logarithms of decays: sums are of the state as the step before has left it.
     fn log_reader(&self) -> LogReader<'_> {
         let (form, channels) = (&self.form.states, Some(Channels::ReadBefore));
-        LogReader { form, args: &self.args, channels, group: self.group, member: self.member }
+        LogReader { form, args: &self.args, channels, fragment: self.fragment }
     }
 
     /// The vectors that the state is read by.
@@ -268,13 +224,7 @@ impl<'s> ChannelGradients<'s> {
 
     /// The thread's first row among the block's times.
     fn first_row(&self, b: &mut Builder) -> Operand {
-        let first = self.first_of_chunk(b);
-        b.add(first, self.group)
-    }
-
-    /// The thread's first column of a block of eight.
-    fn first_column(&self, b: &mut Builder) -> Operand {
-        b.mul(self.member, 2)
+        self.fragment.row(b, self.chunk)
     }
 
     /// Sets the thread's two times as rows.
@@ -294,7 +244,7 @@ impl<'s> ChannelGradients<'s> {
 
     /// The lanes of the warp's part of the depth, from row `first` of a tile on, and where its panel begins.
     fn slice_lanes(&self, b: &mut Builder, tile: &Tile, first: Operand) -> (Lanes, Operand) {
-        let (row, half) = left_rows(b, self.lane);
+        let (row, half) = left_rows(b, self.thread.lane);
         let row = b.add(first, row);
         let own = b.mul(self.slice, SLICE / tile.piece());
         let [panel, piece] = b.div_rem(own, tile.panel() / tile.piece());
@@ -304,7 +254,7 @@ impl<'s> ChannelGradients<'s> {
 
     /// The warp's 16 rows of a tile that has so many for each warp: as the lanes of a left factor, or of a right one over rows.
     fn own_factor<'a>(&self, b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes) -> Factor<'a> {
-        let start = b.mul(self.warp, ROWS * tile.panel());
+        let start = b.mul(self.thread.warp, ROWS * tile.panel());
         Factor { tile, lanes, start }
     }
 

@@ -1,18 +1,19 @@
 //! The outputs over the width, over the depth, and over time alone.
 
+use super::super::common::Place;
 use super::sixteen::each;
-use super::{ChannelGradients, Place, SLICE, times};
-use crate::abi::Tensor;
+use super::{ChannelGradients, SLICE, times};
+use crate::block::lane_sum::over_lanes;
 use crate::block::matmul::COLUMNS;
+use crate::block::output::{store_one, store_two};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::split_tile::block_of;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunk_delta::Fragment;
 use crate::schedules::chunk_delta_backward::TIMES;
-use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::store_two;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
-use crate::tile::{Memory, Operand, Reg, Shuffle};
+use crate::tile::{Memory, Operand, Reg};
+use oplus_dsl::ir::Binary;
 
 impl ChannelGradients<'_> {
     /// Sets a sum at all of the thread's elements.
@@ -28,7 +29,7 @@ impl ChannelGradients<'_> {
             return;
         }
         let blocks = TIMES / COLUMNS * SLICE / self.schedule.depth;
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let (row, column) = (self.first_row(b), self.fragment.column(b));
         let first_piece = b.mul(self.slice, blocks);
         let first = b.mul(part, TIMES);
         let of_pieces = b.mul(first_piece, COLUMNS);
@@ -85,16 +86,13 @@ impl ChannelGradients<'_> {
     /// Writes the warp's shares of totals.
     pub(super) fn store_totals(&self, b: &mut Builder, totals: &[[Operand; 2]]) {
         let (split, times) = (self.schedule.depth / SLICE, times(self.schedule.depth));
-        let own = b.eq(self.member, 0);
+        let own = b.eq(self.fragment.member, 0);
         let row = self.first_row(b);
         let of_slice = b.mul(self.slice, times);
         let at = b.add(row, of_slice);
         for (k, total) in (0..).zip(totals) {
             for (h, share) in (0..).zip(total) {
-                let sum = [1, 2].into_iter().fold(*share, |sum, by| {
-                    let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(by));
-                    b.add(sum, other)
-                });
+                let sum = over_lanes(b, Binary::Add, *share, &[1, 2]);
                 let at = b.add(at, k * split * times + h * COLUMNS);
                 b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
             }
@@ -108,15 +106,15 @@ impl ChannelGradients<'_> {
         }
         let (split, times) = (self.schedule.depth / SLICE, times(self.schedule.depth));
         b.barrier();
-        let is_own = b.lt(self.thread, times);
+        let is_own = b.lt(self.thread.number, times);
         b.if_(is_own, |b| {
             let mut values = values.clone();
-            let at = b.add(place.first, self.thread);
+            let at = b.add(place.first, self.thread.number);
             values.set_row(2, self.index_along(b, at, self.form.states.time));
             let here = Coordinates { row: Some(2), ..Coordinates::default() };
             for (k, (node, _)) in (0..).zip(&self.form.totals) {
                 let mut part = |slice: u32| {
-                    let at = b.add(self.thread, (k * split + slice) * times);
+                    let at = b.add(self.thread.number, (k * split + slice) * times);
                     b.load1(Memory::Shared(self.parts), at)
                 };
                 let first = part(0);
@@ -125,11 +123,7 @@ impl ChannelGradients<'_> {
                 values.set(*node, here, sum);
             }
             for output in self.form.outputs_of(DeltaCotangent::OverTime) {
-                let tensor = Tensor::Output(output as u32);
-                let (indices, exists) = values.indices(b, here);
-                let value = values.value(b, self.stage.program.outputs[output].value, here);
-                let offset = self.args.offset(b, tensor, &indices);
-                b.store(Memory::Global(self.args.pointer(tensor)), offset, &[value], Some(exists));
+                store_one(b, &mut values, self.stage, &self.args, output, here);
             }
         });
     }

@@ -7,10 +7,9 @@ use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::parts::Parts;
 use crate::block::prepare::copied_fragment;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, times};
 use crate::schedules::chunk_delta_backward::common::number;
-use crate::schedules::chunkwise::decay::f32;
 use crate::stage::kind::{Channels, DeltaSum, Factored};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
@@ -64,7 +63,7 @@ impl ChannelGradients<'_> {
     ) {
         let mut values = values.clone();
         let first = b.mul(self.slice, SLICE);
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let first = b.add(first, column);
         let by = b.mul(sixteen, ROWS);
         let first = b.add(first, by);
@@ -117,7 +116,7 @@ impl ChannelGradients<'_> {
         let of_slice = b.mul(self.slice, SLICE / COLUMNS);
         let eight = b.mul(sixteen, 2);
         let eight = b.add(of_slice, eight);
-        copied_fragment(b, tile, self.lane, Operand::i32(0), first, eight)
+        copied_fragment(b, tile, self.thread.lane, Operand::i32(0), first, eight)
     }
 
     fn vectors(

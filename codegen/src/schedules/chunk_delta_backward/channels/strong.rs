@@ -5,9 +5,8 @@ use super::sixteen::each;
 use crate::block::layout::Tile;
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::split_tile::load_one;
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, PITCH};
-use crate::schedules::chunkwise::decay::f32;
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -18,7 +17,7 @@ impl ChannelGradients<'_> {
         self.store_logs(b, logs);
         let zeros = |b: &mut Builder| [[(); 2]; 4].map(|two| two.map(|()| b.var(f32(0.0))));
         let sums: Vec<[[Reg; 2]; 4]> = self.factors.iter().map(|_| zeros(b)).collect();
-        let row = b.mul(self.warp, ROWS);
+        let row = b.mul(self.thread.warp, ROWS);
         b.for_(Operand::i32(0), Operand::i32(ROWS as i32), Operand::i32(1), |b, other| {
             let of_other = b.add(row, other);
             let elements: Vec<[Operand; 4]> =
@@ -43,9 +42,8 @@ impl ChannelGradients<'_> {
     }
 
     fn store_logs(&self, b: &mut Builder, logs: &Logs) {
-        let row = b.mul(self.warp, ROWS);
-        let row = b.add(row, self.group);
-        let column = self.first_column(b);
+        let row = self.fragment.row(b, self.thread.warp);
+        let column = self.fragment.column(b);
         self.sync(b);
         for (array, own) in self.logs.iter().zip([&logs.after, &logs.read]) {
             for (r, two) in (0..).zip(own) {
@@ -61,7 +59,7 @@ impl ChannelGradients<'_> {
 
     /// The logarithms of a row of the warps' at the thread's channels.
     fn logs_at(&self, b: &mut Builder, array: SharedId, row: Operand) -> [Operand; 4] {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         let index = b.mul(row, PITCH);
         let index = b.add(index, column);
         CHANNELS.map(|(eight, c)| {
@@ -72,7 +70,7 @@ impl ChannelGradients<'_> {
 
     /// The elements of a row of the warps' at the thread's channels.
     fn elements(&self, b: &mut Builder, tile: &Tile, row: Operand) -> [Operand; 4] {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         CHANNELS.map(|(eight, c)| {
             let column = b.add(column, eight * COLUMNS + c);
             load_one(b, tile, row, column)
@@ -81,9 +79,9 @@ impl ChannelGradients<'_> {
 
     /// The numbers of pairs of the thread's two times and another one: with rows for the thread's times, or for the other.
     fn pairs_at(&self, b: &mut Builder, tile: &Tile, other: Operand, is_row: bool) -> [Operand; 2] {
-        let first = b.mul(self.warp, ROWS);
+        let first = b.mul(self.thread.warp, ROWS);
         [0, COLUMNS].map(|by| {
-            let own = b.add(self.group, by);
+            let own = b.add(self.fragment.group, by);
             let (row, column) = if is_row { (other, own) } else { (own, other) };
             let row = b.add(first, row);
             load_one(b, tile, row, column)

@@ -1,13 +1,15 @@
 //! Sums over the width: products with the states at a chunk's borders, and of pairs of its times.
 
-use super::{ChannelGradients, Place, SLICE};
+use super::super::common::Place;
+use super::{ChannelGradients, SLICE};
+use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, zeros};
 use crate::block::pair::Values;
 use crate::block::parts::Parts;
-use crate::block::split_tile::{index_of_sixteen, piece_of_eight, place_of_two, store_two};
+use crate::block::split_tile::{BlockIndex, index_of_sixteen, piece_of_eight, place_of_two, store_block};
 use crate::build::{Builder, zero};
-use crate::schedules::chunk_delta::ELEMENTS;
+use crate::schedules::chunk_delta::PairBlock;
 use crate::schedules::chunk_delta_backward::BLOCKS;
 use crate::tile::{Operand, Reg, Shuffle};
 use oplus_dsl::Ty;
@@ -25,7 +27,7 @@ pub(super) struct Sums {
     energies: Vec<[Operand; 2]>,
 }
 
-/// The sums at 16 places of the depth.
+/// The sums at the 16 places of the depth that are computed next.
 pub(super) struct Front {
     pub states: Vec<[[Operand; 4]; 2]>,
     pub energies: [Operand; 2],
@@ -104,9 +106,9 @@ impl ChannelGradients<'_> {
     /// Adds the products of 16 places of the width.
     fn add_sixteen(&self, b: &mut Builder, sums: &mut Sums, sixteen: Operand) {
         let elem = self.elem();
-        let (row, half) = left_rows(b, self.lane);
+        let (row, half) = left_rows(b, self.thread.lane);
         let of_rows = self.index_of_rows(b, row, half, sixteen);
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let of_columns = self.index_of_rows(b, row, half, sixteen);
         let [given, moved] = [&self.cotangents, &self.products].map(|tile| Parts::at(b, tile, of_rows, false));
         let mut added = vec![];
@@ -156,12 +158,9 @@ impl ChannelGradients<'_> {
     /// Products of states and their cotangents over all of the width, at the thread's four places of 16.
     pub(super) fn energies_of_states(&self, b: &mut Builder, sums: [Operand; 2]) -> [[Operand; 2]; 2] {
         sums.map(|sum| {
-            let whole = [1, 2].into_iter().fold(sum, |sum, by| {
-                let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(by));
-                b.add(sum, other)
-            });
+            let whole = over_lanes(b, Binary::Add, sum, &[1, 2]);
             // The column of lane group g is g, and the thread has two columns from twice its place among four lanes on.
-            let first = b.mul(self.member, 8);
+            let first = b.mul(self.fragment.member, 8);
             [0, 4].map(|by| {
                 let lane = b.add(first, by);
                 b.shuffle(Shuffle::Index, whole, lane)
@@ -174,7 +173,7 @@ impl ChannelGradients<'_> {
         let by_later: Vec<[Parts; 2]> =
             self.pairs.iter().zip(&sums.pairs).map(|(tiles, sums)| self.store_kind(b, tiles, sums)).collect();
         self.sync(b);
-        let (row, half) = right_rows(b, self.lane);
+        let (row, half) = right_rows(b, self.thread.lane);
         let lanes = self.pairs[0][0].lanes(b, row, half);
         let mut earlier = |tile: &Tile| self.own_factor(b, tile, &lanes).parts(b, 0, 0, true);
         let by_earlier = self.pairs.iter().map(|tiles| tiles.each_ref().map(&mut earlier));
@@ -183,15 +182,10 @@ impl ChannelGradients<'_> {
 
     /// Rounds and writes the products of a kind. Pairs whose times are in the other order have 0.
     fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) -> [Parts; 2] {
-        let column = self.first_column(b);
+        let column = self.fragment.column(b);
         [(Binary::Le, 0), (Binary::Lt, 1)].map(|(earlier, kind): (Binary, usize)| {
             let blocks = (0..).zip(&sums[kind]).map(|(block, sums)| {
-                ELEMENTS.map(|(h, c)| {
-                    let row = b.add(self.group, h as i32 * COLUMNS as i32);
-                    let column = b.add(column, block * COLUMNS as i32 + c as i32);
-                    let is_earlier = b.binary(earlier, column, row);
-                    b.select(is_earlier, sums[2 * h + c], zero(Ty::F32))
-                })
+                PairBlock { row: self.fragment.group, column, block, earlier }.decayed(b, sums, None)
             });
             let blocks: Blocks = blocks.collect();
             for (block, elements) in (0..).zip(&blocks) {
@@ -203,21 +197,15 @@ impl ChannelGradients<'_> {
 
     /// Writes a block of eight columns of the warp's 16 rows of a tile.
     pub(super) fn store_own(&self, b: &mut Builder, tile: &Tile, block: i32, elements: &[Operand; 4]) {
-        let first = b.mul(self.warp, ROWS);
-        let row = b.add(first, self.group);
-        let column = self.first_column(b);
+        let row = self.fragment.row(b, self.thread.warp);
+        let column = self.fragment.column(b);
         let (piece, column) = (piece_of_eight(b, tile, Operand::i32(block)), place_of_two(b, tile, column));
-        for h in 0..2 {
-            let row = b.add(row, (h as u32) * COLUMNS);
-            let index = tile.piece_index(b, row, piece);
-            let index = b.add(index, column);
-            store_two(b, tile, index, [elements[2 * h], elements[2 * h + 1]], None);
-        }
+        store_block(b, tile, BlockIndex { row, piece, within: column }, *elements);
     }
 
     /// The warp's 16 rows of a tile, as a right factor over rows.
     pub(super) fn own_over_rows(&self, b: &mut Builder, tile: &Tile) -> Parts {
-        let (row, half) = left_rows(b, self.lane);
+        let (row, half) = left_rows(b, self.thread.lane);
         let lanes = tile.lanes(b, row, half);
         self.own_factor(b, tile, &lanes).parts(b, 0, 0, true)
     }

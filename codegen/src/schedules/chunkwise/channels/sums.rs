@@ -3,10 +3,10 @@
 //! Beside factors of `f32` every sum is two numbers side by side, a sum and its rounding error, as those of heads are.
 
 use crate::block::pair::{Coordinates, Values};
-use crate::build::{Builder, zero};
+use crate::build::{Builder, f32, zero};
 use crate::schedules::Chunkwise;
 use crate::schedules::chunkwise::ChunkwiseKernel;
-use crate::schedules::chunkwise::decay::{f32, gain, logarithm_at, split_sum};
+use crate::schedules::chunkwise::decay::{gain, logarithm_at, split_sum};
 use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::{Elem, Ty};
 

@@ -1,7 +1,7 @@
 //! Factors of products that are scaled channel by channel.
 
 use super::{Arrays, Steps};
-use crate::block::matmul::{Blocks, Factor, PairPlace, map_left, map_right, map_transposed, scale_pair};
+use crate::block::matmul::{Blocks, PairPlace, map_left, map_right, map_transposed, scale_pair};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
@@ -51,7 +51,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The warp's keys as left factors over the depth, scaled up to a border.
     pub(super) fn scaled_left(&self, b: &mut Builder, own: &Steps, border: Operand) -> Blocks {
-        let left = Factor::of(b, &self.keys, &own.views.deep.left, Operand::i32(0));
+        let left = own.views.deep.halves.left(b, &self.keys, Operand::i32(0));
         let first = PairPlace { row: self.first_row(b), column: self.fragment.column(b) };
         let scale = Scale { factor: ScaledFactor::Key, border };
         let sixteen = |sixteen: u32| {

@@ -32,7 +32,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// value' at the warp's times and the places of the width of its half.
     pub(super) fn channel_values(&self, b: &mut Builder, own: &Steps, head: &Head) -> Blocks {
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
-        let right = own.views.deep.right(b, &self.duals, Operand::i32(0));
+        let right = own.views.deep.halves.right(b, &self.duals, Operand::i32(0));
         let left = self.scaled_left(b, own, Operand::i32(TIMES as i32));
         for (sixteen, left) in (0..).zip(left) {
             for pair in 0..found.len() / 2 {
@@ -43,7 +43,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let (row, piece) = left_rows(b, self.thread.lane);
         let first = self.border(b, 0);
         let row = b.add(first, row);
-        let right = head.views.wide.in_time(b, &self.cotangents, Operand::i32(0));
+        let right = head.views.wide.halves.in_time(b, &self.cotangents, Operand::i32(0));
         let last = Operand::i32(BLOCKS as i32);
         self.through_blocks(b, found, self.block, last, |b, found, later| {
             let index = self.weights.lanes_at(b, row, piece, later);
@@ -135,8 +135,8 @@ impl ChunkwiseBackwardKernel<'_> {
             let at = b.add(row, by);
             b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
         });
-        let left = Factor::of(b, tile, &own.views.wide.left, none);
-        let right = own.views.deep.in_time(b, states, none);
+        let left = own.views.wide.halves.left(b, tile, none);
+        let right = own.views.deep.halves.in_time(b, states, none);
         for sixteen in 0..SIXTEENS {
             let packed = left.four(b, 0, sixteen, false);
             let packed = scale_rows(b, tile.elem, packed, gains);
@@ -181,7 +181,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let (row, piece) = left_rows(b, self.thread.lane);
         let start = self.border(b, 0);
         let row = b.add(start, row);
-        let right = own.views.deep.in_time(b, &self.queries, none);
+        let right = own.views.deep.halves.in_time(b, &self.queries, none);
         let next = b.add(self.block, 1);
         let last = Operand::i32(BLOCKS as i32);
         let found = self.through_blocks(b, through, next, last, |b, found, later| {
@@ -216,7 +216,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let through = self.through_states(b, own, Cotangent::Queries, given, none, own.start);
         let (row, piece) = right_rows(b, self.thread.lane);
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
-        let right = own.views.deep.in_time(b, &self.keys, none);
+        let right = own.views.deep.halves.in_time(b, &self.keys, none);
         let found = self.through_blocks(b, through, none, self.block, |b, found, earlier| {
             let rows = b.mul(earlier, ROWS * TIMES);
             let index = b.add(lanes, rows);

@@ -115,8 +115,8 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Adds the products of values and cotangents.
     pub(super) fn add_pairs(&self, b: &mut Builder, own: &Steps, products: &mut Blocks) {
         let none = Operand::i32(0);
-        let left = Factor::of(b, &self.values, &own.views.wide.left, none);
-        let right = own.views.wide.right(b, &self.cotangents, none);
+        let left = own.views.wide.halves.left(b, &self.values, none);
+        let right = own.views.wide.halves.right(b, &self.cotangents, none);
         multiply(b, products, left, right);
     }
 

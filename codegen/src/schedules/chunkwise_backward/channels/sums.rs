@@ -2,8 +2,8 @@
 
 use super::{Arrays, row};
 use crate::block::pair::{Coordinates, Values};
-use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::build::{Builder, f32, zero};
+use crate::schedules::chunkwise::decay::logarithm_at;
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;

@@ -1,7 +1,7 @@
 //! The warps that copy: the rows of a block, and the tiles of columns.
 
 use super::super::FlashKernel;
-use super::course::Visit;
+use super::work::TileStep;
 use crate::abi::Tensor;
 use crate::block::copy::Source;
 use crate::block::layout::Tile;
@@ -15,22 +15,22 @@ impl FlashKernel<'_> {
     pub(super) fn copy_across(&self, b: &mut Builder) {
         let number = b.var(Operand::i32(0));
         let start = b.var(Operand::i32(0));
-        self.each_point(b, |kernel, b, course, round| {
+        self.each_point(b, |kernel, b, work, iteration| {
             b.assign(start, number.into());
             // The first tiles of columns are on their way before all warps have left the rows of the point before.
-            kernel.each_visit(b, course, number, |b, visit| {
-                kernel.copy_visit(b, visit);
-                let is_first = b.eq(visit.number, Operand::Reg(start));
-                b.if_(is_first, |b| kernel.copy_rows(b, round));
+            kernel.each_step(b, work, number, |b, step| {
+                kernel.copy_step(b, step);
+                let is_first = b.eq(step.number, Operand::Reg(start));
+                b.if_(is_first, |b| kernel.copy_rows(b, iteration));
             });
             let has_none = b.eq(number.into(), Operand::Reg(start));
-            b.if_(has_none, |b| kernel.copy_rows(b, round));
+            b.if_(has_none, |b| kernel.copy_rows(b, iteration));
         });
     }
 
     /// Copies the rows of the block.
-    fn copy_rows(&self, b: &mut Builder, round: Reg) {
-        let filled = RingStage::only(b, round.into());
+    fn copy_rows(&self, b: &mut Builder, iteration: Reg) {
+        let filled = RingStage::only(b, iteration.into());
         let read = filled.before(b);
         b.wait(self.rows_empty, read);
         let source = self.source(&self.outer);
@@ -52,12 +52,12 @@ impl FlashKernel<'_> {
         }
     }
 
-    /// Copies the tiles of a visit, once they have been left; numbers of columns come with the first of them.
-    fn copy_visit(&self, b: &mut Builder, visit: &Visit) {
-        let outer = self.outer_of(b, visit);
+    /// Copies the tiles of a step into their stages, once all warps have left these. Numbers of columns come with the first tile.
+    fn copy_step(&self, b: &mut Builder, step: &TileStep) {
+        let outer = self.outer_of(b, step);
         let source = self.source(&outer);
-        let first = b.mul(visit.tile, self.schedule.columns);
-        let filled = self.ring().at(b, visit.number);
+        let first = b.mul(step.tile, self.schedule.columns);
+        let filled = self.ring().at(b, step.number);
         let left = filled.before(b);
         for (ring, tile) in self.column_tiles.iter().enumerate() {
             let at = b.add(left.index, ring as u32 * self.schedule.stages);

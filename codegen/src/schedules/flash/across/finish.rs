@@ -67,11 +67,11 @@ impl Finish<'_> {
         let column = b.convert(Ty::I64, place.column);
         let column = b.add(first, column);
         let along = b.convert(Ty::I64, place.along);
-        let sight = self.sight(b, &outer);
+        let seen = self.seen_by_first(b, &outer);
         let columns = [(0, 0), (1, 8)].map(|(half, further)| {
             let at = b.add(column, further);
             let exists = b.lt(at, self.args.size(self.form.column));
-            let seen = self.is_seen(b, sight, at);
+            let seen = self.is_seen(b, seen, at);
             OwnColumn { half, index: Index { at, exists }, seen: b.and(exists, seen) }
         });
         // A tile none of whose columns is seen by any row has no sums.
@@ -141,7 +141,7 @@ impl Finish<'_> {
     }
 
     /// By how much the first column that row 0 sees is further, and the end of those; none where rows see all.
-    fn sight(&self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Option<(Operand, Operand)> {
+    fn seen_by_first(&self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Option<(Operand, Operand)> {
         if self.form.limits.is_empty() {
             return None;
         }
@@ -160,8 +160,8 @@ impl Finish<'_> {
     }
 
     /// Whether any row sees a column: what none sees was not summed.
-    fn is_seen(&self, b: &mut Builder, sight: Option<(Operand, Operand)>, column: Operand) -> Operand {
-        let Some((from, to)) = sight else { return Operand::bool(true) };
+    fn is_seen(&self, b: &mut Builder, seen: Option<(Operand, Operand)>, column: Operand) -> Operand {
+        let Some((from, to)) = seen else { return Operand::bool(true) };
         // Row n sees the columns from n + `from` up to n + `to`.
         let last = b.sub(column, from);
         let rows = b.sub(self.args.size(self.form.row), 1);

@@ -9,18 +9,19 @@
 //! A block has a tile of rows, whose sums over columns stay in registers, and walks the tiles of columns. The weights u of a tile go
 //! through shared memory, where both warpgroups' rows meet, to the product for the sums over rows. These are staged, and a warp adds
 //! them to what other blocks have added, in `f32` in scratch memory, in an order that depends on positions alone: each block waits for
-//! the message of the block whose turn was before its own, and the first one stores. A second kernel makes outputs of the sums.
+//! the message of the block before it in this order, and the first one stores. A second kernel makes outputs of the sums.
 //!
-//! Blocks begin at different tiles, so that turns come by themselves: [`course`]. All blocks that wait for one another run at once.
+//! Blocks begin at different tiles, so that the block before has most often added its sums already: [`work`]. All blocks that wait for
+//! one another run at once.
 
 mod add;
 mod copy;
-mod course;
 mod finish;
 mod outputs;
 mod sums;
 mod walk;
 mod weigh;
+mod work;
 
 pub(super) use finish::{finish, heads};
 

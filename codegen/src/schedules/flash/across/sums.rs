@@ -5,15 +5,16 @@
 
 use super::super::FlashKernel;
 use super::super::{COLUMNS, ROWS};
-use super::course::{Course, Visit};
 use super::weigh::PackedRegisters;
+use super::work::{BlockWork, TileStep};
 use super::{ACROSS, BLOCK_ROWS, STAGED, SUMMING};
-use crate::block::layout::Tile;
+use crate::block::layout::{Tile, TileStage};
+use crate::block::matmul::start_rows_from;
 use crate::block::non_finite::Pieces;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
-use crate::tile::{Left, Memory, Operand, Reg, Stmt};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -27,9 +28,9 @@ impl FlashKernel<'_> {
         self.row_tile(leaf)
     }
 
-    /// Waits until both warpgroups have read the weights of the visit before.
-    pub(super) fn wait_for_weights(&self, b: &mut Builder, visit: &Visit) {
-        let read = RingStage::only(b, visit.number).before(b);
+    /// Waits until both warpgroups have read the weights of the step before.
+    pub(super) fn wait_for_weights(&self, b: &mut Builder, step: &TileStep) {
+        let read = RingStage::only(b, step.number).before(b);
         b.wait(self.arrays().weights_read, read);
     }
 
@@ -63,19 +64,13 @@ impl FlashKernel<'_> {
             true => [zero, b.mul(group, leaf.rows * leaf.panel())],
             false => [b.mul(group, ACROSS), zero],
         };
-        let step = |b: &mut Builder, sixteen: u32| {
-            let row = Operand::i32((sixteen * ROWS) as i32);
-            (Left::Shared(weights.panels(b, zero, column, sixteen)), leaf.panels(b, start, row, 0))
-        };
-        let steps = (0..BLOCK_ROWS / ROWS).map(|sixteen| step(b, sixteen)).collect();
-        let sums: Vec<Reg> = (0..SUMS).map(|_| b.reg(Ty::F32)).collect();
-        b.push(Stmt::WarpgroupMma { elem: self.elem(), sums: sums.clone(), clear: true, steps, transposed: true });
-        sums
+        let [weights, leaf] = [(weights, zero), (leaf, start)].map(|(tile, start)| TileStage { tile, start });
+        start_rows_from(b, weights, column, leaf).concat()
     }
 
-    /// Waits for the stage of a visit's sums over rows.
-    pub(super) fn wait_for_stage(&self, b: &mut Builder, visit: &Visit) -> RingStage {
-        let staged = Ring::of_power(STAGED).at(b, visit.number);
+    /// Waits for the stage of a step's sums over rows.
+    pub(super) fn wait_for_stage(&self, b: &mut Builder, step: &TileStep) -> RingStage {
+        let staged = Ring::of_power(STAGED).at(b, step.number);
         let free = staged.before(b);
         b.wait(self.arrays().unstaged, free);
         staged
@@ -122,14 +117,14 @@ impl FlashKernel<'_> {
     }
 
     /// Computes the staged sums over rows again one row after the other, without those rows that a column is not seen by.
-    pub(super) fn sum_rows_apart(&self, b: &mut Builder, course: &Course, stage: Operand, first: Operand) {
-        let Some(sight) = course.sight else { return };
+    pub(super) fn sum_rows_apart(&self, b: &mut Builder, work: &BlockWork, stage: Operand, first: Operand) {
+        let Some(seen) = work.seen else { return };
         let (weights, leaf) = (&self.arrays().weights, self.across_leaf());
         let place = RowSums::of(b, self);
         let sums: Vec<Reg> = (0..SUMS).map(|_| b.var(zero(Ty::F32))).collect();
         b.for_(Operand::i32(0), BLOCK_ROWS, 1, |b, row| {
             let [piece, within] = b.div_rem(row, weights.piece());
-            let [from, to] = [b.add(sight.from, row), b.add(sight.to, row)];
+            let [from, to] = [b.add(seen.from, row), b.add(seen.to, row)];
             for half in 0..2 {
                 let column = b.add(place.column, half * COLUMNS);
                 let at = weights.piece_index(b, column, piece);

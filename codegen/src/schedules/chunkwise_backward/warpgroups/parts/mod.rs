@@ -19,8 +19,9 @@ pub(super) use depth::DepthRole;
 
 use super::{InFlight, Registers, WarpgroupSweep};
 use crate::block::layout::{Tile, TileStage};
+use crate::block::matmul::new_sums;
 use crate::block::ring::Ring;
-use crate::block::two_parts::{Order, Step, new_sums, start, start_over_depth};
+use crate::block::two_parts::{Order, Step, start, start_over_depth};
 use crate::build::Builder;
 use crate::schedules::ChunkwiseBackward;
 use crate::schedules::chunkwise::ROWS;

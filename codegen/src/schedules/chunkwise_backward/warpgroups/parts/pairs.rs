@@ -1,9 +1,9 @@
 //! The role of pairs of times, and of value', in two parts.
 
 use super::{InFlight, WarpgroupSweep};
-use crate::block::matmul::{Blocks, block_values, finish};
+use crate::block::matmul::{Blocks, block_values, finish, new_sums};
 use crate::block::parts::Parts;
-use crate::block::two_parts::{Order, Step, new_sums, start};
+use crate::block::two_parts::{Order, Step, start};
 use crate::build::Builder;
 use crate::schedules::chunkwise::ROWS;
 use crate::schedules::chunkwise_backward::TIMES;

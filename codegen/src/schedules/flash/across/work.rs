@@ -1,12 +1,12 @@
-//! The course of a block: which rows it has, one after the other, the tiles of columns that it walks for them, and whose turn is before
-//! its own.
+//! The work of a block at one outer point: its tile of rows, the tiles of columns that it walks for them, and the block that adds to the
+//! sums over rows of a tile before it does.
 //!
-//! A *gang* of as many blocks as there are tiles of rows takes one outer point after the other. Where rows see all columns, each
-//! block of a gang begins at a tile of its own and goes round, so that at each moment blocks are at different tiles: a tile is
-//! visited first by the block that begins there, then by those that began before it, last by those that began behind it. Where rows see
-//! columns at some distances, the blocks of an even point go up from the first tile that they see, and a tile's visitors come from the
-//! last rows to the first. The rows of an odd point are given out in the opposite order, so that those who have much to do have little to do
-//! next, and are walked down, with visitors from the first rows to the last.
+//! As many blocks as there are tiles of rows form a *gang*, which takes one outer point after the other. Where rows see all columns,
+//! each block of a gang begins at a tile of its own and wraps around at the end, so that blocks are at different tiles at each moment:
+//! sums of a tile are added first by the block that begins there, then by those that begin before it, nearest first, and last by those
+//! that begin behind it. Where rows see columns at some distances, the blocks of an even point go up from the first tile that they
+//! see, and sums of a tile are added from the last rows to the first. At an odd point the rows are given to the blocks in the opposite
+//! order, so that a block with many tiles has few at the next point; blocks go down, and sums are added from the first rows to the last.
 
 use super::super::visible::{Range, bound};
 use super::super::{COLUMNS, FlashKernel, outer_axes};
@@ -31,14 +31,14 @@ pub(super) struct Span {
 
 /// The columns that the rows of a block see, `i32`, not limited to those that there are.
 #[derive(Clone, Copy)]
-pub(super) struct Sight {
+pub(super) struct SlidingRange {
     /// The first column that the block's first row sees. Each next row sees columns that lie one further.
     pub from: Operand,
     /// The column behind the last one that the block's first row sees.
     pub to: Operand,
 }
 
-/// The place of a block in a round.
+/// The place of a block in an iteration over outer points.
 struct BlockPlace {
     /// The outer point, `i32`.
     point: Operand,
@@ -49,8 +49,8 @@ struct BlockPlace {
     down: Option<Operand>,
 }
 
-/// The rows of a block at one outer point, and its way.
-pub(super) struct Course {
+/// The rows of a block at one outer point, and the tiles that it walks for them.
+pub(super) struct BlockWork {
     /// The outer point, `i32`.
     pub point: Operand,
     /// The number of the tile of rows, and how many there are, `i32`.
@@ -60,47 +60,47 @@ pub(super) struct Course {
     pub tiles: Operand,
     /// The tiles that the block walks.
     span: Span,
-    /// The first tile in the order of the walk where it goes round.
+    /// The first tile in the order of the walk where that wraps around.
     start: Operand,
     /// Whether the walk goes down; none where rows see all columns.
     down: Option<Operand>,
-    /// The block before whose turn is before this one's, and its tiles.
+    /// The block that adds to sums over rows before this one, and the tiles that it walks.
     before: (Operand, Span),
     /// The columns that are seen, where they are limited.
-    pub sight: Option<Sight>,
+    pub seen: Option<SlidingRange>,
 }
 
-/// The visit of a tile.
-pub(super) struct Visit {
+/// A step of a block's walk: a tile of columns for one query head.
+pub(super) struct TileStep {
     /// The index along the axis over which sums are added up, `i32`.
     pub query: Operand,
     /// The tile, `i32`.
     pub tile: Operand,
-    /// How many visits the block has made, `i32`.
+    /// The steps that the block has taken before, `i32`.
     pub number: Operand,
 }
 
 impl FlashKernel<'_> {
     /// Goes through the outer points of the block. What stays the same is computed again for each of them from the block's ticket, as it
     /// would take registers from tile to tile.
-    pub(super) fn each_point(&self, b: &mut Builder, body: impl FnOnce(&Self, &mut Builder, &Course, Reg)) {
-        let round = b.var(Operand::i32(0));
+    pub(super) fn each_point(&self, b: &mut Builder, body: impl FnOnce(&Self, &mut Builder, &BlockWork, Reg)) {
+        let iteration = b.var(Operand::i32(0));
         b.loop_(|b| {
-            let place = self.place(b, round);
+            let place = self.place(b, iteration);
             let points = self.args.rows(b, outer_axes(self.form));
             let points = b.convert(Ty::I32, points);
             let is_past = b.ge(place.point, points);
             b.break_if(is_past);
             let kernel = self.at_place(b, place.point, place.block);
-            let course = kernel.course(b, &place);
-            body(&kernel, b, &course, round);
-            let next = b.add(round.into(), 1);
-            b.assign(round, next);
+            let work = kernel.work(b, &place);
+            body(&kernel, b, &work, iteration);
+            let next = b.add(iteration.into(), 1);
+            b.assign(iteration, next);
         });
     }
 
-    /// The place of the block in a round.
-    fn place(&self, b: &mut Builder, round: Reg) -> BlockPlace {
+    /// The place of the block in an iteration.
+    fn place(&self, b: &mut Builder, iteration: Reg) -> BlockPlace {
         let ticket = b.load1(Memory::Shared(self.arrays().launch), Operand::i32(0));
         let ticket = b.convert(Ty::I32, ticket);
         let blocks = b.div_ceil(self.args.size(self.form.row), BLOCK_ROWS);
@@ -109,10 +109,10 @@ impl FlashKernel<'_> {
         let all = b.load1(Memory::Shared(self.arrays().launch), Operand::i32(2));
         let all = b.convert(Ty::I32, all);
         let gangs = b.binary(Binary::Div, all, blocks);
-        let before = b.mul(gangs, Operand::Reg(round));
+        let before = b.mul(gangs, Operand::Reg(iteration));
         let point = b.add(gang, before);
         let limited = !self.form.limits.is_empty();
-        let odd = b.binary(Binary::And, round.into(), 1);
+        let odd = b.binary(Binary::And, iteration.into(), 1);
         let odd = b.eq(odd, 1);
         let last = b.sub(blocks, 1);
         let opposite = b.sub(last, own);
@@ -129,24 +129,29 @@ impl FlashKernel<'_> {
     }
 
     /// Keeps the place of a walk in shared memory, for each warp.
-    pub(super) fn keep_place(&self, b: &mut Builder, course: &Course, round: Reg) {
+    pub(super) fn keep_place(&self, b: &mut Builder, work: &BlockWork, iteration: Reg) {
         let first = b.eq(self.thread.lane, 0);
         let at = b.mul(self.thread.warp, KEPT);
         // All lanes have read the place before.
         b.push(Stmt::SyncWarp);
-        b.store(Memory::Shared(self.ends), at, &[course.point, course.block, round.into(), round.into()], Some(first));
+        b.store(
+            Memory::Shared(self.ends),
+            at,
+            &[work.point, work.block, iteration.into(), iteration.into()],
+            Some(first),
+        );
         b.push(Stmt::SyncWarp);
     }
 
-    /// The kernel at the place that the warp has kept, and its round: they take no registers from tile to tile.
-    pub(super) fn at_kept_place(&self, b: &mut Builder, round: Reg) -> Self {
+    /// The kernel at the place that the warp has kept; also assigns the iteration. Neither takes registers from tile to tile.
+    pub(super) fn at_kept_place(&self, b: &mut Builder, iteration: Reg) -> Self {
         let at = b.mul(self.thread.warp, KEPT);
         let kept = b.load(Memory::Shared(self.ends), at, KEPT, None, Operand::i32(0));
-        b.assign(round, kept[2]);
+        b.assign(iteration, kept[2]);
         self.at_place(b, kept[0], kept[1])
     }
 
-    fn course(&self, b: &mut Builder, place: &BlockPlace) -> Course {
+    fn work(&self, b: &mut Builder, place: &BlockPlace) -> BlockWork {
         let BlockPlace { point, block, blocks, down } = *place;
         let tiles = b.div_ceil(self.args.size(self.form.column), self.schedule.columns);
         let tiles = b.convert(Ty::I32, tiles);
@@ -157,31 +162,41 @@ impl FlashKernel<'_> {
             let wraps = b.eq(ahead, blocks);
             let ahead = b.select(wraps, Operand::i32(0), ahead);
             let span = Span { first: Operand::i32(0), end: tiles };
-            return Course { point, block, blocks, tiles, span, start, down: None, before: (ahead, span), sight: None };
+            return BlockWork {
+                point,
+                block,
+                blocks,
+                tiles,
+                span,
+                start,
+                down: None,
+                before: (ahead, span),
+                seen: None,
+            };
         };
         let behind = b.sub(block, 1);
         let other = b.select(down, behind, ahead);
-        let sight = self.sight(b);
-        let span = self.span(b, sight, block, tiles);
-        let others = self.span(b, sight, other, tiles);
+        let seen = self.seen_by_first_row(b);
+        let span = self.span(b, seen, block, tiles);
+        let others = self.span(b, seen, other, tiles);
         let [from, below] = [b.ge(other, 0), b.lt(other, blocks)];
         let exists = b.and(from, below);
         let end = b.select(exists, others.end, Operand::i32(0));
         let before = (other, Span { end, ..others });
         let first = b.mul(block, BLOCK_ROWS);
-        let own = Sight { from: b.add(sight.from, first), to: b.add(sight.to, first) };
-        Course { point, block, blocks, tiles, span, start, down: Some(down), before, sight: Some(own) }
+        let own = SlidingRange { from: b.add(seen.from, first), to: b.add(seen.to, first) };
+        BlockWork { point, block, blocks, tiles, span, start, down: Some(down), before, seen: Some(own) }
     }
 
     /// The columns that row 0 sees. Bounds are kept within what 32 bits count with room for any row.
-    pub(super) fn sight(&self, b: &mut Builder) -> Sight {
+    pub(super) fn seen_by_first_row(&self, b: &mut Builder) -> SlidingRange {
         let axes = [self.form.row, self.form.column];
         let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
-        sight(b, self, &mut values)
+        seen(b, self, &mut values)
     }
 
     /// The tiles that the rows of a block see.
-    fn span(&self, b: &mut Builder, sight: Sight, block: Operand, tiles: Operand) -> Span {
+    fn span(&self, b: &mut Builder, seen: SlidingRange, block: Operand, tiles: Operand) -> Span {
         let columns = self.schedule.columns;
         let size = b.convert(Ty::I32, self.args.size(self.form.column));
         let rows = b.convert(Ty::I32, self.args.size(self.form.row));
@@ -193,9 +208,9 @@ impl FlashKernel<'_> {
             let x = b.binary(Binary::Max, x, 0);
             b.binary(Binary::Min, x, size)
         };
-        let from = b.add(sight.from, first_row);
+        let from = b.add(seen.from, first_row);
         let from = within(b, from);
-        let to = b.add(sight.to, last);
+        let to = b.add(seen.to, last);
         let to = within(b, to);
         let first = b.binary(Binary::Div, from, columns);
         let to = b.add(to, columns - 1);
@@ -206,7 +221,7 @@ impl FlashKernel<'_> {
 
     /// The columns that each of the thread's rows sees, and none where there is no such row. They are computed again where they are
     /// needed, as they would take registers from tile to tile.
-    pub(super) fn seen_columns(&self, b: &mut Builder, course: &Course) -> Vec<Range> {
+    pub(super) fn seen_columns(&self, b: &mut Builder, work: &BlockWork) -> Vec<Range> {
         let of_warp = self.first_row_of_warp(b);
         let own = b.add(of_warp, self.fragment.group);
         let [columns, rows] = [self.form.column, self.form.row].map(|axis| b.convert(Ty::I32, self.args.size(axis)));
@@ -216,9 +231,9 @@ impl FlashKernel<'_> {
                 let row = b.add(own, row * COLUMNS);
                 let exists = b.lt(row, left);
                 let (mut from, mut to) = (Operand::i32(0), columns);
-                if let Some(sight) = course.sight {
-                    from = b.add(sight.from, row);
-                    let end = b.add(sight.to, row);
+                if let Some(seen) = work.seen {
+                    from = b.add(seen.from, row);
+                    let end = b.add(seen.to, row);
                     to = b.binary(Binary::Min, end, columns);
                 }
                 Range { from, to: b.select(exists, to, Operand::i32(0)) }
@@ -226,37 +241,37 @@ impl FlashKernel<'_> {
             .collect()
     }
 
-    /// Goes through the visits of a block at an outer point; `number` counts all of them.
-    pub(super) fn each_visit(
+    /// Goes through the steps of a block at an outer point; `number` counts the steps at all points.
+    pub(super) fn each_step(
         &self,
         b: &mut Builder,
-        course: &Course,
+        work: &BlockWork,
         number: Reg,
-        body: impl FnOnce(&mut Builder, &Visit),
+        body: impl FnOnce(&mut Builder, &TileStep),
     ) {
-        let count = b.sub(course.span.end, course.span.first);
+        let count = b.sub(work.span.end, work.span.first);
         let queries = self.form.grouped.map_or(Operand::i64(1), |axis| self.args.size(axis));
         let queries = b.convert(Ty::I32, queries);
         b.for_(Operand::i32(0), queries, 1, |b, query| {
-            b.for_(Operand::i32(0), count, 1, |b, step| {
-                let tile = course.tile(b, step);
-                body(b, &Visit { query, tile, number: number.into() });
+            b.for_(Operand::i32(0), count, 1, |b, number_of_tile| {
+                let tile = work.tile(b, number_of_tile);
+                body(b, &TileStep { query, tile, number: number.into() });
                 let next = b.add(number.into(), 1);
                 b.assign(number, next);
             });
         });
     }
 
-    /// The outer indices of a visit.
-    pub(super) fn outer_of(&self, b: &mut Builder, visit: &Visit) -> Vec<(Axis, Operand)> {
-        let query = b.convert(Ty::I64, visit.query);
+    /// The outer indices of a step.
+    pub(super) fn outer_of(&self, b: &mut Builder, step: &TileStep) -> Vec<(Axis, Operand)> {
+        let query = b.convert(Ty::I64, step.query);
         self.outer.iter().copied().chain(self.form.grouped.map(|axis| (axis, query))).collect()
     }
 
-    /// The number of a visit's tile among those of all outer points and query heads, `i64`.
-    pub(super) fn tile_number(&self, b: &mut Builder, course: &Course, visit: &Visit) -> Operand {
+    /// The number of a step's tile among those of all outer points and query heads, `i64`.
+    pub(super) fn tile_number(&self, b: &mut Builder, work: &BlockWork, step: &TileStep) -> Operand {
         let [point, query, tile, tiles] =
-            [course.point, visit.query, visit.tile, course.tiles].map(|x| b.convert(Ty::I64, x));
+            [work.point, step.query, step.tile, work.tiles].map(|x| b.convert(Ty::I64, x));
         let queries = self.form.grouped.map_or(Operand::i64(1), |axis| self.args.size(axis));
         let of_point = b.mul(point, queries);
         let head = b.add(of_point, query);
@@ -265,14 +280,14 @@ impl FlashKernel<'_> {
     }
 }
 
-impl Course {
-    /// The tile of a step of the walk.
+impl BlockWork {
+    /// The tile at a place in the order of the walk.
     fn tile(&self, b: &mut Builder, step: Operand) -> Operand {
         let Some(down) = self.down else {
             let tile = b.add(self.start, step);
             let past = b.ge(tile, self.tiles);
-            let round = b.sub(tile, self.tiles);
-            return b.select(past, round, tile);
+            let wrapped = b.sub(tile, self.tiles);
+            return b.select(past, wrapped, tile);
         };
         let up = b.add(self.span.first, step);
         let last = b.sub(self.span.end, 1);
@@ -280,8 +295,8 @@ impl Course {
         b.select(down, lower, up)
     }
 
-    /// Whether the block is a tile's first visitor, and the one before it if it is not.
-    pub(super) fn turn(&self, b: &mut Builder, tile: Operand) -> (Operand, Operand) {
+    /// Whether the block is the first that adds to the sums of a tile, and the block before it if it is not.
+    pub(super) fn before(&self, b: &mut Builder, tile: Operand) -> (Operand, Operand) {
         let (before, span) = self.before;
         if self.down.is_none() {
             // The last of the blocks that begin at the tile or before it.
@@ -292,8 +307,8 @@ impl Course {
             return (b.eq(self.block, head), before);
         }
         let [from, below] = [b.ge(tile, span.first), b.lt(tile, span.end)];
-        let visits = b.and(from, below);
-        (b.eq(visits, Operand::bool(false)), before)
+        let is_walked = b.and(from, below);
+        (b.eq(is_walked, Operand::bool(false)), before)
     }
 
     /// Whether some rows of the block do not see all of a tile, whose first column is given; none where all rows always do.
@@ -301,10 +316,10 @@ impl Course {
         let rows = b.convert(Ty::I32, kernel.args.size(kernel.form.row));
         let end = b.add(kernel.first_row, BLOCK_ROWS);
         let mut whole = b.ge(rows, end);
-        if let Some(sight) = self.sight {
-            let from = b.add(sight.from, BLOCK_ROWS - 1);
+        if let Some(seen) = self.seen {
+            let from = b.add(seen.from, BLOCK_ROWS - 1);
             let behind = b.add(first, kernel.schedule.columns);
-            let [begins, ends] = [b.ge(first, from), b.ge(sight.to, behind)];
+            let [begins, ends] = [b.ge(first, from), b.ge(seen.to, behind)];
             whole = b.and(whole, begins);
             whole = b.and(whole, ends);
         }
@@ -313,7 +328,7 @@ impl Course {
 }
 
 /// The columns that row 0 sees.
-fn sight(b: &mut Builder, kernel: &FlashKernel<'_>, values: &mut Values) -> Sight {
+fn seen(b: &mut Builder, kernel: &FlashKernel<'_>, values: &mut Values) -> SlidingRange {
     values.set_row(0, Index { at: Operand::i64(0), exists: Operand::bool(true) });
     let far = Operand::i64(1 << 30);
     let near = Operand::i64(-(1 << 30));
@@ -331,5 +346,5 @@ fn sight(b: &mut Builder, kernel: &FlashKernel<'_>, values: &mut Values) -> Sigh
         let x = b.binary(Binary::Min, x, far);
         b.convert(Ty::I32, x)
     };
-    Sight { from: limited(from), to: limited(to) }
+    SlidingRange { from: limited(from), to: limited(to) }
 }
