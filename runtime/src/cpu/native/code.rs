@@ -52,14 +52,31 @@ impl Function {
 pub(super) fn of(stage: &Stage) -> Result<Option<Native>, Refusal> {
     const { assert!(LANES == host::LANES) };
     let (Some(streamed), Some(written)) = (stage.streamed, write(stage)) else { return Ok(None) };
-    let Written { at, joined, others, outputs, ty, totals, results, starts: [of_results, of_totals] } = written;
+    let Written { at, joined, others, outputs, ty, totals, results, starts: [of_results, of_totals], openings } =
+        written;
     let starts = [starts_of(&of_results)?, starts_of(&of_totals)?];
+    let elements = totals.inputs.len();
     let (totals, results) = (function(&totals)?, function(&results)?);
+    let openings = openings.map(|[a, b]| Ok([function(&a)?, function(&b)?])).transpose()?;
     let (axis, is_reversed) = (streamed.axis, streamed.reverse);
     let bytes = if ty == Ty::F32 { size_of::<f32>() } else { size_of::<f64>() };
     let all = stage.sizes.iter().fold(outputs.len() * bytes, |all, size| all.saturating_mul(*size));
     let streams = all >= LARGE && outputs.iter().all(|output| matches!(output, Output::Store(_)));
-    Ok(Some(Native { at, joined, others, outputs, ty, axis, is_reversed, streams, totals, results, starts }))
+    Ok(Some(Native {
+        at,
+        joined,
+        others,
+        elements,
+        outputs,
+        ty,
+        axis,
+        is_reversed,
+        streams,
+        totals,
+        results,
+        starts,
+        openings,
+    }))
 }
 
 fn starts_of(sweep: &Sweep) -> Result<Starts, Refusal> {

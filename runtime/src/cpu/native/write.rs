@@ -24,6 +24,8 @@ pub(super) struct Written {
     pub(super) results: Sweep,
     /// Steps over the totals of parts, for results and for totals; outputs are the states before each part of the fields that these need.
     pub(super) starts: [Sweep; 2],
+    /// A step over a first element that is combined by itself, for results and for totals.
+    pub(super) openings: Option<[Sweep; 2]>,
 }
 
 /// The sweeps of a stage; `None` if its body is not one scan along a sequence, or computes what has no machine code.
@@ -54,6 +56,8 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
         *input = Input::Kept;
     }
     let starts = [stage.starts(&of.merge)?, stage.starts(&combine.totals.merge)?];
+    let of_kernels = [(&of.scan, &combine.elements[0]), (&combine.totals.scan, &combine.elements[1])];
+    let openings = if combine.opens { Some(stage.openings(of_kernels)?) } else { None };
     let joined = stage.joined();
     let mut maps = Maps { of: &stage, sweep: results, known: stage.known(), others: vec![] };
     joined.iter().try_for_each(|at| maps.add(&stage.stage.code.instructions[*at]))?;
@@ -61,7 +65,7 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
     maps.sweep.outputs =
         outputs.iter().map(|output| maps.known.get(&stage.register_of(*output)).copied()).collect::<Option<_>>()?;
     let Maps { sweep: results, others, .. } = maps;
-    Some(Written { at, joined, others, outputs, ty, totals, results, starts })
+    Some(Written { at, joined, others, outputs, ty, totals, results, starts, openings })
 }
 
 /// A stage with its scan.
@@ -99,6 +103,15 @@ impl Scanned<'_> {
         sweep.inputs = vec![Input::Each; merge.fields.len()];
         sweep.outputs = (0..merge.next.len()).filter(|k| merge.next[*k].is_some()).map(Source::Before).collect();
         Some(sweep)
+    }
+
+    /// A step of one lane, by kernels over their elements.
+    fn openings(&self, kernels: [(&Kernel, &Vec<Reg>); 2]) -> Option<[Sweep; 2]> {
+        let [results, totals] = kernels.map(|(kernel, elements)| {
+            let sweep = self.sweep(kernel, elements, false)?;
+            Some(Sweep { lanes: 1, ..sweep })
+        });
+        Some([results?, totals?])
     }
 
     fn input(&self, register: Reg) -> Input {

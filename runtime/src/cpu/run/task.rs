@@ -233,6 +233,7 @@ impl<'r, 'a> Task<'r, 'a> {
         self.frame.ends.clear();
         self.frame.totals.clear();
         self.frame.flipped.clear();
+        self.frame.native.iter_mut().for_each(|scratch| scratch.clear());
         for (level, pass) in (1..levels).zip(&stage.passes) {
             if !self.is_whole(chunk) {
                 let Some(known) = self.before(chunk, level, &initial[level])? else { return Ok(None) };
@@ -286,6 +287,11 @@ impl<'r, 'a> Task<'r, 'a> {
     fn after(&mut self, level: usize, before: &States) -> Result<States, CpuError> {
         let (totals, mut after) = (self.states(level)?, copies(before)?);
         for ((at, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
+            if let Some(native) = self.stage.native.as_ref().filter(|native| native.at == at)
+                && self.frame.pass_natively(native, states, totals)?
+            {
+                continue;
+            }
             self.frame.enter(at, combine, states)?;
             self.frame.merge(combine, states, totals)?;
         }
