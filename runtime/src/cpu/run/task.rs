@@ -5,7 +5,7 @@ mod natively;
 use std::ops::Range;
 
 use crate::cpu::frame::{Frame, Sweeping, Tile};
-use crate::cpu::loops::Loops;
+use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::native::Output;
 use crate::cpu::partition::Place;
 use crate::cpu::plan::{Stage, Store};
@@ -368,7 +368,7 @@ impl<'r, 'a> Task<'r, 'a> {
         let (tile, register) = (&self.frame.tile, &self.stage.code.registers[store.register.0]);
         let own = strides(register.dims, &tile.extents);
         let mut at = [place.origin.0, place.origin.1];
-        let mut loops = vec![];
+        let mut loops: PerAxis<(usize, [isize; 3])> = PerAxis::new();
         for (k, axis) in store.axes.iter().enumerate() {
             let Some((_, slices, elements)) = place.strides.iter().find(|(a, ..)| a == axis) else { continue };
             let first = self.frame.indices(k).start as isize;
