@@ -14,6 +14,7 @@ mod code;
 #[cfg(not(feature = "jit"))]
 #[path = "native/none.rs"]
 mod code;
+mod maps;
 mod tile;
 #[cfg(feature = "jit")]
 mod write;
@@ -32,6 +33,7 @@ use crate::room::room;
 use smallvec::SmallVec;
 
 use code::{Float, Function};
+pub(super) use maps::Maps;
 pub(super) use tile::{Results, Scratch, Tile};
 
 /// How many parts a tile is cut into.

@@ -202,12 +202,22 @@ impl<'r, 'a> Task<'r, 'a> {
                 return self.visit_natively(native, instructions, sweeping, None);
             }
             if let Some(targets) = &mut targets
-                && let Some(memory) = self.memory_of(native, targets)
+                && let Some(memory) =
+                    self.memory_of(native.memory(), targets, |k| native.outputs.contains(&Output::Store(k)))
             {
                 self.visit_natively(native, instructions, sweeping, Some(memory))?;
                 self.store(targets, false, |k| native.outputs.contains(&Output::Store(k)));
                 return Ok(());
             }
+        }
+        if let Some(maps) = stage.maps.as_ref().filter(|maps| maps.takes(&self.frame.tile.extents))
+            && let Some(targets) = &mut targets
+            && let Some(memory) = self.memory_of(maps.memory(), targets, |k| maps.outputs.contains(&k))
+            && maps.streams(self.frame.tile.extents.iter().product(), &memory)
+        {
+            self.visit_with_maps(maps, instructions, sweeping, memory)?;
+            self.store(targets, false, |k| maps.outputs.contains(&k));
+            return Ok(());
         }
         self.frame.run(instructions, sweeping)?;
         targets.iter_mut().for_each(|targets| self.store(targets, false, |_| false));
