@@ -86,6 +86,13 @@ impl Compiled {
         latest.iter().flat_map(|(_, plan)| &plan.stages).filter(|stage| stage.native.is_some()).count()
     }
 
+    /// How many stages of the latest call have machine code for maps and stores alone.
+    #[cfg(all(test, feature = "jit"))]
+    pub(super) fn mapped_stages(&self) -> usize {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.iter().flat_map(|(_, plan)| &plan.stages).filter(|stage| stage.maps.is_some()).count()
+    }
+
     /// Computes all outputs. Sizes are those of the program's axes, in order; inputs and outputs are those of its
     /// parameters and outputs. Large calls run on several threads.
     ///

@@ -13,6 +13,7 @@ use super::CpuError;
 use super::lanes::FirstElement;
 use super::loops::{Loops, PerAxis};
 use super::map;
+use super::native::Scratch;
 use super::nest::Nest;
 use super::sums;
 use super::sweep::{Kept, Workspace};
@@ -65,6 +66,8 @@ pub(super) struct Frame<'a> {
     sources: &'a [Data<'a>],
     slots: Vec<Slot<'a>>,
     workspace: Workspace,
+    /// Memory of sweeps by machine code.
+    pub(super) native: Option<Box<Scratch>>,
     /// The tile that the registers are about.
     pub(super) tile: Tile,
     /// Whether the tile begins at a border.
@@ -89,8 +92,6 @@ pub(super) struct Found {
     totals: Vec<Values>,
     /// The elements, where they have been turned for groups.
     kept: Option<Kept>,
-    /// The elements, where machine code has turned them.
-    squares: Option<Values>,
 }
 
 /// Memory of registers.
@@ -127,6 +128,7 @@ impl<'a> Frame<'a> {
             sources,
             slots,
             workspace,
+            native: None,
             tile,
             is_opening,
             is_closing,

@@ -19,12 +19,12 @@ pub(super) fn is_lost<T: Scalar>(before: T, after: T) -> bool {
 
 /// Whether a number stands for a state: it is finite, or it is the identity, which may be infinite.
 #[inline(always)]
-fn is_state<T: Scalar>(x: T, identity: T) -> bool {
+pub(super) fn is_state<T: Scalar>(x: T, identity: T) -> bool {
     x.is_finite() || x == identity
 }
 
 /// The fields that a kernel keeps, each with its identity.
-fn kept(kernel: &Kernel) -> impl Iterator<Item = (usize, Literal)> {
+pub(super) fn kept(kernel: &Kernel) -> impl Iterator<Item = (usize, Literal)> {
     let fields = kernel.fields.iter().enumerate().filter(|(field, _)| kernel.next[*field].is_some());
     fields.map(|(field, (_, identity))| (field, *identity))
 }

@@ -14,6 +14,8 @@ mod code;
 #[cfg(not(feature = "jit"))]
 #[path = "native/none.rs"]
 mod code;
+mod maps;
+mod tile;
 #[cfg(feature = "jit")]
 mod write;
 
@@ -28,13 +30,20 @@ use super::tile::Reg;
 use super::values::{Scalar, Slice, Values};
 use super::view::Parts;
 use crate::room::room;
+use smallvec::SmallVec;
+
 use code::{Float, Function};
+pub(super) use maps::Maps;
+pub(super) use tile::{Results, Scratch, Tile};
 
 /// How many parts a tile is cut into.
 pub(super) const LANES: usize = 64;
 
 /// With fewer steps in all, compiling takes longer than what it saves.
 const LEAST: usize = 1 << 18;
+
+/// A few things, one for each input of a function.
+type PerInput<T> = SmallVec<[T; 12]>;
 
 /// From so many bytes of results on, whoever reads them next seldom finds them in a cache.
 const LARGE: usize = 1 << 24;
@@ -48,6 +57,8 @@ pub(super) struct Native {
     pub(super) joined: Vec<usize>,
     /// The registers that the maps read, beside the scan's elements and results.
     pub(super) others: Vec<Reg>,
+    /// How many elements the scan has.
+    elements: usize,
     /// Where results go, in the order of the function's outputs.
     pub(super) outputs: Vec<Output>,
     ty: Ty,
@@ -60,6 +71,8 @@ pub(super) struct Native {
     results: Function,
     /// For results and for totals.
     starts: [Starts; 2],
+    /// For results and for totals, a step over the first element of a tile, where that is combined by itself.
+    openings: Option<[Function; 2]>,
 }
 
 /// Why a stage whose sweeps have a form for machine code has none.
@@ -95,17 +108,11 @@ pub(super) enum Memory<'m> {
     F64(Vec<&'m mut [f64]>),
 }
 
-/// A tile of a stage that is swept by machine code.
+/// A tile of a stage that is swept by machine code for results.
 #[derive(Debug)]
 pub(super) struct Call<'c, 'm> {
     pub(super) native: &'c Native,
-    /// Where results go; `None` if totals alone are wanted.
-    pub(super) results: Option<Results<'c, 'm>>,
-}
-
-/// Where the results of a tile go.
-#[derive(Debug)]
-pub(super) struct Results<'c, 'm> {
+    /// Where results go.
     pub(super) memory: &'c mut Memory<'m>,
     /// The state that the tile ends with, where it is known before.
     pub(super) ends: Option<&'c [Values]>,
@@ -138,11 +145,11 @@ struct Tensors<'t, 'm, T> {
 
 /// The states that a sweep for results begins and ends with.
 #[derive(Clone, Copy)]
-pub(super) struct States<'s> {
+pub(super) struct States<'s, S = Values> {
     /// The state before each part.
-    pub(super) starts: &'s [Values],
+    pub(super) starts: &'s [S],
     /// The state that the tile ends with.
-    pub(super) last: &'s [Values],
+    pub(super) last: &'s [S],
 }
 
 impl<'m> Memory<'m> {
@@ -214,18 +221,29 @@ impl Native {
         totals: &mut [Values],
         squares: &mut Values,
     ) -> Result<(), CpuError> {
-        self.read_opening(elements, steps.of_lane);
-        let inputs: Vec<&[T]> = elements.iter().map(|element| element.of()).collect();
         let starts: Vec<T> = joined(totals, LANES)?;
         let mut ends = room(starts.len())?;
         ends.extend_from_slice(&starts);
-        let squares = lines(squares, self.totals.squares(steps.of_lane))?;
-        let tensors =
-            Tensors { inputs: &inputs, outputs: &mut [], starts: &starts, last: &[], ends: &mut ends, squares };
-        self.totals.call(steps, tensors);
+        self.sweep_totals(elements, steps, &starts, &mut ends, squares)?;
         for (total, ends) in totals.iter_mut().zip(ends.chunks_exact(LANES)) {
             total.room::<T>(LANES)?.copy_from_slice(ends);
         }
+        Ok(())
+    }
+
+    /// Combines all elements of each part: `starts` hold the identity, `ends` become the totals.
+    fn sweep_totals<T: Scalar + Float>(
+        &self,
+        elements: &[Slice<'_>],
+        steps: Steps,
+        starts: &[T],
+        ends: &mut [T],
+        squares: &mut Values,
+    ) -> Result<(), CpuError> {
+        self.read_opening(elements, steps.of_lane);
+        let inputs: PerInput<&[T]> = elements.iter().map(|element| element.of()).collect();
+        let squares = lines(squares, self.totals.squares(steps.of_lane))?;
+        self.totals.call(steps, Tensors { inputs: &inputs, outputs: &mut [], starts, last: &[], ends, squares });
         Ok(())
     }
 
@@ -252,13 +270,8 @@ impl Native {
     ///
     /// # Errors
     /// [`CpuError::OutOfMemory`].
-    pub(super) fn run_starts(
-        &self,
-        for_results: bool,
-        totals: &mut [Values],
-        states: &mut [Values],
-    ) -> Result<(), CpuError> {
-        let starts = &self.starts[usize::from(!for_results)];
+    pub(super) fn run_starts(&self, totals: &mut [Values], states: &mut [Values]) -> Result<(), CpuError> {
+        let [starts, _] = &self.starts;
         match self.ty {
             Ty::F32 => starts.run::<f32>(totals, states),
             _ => starts.run::<f64>(totals, states),
@@ -292,20 +305,36 @@ impl Native {
         outputs: &mut [&mut [T]],
         squares: &mut Values,
     ) -> Result<(), CpuError> {
+        let starts: Vec<T> = joined(starts, LANES)?;
+        let mut ends = room(starts.len())?;
+        ends.resize(starts.len(), T::default());
+        self.sweep_results(
+            inputs,
+            steps,
+            States { starts: &starts, last: &joined(last, 1)? },
+            (outputs, &mut ends),
+            squares,
+        )
+    }
+
+    /// Sweeps every part from its start; `ends` become the states behind the parts.
+    fn sweep_results<T: Scalar + Float + NoUninit>(
+        &self,
+        inputs: &[Slice<'_>],
+        steps: Steps,
+        States { starts, last }: States<'_, T>,
+        (outputs, ends): (&mut [&mut [T]], &mut [T]),
+        squares: &mut Values,
+    ) -> Result<(), CpuError> {
         let streams = self.streams && self.results.streams(steps.of_lane, outputs);
         if !streams {
             near::write(outputs);
         }
         self.read_opening(&inputs[inputs.len() - self.others.len()..], steps.of_lane);
-        let inputs: Vec<&[T]> = inputs.iter().map(|input| input.of()).collect();
-        let starts: Vec<T> = joined(starts, LANES)?;
-        let mut last_of = room(last.len())?;
-        last_of.extend(last.iter().map(|values| values.from(0).of::<T>().first().copied().unwrap_or_default()));
-        let mut ends = room(starts.len())?;
-        ends.resize(starts.len(), T::default());
+        let inputs: PerInput<&[T]> = inputs.iter().map(|input| input.of()).collect();
         let squares = lines(squares, self.results.squares(steps.of_lane))?;
-        let tensors = Tensors { inputs: &inputs, outputs, starts: &starts, last: &last_of, ends: &mut ends, squares };
-        self.results.call(Steps { streams, ..steps }, tensors);
+        self.results
+            .call(Steps { streams, ..steps }, Tensors { inputs: &inputs, outputs, starts, last, ends, squares });
         Ok(())
     }
 }
@@ -320,23 +349,13 @@ impl Steps {
 impl Starts {
     fn run<T: Scalar + Float>(&self, totals: &mut [Values], states: &mut [Values]) -> Result<(), CpuError> {
         let all: Vec<T> = joined(totals, LANES)?;
-        let before: Vec<T> = joined(states, 1)?;
-        let mut after = room(before.len())?;
-        after.extend_from_slice(&before);
-        let inputs: Vec<&[T]> = all.chunks_exact(LANES).collect();
-        let kept = totals.iter_mut().enumerate().filter(|(field, _)| self.kept.contains(field));
-        let mut outputs: Vec<&mut [T]> = kept.map(|(_, total)| &mut total.all()[..LANES]).collect();
-        let tensors = Tensors {
-            inputs: &inputs,
-            outputs: &mut outputs,
-            starts: &before,
-            last: &[],
-            ends: &mut after,
-            squares: &mut [],
-        };
-        self.function.call(Steps::new(LANES, false), tensors);
-        for (state, after) in states.iter_mut().zip(after) {
-            state.room::<T>(1)?[0] = after;
+        let (mut before, mut state) = (all.clone(), joined(states, 1)?.into());
+        self.go(&all, &mut state, &mut before);
+        for (total, before) in totals.iter_mut().zip(before.chunks_exact(LANES)) {
+            total.room::<T>(LANES)?.copy_from_slice(before);
+        }
+        for (values, after) in states.iter_mut().zip(&state) {
+            values.room::<T>(1)?[0] = *after;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use oplus_dsl::ir::Axis;
 
 use super::CpuError;
+use super::loops::PerAxis;
 use crate::room::room;
 
 /// An axis of a tensor in memory.
@@ -50,7 +51,7 @@ pub(super) struct Partition {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
     /// Axis, slices per step, elements per step.
-    pub(super) strides: Vec<(Axis, isize, isize)>,
+    pub(super) strides: PerAxis<(Axis, isize, isize)>,
     /// Slice and element of index 0, 0, … (which need not be the task's).
     pub(super) origin: (isize, isize),
 }
@@ -171,7 +172,7 @@ impl Partition {
 
     /// Where a task's elements lie.
     pub(super) fn place(&self, task: usize) -> Place {
-        let mut place = Place { strides: vec![], origin: (0, 0) };
+        let mut place = Place { strides: PerAxis::new(), origin: (0, 0) };
         let mut slices = 1;
         for (depth, level) in self.levels.iter().enumerate().rev() {
             let part = self.part(level, task);

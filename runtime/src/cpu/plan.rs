@@ -14,7 +14,7 @@ use oplus_dsl::{Elem, Ty};
 
 use super::CpuError;
 use super::frame::Streamed;
-use super::native::{Native, Refusal};
+use super::native::{Maps, Native, Refusal};
 use super::partition::{Cut, LaidAxis, Partition};
 use super::sums;
 use super::tile::{Code, Reg};
@@ -122,6 +122,8 @@ pub(super) struct Stage {
     pub(super) stores: Vec<Store>,
     /// Machine code of its tiles.
     pub(super) native: Option<Native>,
+    /// Machine code of its maps and stores, where its scan has a loop of its own.
+    pub(super) maps: Option<Maps>,
     /// Why LLVM has none.
     pub(super) refusal: Option<Refusal>,
 }
@@ -165,7 +167,7 @@ impl Plan {
 impl Plan {
     /// The plan without machine code.
     pub(super) fn without_native(mut self) -> Plan {
-        self.stages.iter_mut().for_each(|stage| stage.native = None);
+        self.stages.iter_mut().for_each(|stage| (stage.native, stage.maps) = (None, None));
         self
     }
 }
@@ -391,12 +393,16 @@ impl<'a> Planner<'a> {
             sources,
             stores,
             native: None,
+            maps: None,
             refusal: None,
         };
         stage.sort();
         match Native::of(&stage) {
             Ok(native) => stage.native = native,
             Err(refusal) => stage.refusal = Some(refusal),
+        }
+        if stage.native.is_none() {
+            stage.maps = Maps::of(&stage);
         }
         stage
     }

@@ -1,5 +1,7 @@
 //! Vectors of values: what registers, states and temporaries hold.
 
+use std::ops::Range;
+
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Literal;
 
@@ -179,6 +181,19 @@ impl Values {
     /// [`CpuError::OutOfMemory`].
     pub(super) fn fill(&mut self, n: usize, literal: Literal) -> Result<(), CpuError> {
         with_type!(self.ty(), T => self.room::<T>(n)?.fill(T::of(literal)));
+        Ok(())
+    }
+
+    /// The first n values become one literal, but for those in a range, which hold anything.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn fill_outside(&mut self, n: usize, range: Range<usize>, literal: Literal) -> Result<(), CpuError> {
+        with_type!(self.ty(), T => {
+            let all = self.room::<T>(n)?;
+            all[..range.start].fill(T::of(literal));
+            all[range.end..].fill(T::of(literal));
+        });
         Ok(())
     }
 

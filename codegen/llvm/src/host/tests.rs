@@ -178,6 +178,57 @@ fn squares_that_are_kept_and_lines_past_the_caches_give_the_same_bits() {
     }
 }
 
+/// Maps read w, which no step does, and two of three results are maps: they are computed in rows.
+#[test]
+fn maps_in_rows_have_the_bits_of_a_plain_loop() {
+    let (after, input, steps) = (Source::After(0), Source::Input, 48);
+    let n = LANES * steps;
+    let [x, w] = [1, 2].map(|seed| numbers(n, seed).iter().map(|x| *x as f32).collect::<Vec<f32>>());
+    for (is_reversed, width, streams) in [(false, 16, true), (true, 16, true), (false, 8, false), (true, 4, false)] {
+        let sweep = Sweep {
+            inputs: vec![Input::Each, Input::One, Input::Each],
+            nodes: vec![
+                binary(Binary::Mul, Source::Before(0), input(0)),
+                binary(Binary::Add, Source::Node(0), input(1)),
+            ],
+            next: vec![Some(Source::Node(1))],
+            after: vec![binary(Binary::Mul, after, input(2)), binary(Binary::Sub, input(2), Source::Node(2))],
+            outputs: vec![after, Source::Node(2), Source::Node(3)],
+            ..sweep(Number::F32, is_reversed)
+        };
+        let text = super::text::write(&sweep, width).unwrap();
+        assert!(text.contains("row.begin"));
+        let address = super::machine::Machine::here().unwrap().load(&text, super::text::NAME).unwrap();
+        let mut memory = [(); 3].map(|()| vec![0.0_f32; n + 32]);
+        let mut outputs = memory.each_mut().map(|all| {
+            let from = all.as_ptr().align_offset(64);
+            &mut all[from..][..n]
+        });
+        let (starts, mut ends) = (vec![0.5; LANES], vec![0.0; LANES]);
+        let (inputs, last) = ([&x[..], &[0.125], &w], [3.0]);
+        let tensors = Tensors {
+            inputs: &inputs,
+            outputs: &mut outputs,
+            starts: &starts,
+            last: &last,
+            ends: &mut ends,
+            squares: &mut [],
+        };
+        Function::new(&sweep, width, address).call(Steps { of_lane: steps, leaves_out: false, streams }, tensors);
+        for (lane, end) in ends.iter().enumerate() {
+            let mut state = 0.5_f32;
+            for visit in lane * steps..(lane + 1) * steps {
+                let at = if is_reversed { n - 1 - visit } else { visit };
+                state = state * x[at] + 0.125;
+                let known = if visit == n - 1 { 3.0 } else { state };
+                let expected = [known, known * w[at], w[at] - known * w[at]];
+                assert_eq!([0, 1, 2].map(|k: usize| outputs[k][at]), expected, "{width} {is_reversed} {visit}");
+            }
+            assert_eq!(*end, state);
+        }
+    }
+}
+
 #[test]
 #[should_panic(expected = "there are too few squares")]
 fn too_few_squares_are_refused() {

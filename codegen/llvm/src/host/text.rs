@@ -11,16 +11,21 @@
 //!   ends ← states
 //! ```
 //!
+//! Where that turns fewer squares, nodes of results are computed [row by row](rows) after the steps of a strip.
+//!
 //! Names of values: `%x0` is an input of all steps, `%e0` an element of a step, `%s0`, `%b0` and `%c0` are a field of the state before a strip, before
-//! a step and after it, `%d0` is the latter with the state that the sweep ends with in its place, `%n0` is a node.
+//! a step and after it, `%d0` is the latter with the state that the sweep ends with in its place, `%n0` is a node. Of rows `%g0`, `%o0` and `%h0` are an input, a field before and
+//! a field after.
 
 mod nodes;
+mod rows;
 mod turn;
 
 use std::fmt::Write;
 
 use super::{Input, Node, Number, Source, Sweep};
 use crate::CompileError;
+use rows::Rows;
 
 /// How many bytes a line of the cache has.
 const LINE: usize = 64;
@@ -41,9 +46,11 @@ pub(super) fn write(sweep: &Sweep, lanes: usize) -> Result<String, CompileError>
     writer.nodes(0, &sweep.nodes)?;
     writer.next()?;
     writer.close();
-    writer.nodes(sweep.nodes.len(), &sweep.after)?;
+    if writer.rows.is_none() {
+        writer.nodes(sweep.nodes.len(), &sweep.after)?;
+    }
     writer.end_step()?;
-    writer.end_strip();
+    writer.end_strip()?;
     writer.end_group();
     writer.turns();
     Ok(writer.text)
@@ -61,6 +68,10 @@ struct Writer<'s> {
     text: String,
     /// How many values have names of no meaning.
     names: usize,
+    /// What nodes of results read, if they are computed row by row.
+    rows: Option<Rows>,
+    /// Whether it writes these nodes.
+    is_in_rows: bool,
 }
 
 impl<'s> Writer<'s> {
@@ -70,7 +81,18 @@ impl<'s> Writer<'s> {
             Number::F64 => ("double", 8),
         };
         let (vector, flags) = (format!("<{lanes} x {scalar}>"), format!("<{lanes} x i1>"));
-        Writer { sweep, lanes, scalar, vector, flags, bytes, text: String::new(), names: 0 }
+        Writer {
+            sweep,
+            lanes,
+            scalar,
+            vector,
+            flags,
+            bytes,
+            text: String::new(),
+            names: 0,
+            rows: Rows::of(sweep),
+            is_in_rows: false,
+        }
     }
 
     fn line(&mut self, line: impl AsRef<str>) {
@@ -115,8 +137,19 @@ impl<'s> Writer<'s> {
     }
 
     /// The inputs that have a number for each step.
-    fn squares(&self) -> Vec<usize> {
+    fn series(&self) -> Vec<usize> {
         (0..self.sweep.inputs.len()).filter(|k| self.sweep.inputs[*k] == Input::Each).collect()
+    }
+
+    /// Those of them that are turned.
+    fn squares(&self) -> Vec<usize> {
+        let lies_in_rows = |k: &usize| self.rows.as_ref().is_some_and(|rows| rows.inputs.contains(k));
+        self.series().into_iter().filter(|k| !lies_in_rows(k)).collect()
+    }
+
+    /// The numbers of a step that go to squares behind it.
+    fn columns(&self) -> &[Source] {
+        self.rows.as_ref().map_or(&self.sweep.outputs, |rows| &rows.turned)
     }
 
     /// Memory of squares, and the tensors.
@@ -128,7 +161,7 @@ impl<'s> Writer<'s> {
         );
         self.label("entry");
         let own = if sweep.keeps { 0 } else { self.squares().len() };
-        for (name, squares) in [("squares", own), ("results", sweep.outputs.len())] {
+        for (name, squares) in [("squares", own), ("results", self.columns().len())] {
             let vectors = (squares * self.lanes).max(1);
             self.line(format!("%{name} = alloca [{vectors} x {}], align 64", self.vector));
         }
@@ -245,7 +278,7 @@ impl<'s> Writer<'s> {
         } else {
             at
         };
-        for k in self.squares() {
+        for k in self.series() {
             let pointer = self.behind(&format!("%x{k}"), &place);
             self.line(format!("call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)"));
         }
@@ -333,8 +366,8 @@ impl<'s> Writer<'s> {
     fn end_step(&mut self) -> Result<(), CompileError> {
         let sweep = self.sweep;
         self.label_after("step.end");
-        for (k, source) in sweep.outputs.iter().enumerate() {
-            let value = self.find(*source, sweep.nodes.len() + sweep.after.len(), true)?;
+        for (k, source) in self.columns().to_vec().into_iter().enumerate() {
+            let value = self.find(source, sweep.nodes.len() + sweep.after.len(), true)?;
             let pointer = self.column("%results", k);
             self.store(&value, &pointer);
         }
@@ -345,17 +378,13 @@ impl<'s> Writer<'s> {
     }
 
     /// Turns the squares of the results back; behind the last strip come the states of the group.
-    fn end_strip(&mut self) {
+    fn end_strip(&mut self) -> Result<(), CompileError> {
         self.label("strip.end");
-        if self.writes_lines() {
-            self.line("br i1 %streams, label %past, label %cached");
-            self.label("past");
-            self.turn_back("turn_past");
+        if self.rows.is_some() {
+            self.rows()?;
         } else {
-            self.line("br label %cached");
+            self.turn_results();
         }
-        self.label("cached");
-        self.turn_back("turn_back");
         self.label("strip.stored");
         for field in 0..self.fields() {
             let at = self.value(format!("add i64 %lane, {}", field * self.sweep.lanes));
@@ -366,6 +395,20 @@ impl<'s> Writer<'s> {
         self.line(format!("%lane.next = add i64 %lane, {}", self.lanes));
         let is_more = self.value("icmp ult i64 %first.next, %steps");
         self.line(format!("br i1 {is_more}, label %strip, label %group.end"));
+        Ok(())
+    }
+
+    /// Turns the squares of the results back to memory.
+    fn turn_results(&mut self) {
+        if self.writes_lines() {
+            self.line("br i1 %streams, label %past, label %cached");
+            self.label("past");
+            self.turn_back("turn_past");
+        } else {
+            self.line("br label %cached");
+        }
+        self.label("cached");
+        self.turn_back("turn_back");
     }
 
     /// Turns the squares of the results back by one of the functions for it.

@@ -115,12 +115,12 @@ impl Frame<'_> {
         let known = self.totals.get_mut(&tile).filter(|_| !totals && combine.is_streamed);
         if let Some(known) = known {
             self.workspace.totals = Some(Values::copies(&known.totals)?);
-            (self.workspace.kept, self.workspace.squares) = (known.kept.take(), known.squares.take());
+            self.workspace.kept = known.kept.take();
         }
         self.sweep((combine, tile), (totals, first), (&mut states, &mut outputs), call)?;
-        let (kept, squares) = (self.workspace.kept.take(), self.workspace.squares.take());
+        let kept = self.workspace.kept.take();
         if let Some(found) = self.workspace.totals.take().filter(|_| totals) {
-            self.totals.insert(tile, Found { totals: found, kept, squares });
+            self.totals.insert(tile, Found { totals: found, kept });
         }
         for (state, values) in combine.states.iter().zip(states) {
             if let Some(state) = state {
@@ -155,7 +155,7 @@ impl Frame<'_> {
         Ok(())
     }
 
-    fn lend(&mut self, state: Option<Reg>) -> Values {
+    pub(super) fn lend(&mut self, state: Option<Reg>) -> Values {
         state.map_or(Values::Bool(vec![]), |state| self.take(state))
     }
 

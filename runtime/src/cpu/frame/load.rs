@@ -21,16 +21,18 @@ impl Frame<'_> {
         let loops = self.loops_over(result, &place.extents, [&own, &place.strides]);
         let n = self.len(result);
         let source = self.sources[load.source];
-        let is_whole = place.extents == self.tile.extents;
+        let is_whole = place.extents[..] == self.tile.extents[..];
         if is_whole && let Some(alias) = memory::alias(&loops, n, source, place.at) {
             self.slots[self.code.registers[result.0].slot].alias = Some(alias);
             return Ok(());
         }
-        let dst = self.get_mut(result);
-        if !is_whole {
-            dst.fill(n, load.fill)?;
-        }
         let own_at = (0..own.len()).map(|k| place.skipped[k] as isize * own[k]).sum();
+        let dst = self.get_mut(result);
+        let inside =
+            if loops.is_one_run() && loops.step[0] == 1 { own_at as usize..own_at as usize + loops.run } else { 0..0 };
+        if !is_whole {
+            dst.fill_outside(n, inside, load.fill)?;
+        }
         memory::load(&loops, dst, n, source, [own_at, place.at])
     }
 
@@ -92,8 +94,8 @@ impl Frame<'_> {
     pub(super) fn place(&self, load: &Load) -> Place {
         let rank = self.tile.extents.len();
         let mut place = Place {
-            extents: self.tile.extents.clone(),
-            skipped: vec![0; rank],
+            extents: PerAxis::from_slice(&self.tile.extents),
+            skipped: PerAxis::from_elem(0, rank),
             strides: PerAxis::from_elem(0, rank),
             at: load.base as isize,
         };
@@ -121,9 +123,9 @@ impl Frame<'_> {
 
 /// The part of a tile that lies in a tensor.
 pub(super) struct Place {
-    pub(super) extents: Vec<usize>,
+    pub(super) extents: PerAxis<usize>,
     /// How many indices of the tile come before the part.
-    pub(super) skipped: Vec<usize>,
+    pub(super) skipped: PerAxis<usize>,
     pub(super) strides: PerAxis<isize>,
     pub(super) at: isize,
 }

@@ -95,7 +95,7 @@ impl<'a> Frame<'a> {
     fn block_of_tensor<T: Scalar>(&self, load: &Load, dims: u64) -> Result<(Cow<'_, [T]>, PerAxis<isize>), CpuError> {
         let place = self.place(load);
         let source: Data<'a> = self.sources[load.source];
-        let is_whole = place.extents == self.tile.extents;
+        let is_whole = place.extents[..] == self.tile.extents[..];
         let is_forward = place.strides.iter().all(|stride| *stride >= 0);
         if let (true, true, Some(elements)) = (is_whole, is_forward, elements::<T>(source)) {
             let elements = elements.get(place.at as usize..).unwrap_or_default();

@@ -45,12 +45,11 @@ impl Turned<'_> {
         results: &mut Results<'_, '_>,
         (workspace, mut call): (&mut Workspace, Option<&mut Call<'_, '_>>),
     ) -> Result<(), CpuError> {
-        let has_outputs =
-            results.outputs.iter().any(Option::is_some) || call.as_ref().is_some_and(|call| call.results.is_some());
+        let has_outputs = results.outputs.iter().any(Option::is_some) || call.is_some();
         if self.parts == 1 {
             return self.scan(of, elements.scan, results.states, results.outputs, workspace);
         }
-        let known = workspace.totals.take().filter(|_| has_outputs && (call.is_none() || workspace.squares.is_some()));
+        let known = workspace.totals.take().filter(|_| has_outputs && call.is_none());
         let totals = match known {
             Some(known) => known,
             None => {
@@ -70,7 +69,7 @@ impl Turned<'_> {
         let mut starts = match &call {
             Some(call) => {
                 let mut starts = Values::copies(&totals)?;
-                call.native.run_starts(call.results.is_some(), &mut starts, results.states)?;
+                call.native.run_starts(&mut starts, results.states)?;
                 starts
             }
             None => self.starts(of, &totals, results.states, has_outputs, workspace)?,
@@ -427,9 +426,8 @@ impl Call<'_, '_> {
         states: States<'_>,
         squares: &mut Values,
     ) -> Result<(), CpuError> {
-        let Some(results) = &mut self.results else { return Ok(()) };
         let inputs = elements.scan.iter().map(|element| element.values).chain(elements.others.iter().copied());
-        let states = States { last: results.ends.unwrap_or(states.last), ..states };
-        self.native.run_results(&inputs.collect::<Vec<_>>(), Steps::new(steps, false), states, results.memory, squares)
+        let states = States { last: self.ends.unwrap_or(states.last), ..states };
+        self.native.run_results(&inputs.collect::<Vec<_>>(), Steps::new(steps, false), states, self.memory, squares)
     }
 }

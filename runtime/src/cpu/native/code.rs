@@ -7,8 +7,8 @@ use oplus_dsl::Ty;
 pub(super) use oplus_llvm::host::Float;
 use oplus_llvm::host::{self, Source, Sweep};
 
-use super::write::{Written, write};
-use super::{LANES, LARGE, Native, Output, Refusal, Starts, Steps, Tensors};
+use super::write::{Written, WrittenMaps, write, write_maps};
+use super::{LANES, LARGE, Maps, Native, Output, Refusal, Starts, Steps, Tensors};
 use crate::cpu::plan::Stage;
 
 /// The function of a sweep.
@@ -52,14 +52,49 @@ impl Function {
 pub(super) fn of(stage: &Stage) -> Result<Option<Native>, Refusal> {
     const { assert!(LANES == host::LANES) };
     let (Some(streamed), Some(written)) = (stage.streamed, write(stage)) else { return Ok(None) };
-    let Written { at, joined, others, outputs, ty, totals, results, starts: [of_results, of_totals] } = written;
+    let Written { at, joined, others, outputs, ty, totals, results, starts: [of_results, of_totals], openings } =
+        written;
     let starts = [starts_of(&of_results)?, starts_of(&of_totals)?];
+    let elements = totals.inputs.len();
     let (totals, results) = (function(&totals)?, function(&results)?);
+    let openings = openings.map(|[a, b]| Ok([function(&a)?, function(&b)?])).transpose()?;
     let (axis, is_reversed) = (streamed.axis, streamed.reverse);
+    let streams =
+        bytes_of(stage, outputs.len(), ty) >= LARGE && outputs.iter().all(|output| matches!(output, Output::Store(_)));
+    Ok(Some(Native {
+        at,
+        joined,
+        others,
+        elements,
+        outputs,
+        ty,
+        axis,
+        is_reversed,
+        streams,
+        totals,
+        results,
+        starts,
+        openings,
+    }))
+}
+
+/// The code of a stage's maps and stores, if it has a form for it and results that are written past the caches.
+///
+/// # Errors
+/// [`Refusal`].
+pub(super) fn maps(stage: &Stage) -> Result<Option<Maps>, Refusal> {
+    let Some(written) = write_maps(stage) else { return Ok(None) };
+    let WrittenMaps { at, axis, joined, inputs, outputs, ty, sweep } = written;
+    if bytes_of(stage, outputs.len(), ty) < LARGE {
+        return Ok(None);
+    }
+    Ok(Some(Maps { at, joined, inputs, outputs, ty, axis, function: function(&sweep)? }))
+}
+
+/// How many bytes so many results have.
+fn bytes_of(stage: &Stage, outputs: usize, ty: Ty) -> usize {
     let bytes = if ty == Ty::F32 { size_of::<f32>() } else { size_of::<f64>() };
-    let all = stage.sizes.iter().fold(outputs.len() * bytes, |all, size| all.saturating_mul(*size));
-    let streams = all >= LARGE && outputs.iter().all(|output| matches!(output, Output::Store(_)));
-    Ok(Some(Native { at, joined, others, outputs, ty, axis, is_reversed, streams, totals, results, starts }))
+    stage.sizes.iter().fold(outputs * bytes, |all, size| all.saturating_mul(*size))
 }
 
 fn starts_of(sweep: &Sweep) -> Result<Starts, Refusal> {

@@ -1,6 +1,6 @@
 //! Without the feature `jit` no stage has machine code of its own.
 
-use super::{Native, Refusal, Steps, Tensors};
+use super::{Maps, Native, Refusal, Steps, Tensors};
 use crate::cpu::plan::Stage;
 
 /// A type of numbers.
@@ -37,5 +37,10 @@ impl Function {
 
 /// No code.
 pub(super) fn of(_: &Stage) -> Result<Option<Native>, Refusal> {
+    Ok(None)
+}
+
+/// No code.
+pub(super) fn maps(_: &Stage) -> Result<Option<Maps>, Refusal> {
     Ok(None)
 }

@@ -6,6 +6,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_llvm::host::{Action, Input, Node, Number, Source, Sweep, takes_binary, takes_unary};
 
+use super::maps::ROWS;
 use super::{LANES, Output};
 use crate::cpu::kernel::{self, Kernel};
 use crate::cpu::lanes::SweepMode;
@@ -24,6 +25,8 @@ pub(super) struct Written {
     pub(super) results: Sweep,
     /// Steps over the totals of parts, for results and for totals; outputs are the states before each part of the fields that these need.
     pub(super) starts: [Sweep; 2],
+    /// A step over a first element that is combined by itself, for results and for totals.
+    pub(super) openings: Option<[Sweep; 2]>,
 }
 
 /// The sweeps of a stage; `None` if its body is not one scan along a sequence, or computes what has no machine code.
@@ -54,6 +57,8 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
         *input = Input::Kept;
     }
     let starts = [stage.starts(&of.merge)?, stage.starts(&combine.totals.merge)?];
+    let of_kernels = [(&of.scan, &combine.elements[0]), (&combine.totals.scan, &combine.elements[1])];
+    let openings = if combine.opens { Some(stage.openings(of_kernels)?) } else { None };
     let joined = stage.joined();
     let mut maps = Maps { of: &stage, sweep: results, known: stage.known(), others: vec![] };
     joined.iter().try_for_each(|at| maps.add(&stage.stage.code.instructions[*at]))?;
@@ -61,7 +66,60 @@ pub(super) fn write(stage: &Stage) -> Option<Written> {
     maps.sweep.outputs =
         outputs.iter().map(|output| maps.known.get(&stage.register_of(*output)).copied()).collect::<Option<_>>()?;
     let Maps { sweep: results, others, .. } = maps;
-    Some(Written { at, joined, others, outputs, ty, totals, results, starts })
+    Some(Written { at, joined, others, outputs, ty, totals, results, starts, openings })
+}
+
+/// The maps and stores of a stage's scan, and what they stand for.
+pub(super) struct WrittenMaps {
+    pub(super) at: usize,
+    pub(super) axis: usize,
+    pub(super) joined: Vec<usize>,
+    pub(super) inputs: Vec<Reg>,
+    /// Stores.
+    pub(super) outputs: Vec<usize>,
+    pub(super) ty: Ty,
+    pub(super) sweep: Sweep,
+}
+
+/// The maps and stores of a stage; `None` if its body is not one scan along a sequence, or nothing is stored that has a number for each step.
+pub(super) fn write_maps(stage: &Stage) -> Option<WrittenMaps> {
+    let axis = stage.streamed?.axis;
+    let is_one_row = stage.tile.iter().enumerate().all(|(k, n)| k == axis || *n == 1);
+    if !is_one_row || !stage.tile[axis].is_multiple_of(ROWS) {
+        return None;
+    }
+    let mut scans = stage.body.iter().filter_map(|at| match &stage.code.instructions[*at].op {
+        TileOp::Combine(combine) => Some((*at, &**combine)),
+        _ => None,
+    });
+    let (at, combine) = scans.next().filter(|(_, combine)| combine.is_streamed && combine.products.is_none())?;
+    let result = combine.outputs.iter().flatten().next()?;
+    let ty = stage.code.registers[result.0].ty;
+    if scans.next().is_some() || !matches!(ty, Ty::F32 | Ty::F64) {
+        return None;
+    }
+    let of = Scanned { stage, axis, at, combine, ty };
+    let joined = of.joined();
+    let stores = of.outputs(&joined).into_iter().filter_map(|output| match output {
+        Output::Store(k) => Some(k),
+        Output::Register(_) => None,
+    });
+    let outputs: Vec<usize> = stores.collect();
+    let lies_along = |k: &usize| {
+        let register = &stage.code.registers[stage.stores[*k].register.0];
+        register.ty == ty && register.dims >> axis & 1 == 1
+    };
+    if outputs.is_empty() || !outputs.iter().all(lies_along) {
+        return None;
+    }
+    let mut maps = Maps { of: &of, sweep: of.empty(ROWS), known: HashMap::new(), others: vec![] };
+    joined.iter().try_for_each(|at| maps.add(&stage.code.instructions[*at]))?;
+    for k in &outputs {
+        let source = maps.find(stage.stores[*k].register);
+        maps.sweep.outputs.push(source);
+    }
+    let Maps { sweep, others: inputs, .. } = maps;
+    Some(WrittenMaps { at, axis, joined, inputs, outputs, ty, sweep })
 }
 
 /// A stage with its scan.
@@ -74,21 +132,32 @@ struct Scanned<'s> {
 }
 
 impl Scanned<'_> {
-    /// The sweep of a kernel over some elements, without results.
-    fn sweep(&self, kernel: &Kernel, elements: &[Reg], is_reversed: bool) -> Option<Sweep> {
-        let nodes = kernel.nodes.iter().map(|node| self.node(node, kernel)).collect::<Option<_>>()?;
-        Some(Sweep {
+    /// No steps of so many lanes, in the order of memory.
+    fn empty(&self, lanes: usize) -> Sweep {
+        Sweep {
             number: if self.ty == Ty::F32 { Number::F32 } else { Number::F64 },
-            is_reversed,
-            lanes: LANES,
-            inputs: elements.iter().map(|element| self.input(*element)).collect(),
-            nodes,
-            next: kernel.next.iter().map(|next| next.map(source)).collect(),
+            is_reversed: false,
+            lanes,
+            inputs: vec![],
+            nodes: vec![],
+            next: vec![],
             after: vec![],
             outputs: vec![],
             may_leave_out: false,
             is_closed: false,
             keeps: false,
+        }
+    }
+
+    /// The sweep of a kernel over some elements, without results.
+    fn sweep(&self, kernel: &Kernel, elements: &[Reg], is_reversed: bool) -> Option<Sweep> {
+        let nodes = kernel.nodes.iter().map(|node| self.node(node, kernel)).collect::<Option<_>>()?;
+        Some(Sweep {
+            is_reversed,
+            inputs: elements.iter().map(|element| self.input(*element)).collect(),
+            nodes,
+            next: kernel.next.iter().map(|next| next.map(source)).collect(),
+            ..self.empty(LANES)
         })
     }
 
@@ -99,6 +168,15 @@ impl Scanned<'_> {
         sweep.inputs = vec![Input::Each; merge.fields.len()];
         sweep.outputs = (0..merge.next.len()).filter(|k| merge.next[*k].is_some()).map(Source::Before).collect();
         Some(sweep)
+    }
+
+    /// A step of one lane, by kernels over their elements.
+    fn openings(&self, kernels: [(&Kernel, &Vec<Reg>); 2]) -> Option<[Sweep; 2]> {
+        let [results, totals] = kernels.map(|(kernel, elements)| {
+            let sweep = self.sweep(kernel, elements, false)?;
+            Some(Sweep { lanes: 1, ..sweep })
+        });
+        Some([results?, totals?])
     }
 
     fn input(&self, register: Reg) -> Input {

@@ -5,7 +5,7 @@ mod natively;
 use std::ops::Range;
 
 use crate::cpu::frame::{Frame, Sweeping, Tile};
-use crate::cpu::loops::Loops;
+use crate::cpu::loops::{Loops, PerAxis};
 use crate::cpu::native::Output;
 use crate::cpu::partition::Place;
 use crate::cpu::plan::{Stage, Store};
@@ -202,12 +202,22 @@ impl<'r, 'a> Task<'r, 'a> {
                 return self.visit_natively(native, instructions, sweeping, None);
             }
             if let Some(targets) = &mut targets
-                && let Some(memory) = self.memory_of(native, targets)
+                && let Some(memory) =
+                    self.memory_of(native.memory(), targets, |k| native.outputs.contains(&Output::Store(k)))
             {
                 self.visit_natively(native, instructions, sweeping, Some(memory))?;
                 self.store(targets, false, |k| native.outputs.contains(&Output::Store(k)));
                 return Ok(());
             }
+        }
+        if let Some(maps) = stage.maps.as_ref().filter(|maps| maps.takes(&self.frame.tile.extents))
+            && let Some(targets) = &mut targets
+            && let Some(memory) = self.memory_of(maps.memory(), targets, |k| maps.outputs.contains(&k))
+            && maps.streams(self.frame.tile.extents.iter().product(), &memory)
+        {
+            self.visit_with_maps(maps, instructions, sweeping, memory)?;
+            self.store(targets, false, |k| maps.outputs.contains(&k));
+            return Ok(());
         }
         self.frame.run(instructions, sweeping)?;
         targets.iter_mut().for_each(|targets| self.store(targets, false, |_| false));
@@ -233,6 +243,7 @@ impl<'r, 'a> Task<'r, 'a> {
         self.frame.ends.clear();
         self.frame.totals.clear();
         self.frame.flipped.clear();
+        self.frame.native.iter_mut().for_each(|scratch| scratch.clear());
         for (level, pass) in (1..levels).zip(&stage.passes) {
             if !self.is_whole(chunk) {
                 let Some(known) = self.before(chunk, level, &initial[level])? else { return Ok(None) };
@@ -286,6 +297,11 @@ impl<'r, 'a> Task<'r, 'a> {
     fn after(&mut self, level: usize, before: &States) -> Result<States, CpuError> {
         let (totals, mut after) = (self.states(level)?, copies(before)?);
         for ((at, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
+            if let Some(native) = self.stage.native.as_ref().filter(|native| native.at == at)
+                && self.frame.pass_natively(native, states, totals)?
+            {
+                continue;
+            }
             self.frame.enter(at, combine, states)?;
             self.frame.merge(combine, states, totals)?;
         }
@@ -362,7 +378,7 @@ impl<'r, 'a> Task<'r, 'a> {
         let (tile, register) = (&self.frame.tile, &self.stage.code.registers[store.register.0]);
         let own = strides(register.dims, &tile.extents);
         let mut at = [place.origin.0, place.origin.1];
-        let mut loops = vec![];
+        let mut loops: PerAxis<(usize, [isize; 3])> = PerAxis::new();
         for (k, axis) in store.axes.iter().enumerate() {
             let Some((_, slices, elements)) = place.strides.iter().find(|(a, ..)| a == axis) else { continue };
             let first = self.frame.indices(k).start as isize;

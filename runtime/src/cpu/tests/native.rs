@@ -41,6 +41,17 @@ const KERNELS: &str = "
     }
 ";
 
+const AFFINE: &str = "
+    op Step(a, b) {
+        identity (1, 0);
+        combine(l, r) (l.a * r.a, r.a * l.b + r.b);
+    }
+    fn affine(a: [B, T], b: [B, T]) -> (h: [B, T], g: [B, T]) {
+        h = scan(T, Step(a, b)).b;
+        g = h * a + 1.0;
+    }
+";
+
 /// Elements in one row and in several, with whole tiles and a rest.
 const SIZES: [[usize; 2]; 4] = [[1, 1 << 18], [1, (1 << 18) + 77], [5, 70_000], [17, 16_384]];
 
@@ -79,6 +90,26 @@ fn machine_code_gives_the_bits_of_the_instructions() {
         }
     }
     assert_eq!(with_code, [8, 6], "stages of {} kernels and their gradients", kernels.len());
+}
+
+/// A scan with a loop of its own, forward and as a gradient, with whole tiles and a rest, and results of 16 MB: maps and stores are machine code.
+#[test]
+fn maps_and_stores_by_machine_code_give_the_bits_of_the_instructions() {
+    let kernel = &programs(AFFINE)[0];
+    let mut stages = 0;
+    for program in [kernel.instantiate(Elem::F32), adjoint(kernel).unwrap().instantiate(Elem::F32)] {
+        for sizes in [[1, (1 << 21) + 77], [64, 33_000]] {
+            let inputs = inputs(&program, &sizes, 5);
+            let run = |compiled: &Compiled| run_with(compiled, &program, &sizes, &inputs, Strides::Dense);
+            let expected = run(&Compiled::new(&program, false).unwrap().interpreted());
+            let native = Compiled::new(&program, false).unwrap();
+            for (found, expected) in run(&native).iter().zip(&expected) {
+                assert!(bits(found) == bits(expected), "sizes {sizes:?} of\n{program}");
+            }
+            stages += native.mapped_stages();
+        }
+    }
+    assert_eq!(stages, 4);
 }
 
 /// Products of rotations that grow overflow where no state does, and parts are stepped through instead.

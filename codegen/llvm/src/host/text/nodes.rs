@@ -2,7 +2,7 @@
 
 use oplus_dsl::ir::{Binary, Unary};
 
-use super::super::{Action, Node, Source, takes_binary, takes_unary};
+use super::super::{Action, Input, Node, Source, takes_binary, takes_unary};
 use super::Writer;
 use crate::CompileError;
 
@@ -10,9 +10,12 @@ impl Writer<'_> {
     /// The name of a source's value, where so many nodes are known, and perhaps the states after the step.
     pub(super) fn find(&self, source: Source, nodes: usize, has_after: bool) -> Result<String, CompileError> {
         let (name, k, n) = match source {
+            Source::Input(k) if self.is_in_rows && self.sweep.inputs.get(k) != Some(&Input::One) => {
+                ("g", k, self.sweep.inputs.len())
+            }
             Source::Input(k) => ("e", k, self.sweep.inputs.len()),
-            Source::Before(k) => ("b", k, self.fields()),
-            Source::After(k) => ("d", k, if has_after { self.fields() } else { 0 }),
+            Source::Before(k) => (if self.is_in_rows { "o" } else { "b" }, k, self.fields()),
+            Source::After(k) => (if self.is_in_rows { "h" } else { "d" }, k, if has_after { self.fields() } else { 0 }),
             Source::Node(k) => ("n", k, nodes),
         };
         if k < n { Ok(format!("%{name}{k}")) } else { Err(CompileError::Lowering(format!("there is no {source:?}"))) }

@@ -54,7 +54,7 @@ impl Writer<'_> {
     }
 
     /// Stores a vector that is a line of the cache past the caches.
-    fn store_past(&mut self, value: &str, pointer: &str) {
+    pub(super) fn store_past(&mut self, value: &str, pointer: &str) {
         self.line(format!("store {} {value}, ptr {pointer}, align {LINE}, !nontemporal !0", self.vector));
     }
 

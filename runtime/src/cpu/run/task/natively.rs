@@ -2,8 +2,9 @@
 
 use crate::cpu::CpuError;
 use crate::cpu::frame::Sweeping;
-use crate::cpu::native::{Memory, Native, Output};
+use crate::cpu::native::{Maps, Memory, Native};
 use crate::cpu::tile::TileOp;
+use crate::cpu::values::Slice;
 
 use super::{Target, Task};
 
@@ -29,10 +30,32 @@ impl<'a> Task<'_, 'a> {
         Ok(())
     }
 
+    /// Computes a tile whose maps and stores are machine code.
+    pub(super) fn visit_with_maps(
+        &mut self,
+        maps: &Maps,
+        instructions: &[usize],
+        sweeping: Sweeping,
+        mut memory: Memory<'_>,
+    ) -> Result<(), CpuError> {
+        for &at in instructions.iter().filter(|at| !maps.joined.contains(at)) {
+            self.frame.execute(at, sweeping)?;
+            if at == maps.at {
+                let inputs: Vec<Slice<'_>> = maps.inputs.iter().map(|register| self.frame.get(*register)).collect();
+                maps.run(&inputs, self.frame.tile.extents.iter().product(), &mut memory);
+            }
+        }
+        Ok(())
+    }
+
     /// The memory that machine code writes results to; `None` unless they go to neighbours there, in its type.
-    pub(super) fn memory_of<'m>(&self, native: &Native, targets: &'m mut [Target<'a>]) -> Option<Memory<'m>> {
-        let mut memory = native.memory();
-        for (k, target) in targets.iter_mut().enumerate().filter(|(k, _)| native.outputs.contains(&Output::Store(*k))) {
+    pub(super) fn memory_of<'m>(
+        &self,
+        mut memory: Memory<'m>,
+        targets: &'m mut [Target<'a>],
+        is_result: impl Fn(usize) -> bool,
+    ) -> Option<Memory<'m>> {
+        for (k, target) in targets.iter_mut().enumerate().filter(|(k, _)| is_result(*k)) {
             let (loops, at) = self.place(&self.stage.stores[k], &target.place);
             let is_run = loops.is_one_run() && loops.step == [1, 0, 1];
             let parts = target.parts.as_mut().filter(|_| is_run)?;
