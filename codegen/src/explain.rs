@@ -37,6 +37,8 @@ pub struct Explanation {
     pub message_words: u64,
     /// The other ways to cut the program that a plan could have taken, and why it does not.
     pub other_cuts: Vec<(String, String)>,
+    /// Axes longer than a block can sum that are not split, and why.
+    pub other_splits: Vec<(String, String)>,
     /// The plan that this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
     pub instead_of: Option<String>,
 }
@@ -95,6 +97,7 @@ impl Explanation {
             temporary_bytes: plan.bytes(),
             message_words: plan.message_words,
             other_cuts: other_cuts(plan),
+            other_splits: plan.other_splits.iter().map(|own| (own.axis.clone(), own.why.to_string())).collect(),
             instead_of: None,
         }
     }
@@ -254,7 +257,7 @@ pub struct PlanInWords<'a>(&'a Explanation);
 
 impl Display for PlanInWords<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Explanation { launches, count, skipped, temporary_bytes, other_cuts, instead_of, .. } = self.0;
+        let Explanation { launches, count, skipped, temporary_bytes, instead_of, .. } = self.0;
         for (i, launch) in launches.iter().enumerate() {
             launch.picture(f, i + 1, launches.len())?;
         }
@@ -262,7 +265,8 @@ impl Display for PlanInWords<'_> {
             let verb = if *skipped == 1 { "produces" } else { "produce" };
             writeln!(f, "{} {verb} nothing for these sizes", counted(skipped, "stage"))?;
         }
-        other_cuts.iter().try_for_each(|(how, why)| writeln!(f, "not cut {how}: {why}"))?;
+        self.0.other_cuts.iter().try_for_each(|(how, why)| writeln!(f, "not cut {how}: {why}"))?;
+        self.0.other_splits.iter().try_for_each(|(axis, why)| writeln!(f, "not with {axis} in parts: {why}"))?;
         instead_of.iter().try_for_each(|plan| writeln!(f, "taken instead of {plan}"))?;
         let total: u64 = launches.iter().map(|l| l.bytes).sum();
         let (launches, total, micros) = (counted(*count, "launch"), Bytes(total), self.0.micros());

@@ -193,8 +193,9 @@ impl Division {
 
     /// A plan without launches.
     fn empty(&self, buffers: Vec<Buffer>) -> Plan {
-        let (steps, pieces, choices, other_cuts) = (vec![], vec![], vec![], vec![]);
-        Plan { cut: self.how, steps, buffers, pieces, message_words: 0, choices, other_cuts }
+        let (steps, pieces, choices) = (vec![], vec![], vec![]);
+        let (other_cuts, other_splits) = (vec![], vec![]);
+        Plan { cut: self.how, steps, buffers, pieces, message_words: 0, choices, other_cuts, other_splits }
     }
 
     /// The call with so many partial sums of each sum that is stored so, if there is one.

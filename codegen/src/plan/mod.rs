@@ -181,6 +181,36 @@ pub struct Plan {
     pub cut: CutKind,
     /// The other ways to cut it, and why they are not taken.
     pub other_cuts: Vec<OtherCut>,
+    /// Axes longer than a block can sum that are not split into an outer and an inner one, and why.
+    pub other_splits: Vec<OtherSplit>,
+}
+
+/// A long axis that a plan does not split.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherSplit {
+    /// The axis.
+    pub axis: String,
+    /// Why it is not split.
+    pub why: NotSplit,
+}
+
+/// Why an axis is not split into an outer and an inner one.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum NotSplit {
+    /// No equal parts are short enough.
+    #[error("its {size} indices have no equal parts of 2 to {most}")]
+    Parts {
+        /// The size of the axis.
+        size: i64,
+        /// The longest axis that a block sums.
+        most: i64,
+    },
+    /// The program needs the axis as a whole.
+    #[error("the program goes along it in order, or asks for its positions")]
+    Whole,
+    /// The plan with the split axis is not taken.
+    #[error(transparent)]
+    NotTaken(#[from] NotTaken),
 }
 
 /// A way to cut a program that a plan does not take.

@@ -12,7 +12,7 @@ use super::division::{Division, KnownStages};
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
 use super::split::{Split, split};
-use super::{Arg, Call, Launch, Layout, NotTaken, OtherCut, Plan, PlanError};
+use super::{Arg, Call, Launch, Layout, NotSplit, NotTaken, OtherCut, OtherSplit, Plan, PlanError};
 use crate::schedules::{Constants, Schedule};
 use crate::stage::{Cut, CutKind, CutRefusal, cut_ordered, cuts};
 use crate::target::Target;
@@ -57,8 +57,8 @@ pub struct Planner {
     refused: Vec<(CutKind, CutRefusal)>,
     /// Bytes that buffers may always take.
     spare: u64,
-    /// Planners of the program with a split axis, as calls have asked for them; none where it cannot be.
-    split: Option<Mutex<HashMap<Axis, Option<Arc<Planner>>>>>,
+    /// Planners of the program with a split axis, as calls have asked for them.
+    split: Option<Mutex<HashMap<Axis, Result<Arc<Planner>, NotSplit>>>>,
 }
 
 impl Planner {
@@ -190,7 +190,7 @@ impl Planner {
         self.check(call)?;
         let plan = self.division(CutKind::Contracted).and_then(|division| division.plan(call, choosing).ok());
         // Recurrences with a split axis take chunks in both directions, which need no saved states.
-        let plan = plan.filter(|plan| self.with_split_axis(call, choosing, plan).is_none());
+        let plan = plan.filter(|plan| self.with_split_axis(call, choosing, plan).is_err());
         Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
     }
 
@@ -244,9 +244,10 @@ impl Planner {
         }
         let refused = self.refused.iter().map(|(how, why)| OtherCut { how: *how, why: NotTaken::Cut(why.clone()) });
         let best = best.unwrap_or(Err(PlanError::NoStage))?;
-        if let Some(plan) = self.with_split_axis(call, choosing, &best) {
-            return Ok(plan);
-        }
+        let other_splits = match self.with_split_axis(call, choosing, &best) {
+            Ok(plan) => return Ok(plan),
+            Err(others) => others,
+        };
         let bytes = best.bytes();
         let best = self.in_pieces(call, choosing, best);
         if best.cut != taken {
@@ -254,26 +255,59 @@ impl Planner {
             let why = NotTaken::Memory { bytes, room: self.room(call) };
             others.push(OtherCut { how: taken, why });
         }
-        Ok(Plan { other_cuts: others.into_iter().chain(refused).collect(), ..best })
+        Ok(Plan { other_cuts: others.into_iter().chain(refused).collect(), other_splits, ..best })
     }
 
-    /// A faster plan with a split axis, where the axis is longer than a block can sum.
-    fn with_split_axis(&self, call: &Call, choosing: Choosing<'_>, plan: &Plan) -> Option<Plan> {
-        let planners = self.split.as_ref()?;
-        let longest = self.divisions.iter().flat_map(Division::longest_sums);
-        let splits: BTreeMap<Axis, Split> = longest
-            .filter_map(|(axis, most)| Split::of(axis, call.sizes[axis.0 as usize], most))
-            .map(|split| (split.axis, split))
-            .collect();
-        let room = self.room(call).saturating_mul(2).max(self.spare).max(plan.buffer_bytes());
-        let plans = splits.into_values().filter_map(|split| {
-            let mut planners = planners.lock().unwrap_or_else(PoisonError::into_inner);
-            let planner = planners.entry(split.axis).or_insert_with(|| self.planner_of(split.axis)).clone()?;
-            drop(planners);
-            let plan = planner.choose(&split.call(&self.program, call), choosing).ok()?;
-            (plan.buffer_bytes() <= room).then_some(plan)
-        });
-        plans.filter(|own| own.micros() < plan.micros()).min_by(|a, b| a.micros().total_cmp(&b.micros()))
+    /// The fastest plan with a split axis that is longer than a block can sum, if that is faster; else why each such axis is not split.
+    fn with_split_axis(&self, call: &Call, choosing: Choosing<'_>, plan: &Plan) -> Result<Plan, Vec<OtherSplit>> {
+        if self.split.is_none() {
+            return Err(vec![]);
+        }
+        let mut longest: BTreeMap<Axis, i64> = BTreeMap::new();
+        for (axis, most) in self.divisions.iter().flat_map(Division::longest_sums) {
+            let size = call.sizes[axis.0 as usize];
+            // Of several stages that sum over an axis, the last whose sums it can be split for counts.
+            if size > most && (Split::of(axis, size, most).is_some() || !longest.contains_key(&axis)) {
+                longest.insert(axis, most);
+            }
+        }
+        let (mut plans, mut others) = (vec![], vec![]);
+        for (axis, most) in longest {
+            match self.plan_with(call, choosing, plan, axis, most) {
+                Ok(own) => plans.push(own),
+                Err(why) => others.push(OtherSplit { axis: self.program.axis_name(axis).to_owned(), why }),
+            }
+        }
+        plans.into_iter().min_by(|a, b| a.micros().total_cmp(&b.micros())).ok_or(others)
+    }
+
+    /// The plan of a call with an axis split into parts of at most so many indices, if it is faster than another and takes little memory.
+    fn plan_with(
+        &self,
+        call: &Call,
+        choosing: Choosing<'_>,
+        other: &Plan,
+        axis: Axis,
+        most: i64,
+    ) -> Result<Plan, NotSplit> {
+        let size = call.sizes[axis.0 as usize];
+        let split = Split::of(axis, size, most).ok_or(NotSplit::Parts { size, most })?;
+        let plan = self.known_planner_of(axis)?.choose(&split.call(&self.program, call), choosing);
+        let plan = plan.map_err(|error| NotTaken::Plan(Box::new(error)))?;
+        let (bytes, room) = (plan.buffer_bytes(), self.room(call).saturating_mul(2));
+        let room = room.max(self.spare).max(other.buffer_bytes());
+        if bytes > room {
+            return Err(NotTaken::Memory { bytes, room }.into());
+        }
+        let micros = plan.micros();
+        if micros < other.micros() { Ok(plan) } else { Err(NotTaken::Slower { micros }.into()) }
+    }
+
+    /// The planner of the program with a split axis, made at the first call that asks for it.
+    fn known_planner_of(&self, axis: Axis) -> Result<Arc<Planner>, NotSplit> {
+        let Some(planners) = &self.split else { return self.planner_of(axis) };
+        let mut planners = planners.lock().unwrap_or_else(PoisonError::into_inner);
+        planners.entry(axis).or_insert_with(|| self.planner_of(axis)).clone()
     }
 
     /// The plan of a call with an axis split into an outer one of a size and an inner one, and the program of both axes cut in one way,
@@ -286,18 +320,19 @@ impl Planner {
     pub fn plan_split(&self, how: CutKind, call: &Call, axis: Axis, outer: i64) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
         let is_equal = outer > 0 && call.sizes.get(axis.0 as usize).is_some_and(|size| size % outer == 0);
-        let planner = if is_equal { self.planner_of(axis) } else { None };
+        let planner = if is_equal { self.planner_of(axis).ok() } else { None };
         let Some(planner) = planner else { return Ok(None) };
         planner.plan_of(how, &Split { axis, outer }.call(&self.program, call), 0)
     }
 
     /// The planner of the program with a split axis.
-    fn planner_of(&self, axis: Axis) -> Option<Arc<Planner>> {
-        let planner = Planner::new(&split(&self.program, axis)?, &self.target).ok()?;
+    fn planner_of(&self, axis: Axis) -> Result<Arc<Planner>, NotSplit> {
+        let program = split(&self.program, axis).ok_or(NotSplit::Whole)?;
+        let planner = Planner::new(&program, &self.target).map_err(|error| NotTaken::Plan(Box::new(error)))?;
         let constants = self.divisions.first().map(|division| division.constants);
         let mut planner = Planner { spare: self.spare, split: None, ..planner };
         constants.iter().for_each(|constants| planner.set_constants(constants));
-        Some(Arc::new(planner))
+        Ok(Arc::new(planner))
     }
 
     /// A plan whose buffers take more than four times the call's tensors, in pieces that take less, if it can run so.

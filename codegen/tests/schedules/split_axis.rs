@@ -77,12 +77,22 @@ fn split_axes_give_what_the_whole_gives() {
 #[test]
 fn axes_that_cannot_be_split_are_whole() {
     // A prime number of keys has no equal parts; selective scans sum few states.
-    for (name, own) in [("retention", [("K", 131), ("T", 128)]), ("mamba", [("N", 16), ("T", 128)])] {
+    let no_parts = "K: its 131 indices have no equal parts of 2 to 128";
+    let cases = [
+        ("retention", [("K", 131), ("T", 128)], Some(no_parts)),
+        ("retention", [("K", 128), ("T", 128)], None),
+        ("mamba", [("N", 16), ("T", 128)], None),
+    ];
+    for (name, own, why) in cases {
         let program = model(name, Elem::Bf16);
         let sizes = sizes(&program, &own);
         let planner = Planner::new(&program, &Target::H200).expect("cuts");
         let call = call(&program, &sizes, Placement::Contiguous);
-        assert!(!has_split_axis(&planner.plan(&call).expect("plans")), "{name}");
+        let plan = planner.plan(&call).expect("plans");
+        assert!(!has_split_axis(&plan), "{name}");
+        let told: Vec<String> =
+            plan.other_splits.iter().map(|other| format!("{}: {}", other.axis, other.why)).collect();
+        assert_eq!(told, why.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{name}");
     }
     let program = model("ssd", Elem::Bf16);
     let committed = Planner::of_committed(&program, &Target::H200).expect("cuts");
