@@ -7,6 +7,7 @@ mod evaluate;
 mod halves;
 mod lane_sum;
 mod matmul;
+mod messages;
 mod non_finite;
 mod parts;
 mod persistent;
@@ -14,7 +15,11 @@ mod powers;
 mod pressure;
 mod reads;
 mod ring;
+mod roles;
 mod rounding;
+mod sequence;
+mod state_step;
+mod tf32;
 mod thread;
 mod two_parts;
 mod warpgroup;
@@ -23,6 +28,7 @@ mod words;
 use crate::build::Builder;
 use crate::simulate::{Arg, Buffer, Launch, Memory, Options, Order, simulate};
 use crate::tile::{Kernel, Memory as Place, Operand, ParamId, ParamKind, Special};
+use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
 
 /// A kernel of one warp or more with the parameters x (read) and y (written).
@@ -44,7 +50,9 @@ fn run(kernel: &Kernel, x: &[f64], len: usize) -> Vec<f64> {
     let of = |order| {
         let mut memory = Memory::new();
         let elem = |place| kernel.elem(place).expect("elements");
-        let input = memory.add(Buffer::floats(elem(X), x.iter().copied()));
+        let is_float = elem(X).value().is_float();
+        let literal = |x: &f64| if is_float { Literal::Float(*x) } else { Literal::Int(*x as i64) };
+        let input = memory.add(Buffer::of(elem(X), x.iter().map(literal)));
         let output = memory.add(Buffer::unwritten(elem(Y), len));
         let args: Vec<Arg> = vec![input.into(), output.into()];
         let options = Options { order, resident: 2, limit: 1 << 24 };
