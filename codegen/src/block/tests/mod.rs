@@ -9,6 +9,7 @@ mod lane_sum;
 mod matmul;
 mod messages;
 mod non_finite;
+mod pair;
 mod parts;
 mod persistent;
 mod powers;
