@@ -3,6 +3,7 @@
 mod args;
 mod carry;
 mod copy;
+mod copy_loop;
 mod evaluate;
 mod halves;
 mod lane_sum;
@@ -20,6 +21,7 @@ mod roles;
 mod rounding;
 mod sequence;
 mod state_step;
+mod steps;
 mod tf32;
 mod thread;
 mod two_parts;
