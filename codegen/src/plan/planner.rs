@@ -44,6 +44,9 @@ pub fn plan(program: &Program, call: &Call, target: &Target) -> Result<Plan, Pla
     Ok(plan)
 }
 
+/// Planners of a program with a split axis, or why there is none.
+type SplitPlanners = HashMap<Axis, Result<Arc<Planner>, NotSplit>>;
+
 /// A program made ready for planning.
 ///
 /// Parameters that calls leave out must be gone from it (`oplus_dsl::specialize`), or unread.
@@ -58,7 +61,7 @@ pub struct Planner {
     /// Bytes that buffers may always take.
     spare: u64,
     /// Planners of the program with a split axis, as calls have asked for them.
-    split: Option<Mutex<HashMap<Axis, Result<Arc<Planner>, NotSplit>>>>,
+    split: Option<Mutex<SplitPlanners>>,
 }
 
 impl Planner {
