@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
-use oplus_codegen::plan::{Call, Layout, Planner, cuts};
+use oplus_codegen::plan::{Call, Planner, cuts};
 use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::ir::Program;
 
 /// How often each time is taken; the least is printed.
 const TIMES: usize = 25;
@@ -27,7 +27,7 @@ fn main() {
 
 fn report(name: &str, program: &Program) {
     let sizes: Vec<i64> = program.axes.iter().map(|axis| if axis == "T" { 2048 } else { 64 }).collect();
-    let call = call(program, &sizes);
+    let call = Call::contiguous(program, &sizes);
     let cut = least(|| drop(cuts(program).expect("cuts")));
     let made = least(|| drop(Planner::new(program, &Target::H200).expect("cuts")));
     let first = least(|| drop(Planner::new(program, &Target::H200).expect("cuts").plan(&call).expect("plans")));
@@ -49,19 +49,4 @@ fn least(work: impl Fn()) -> f64 {
         start.elapsed().as_secs_f64() * 1e3
     };
     (0..TIMES).map(|_| time()).fold(f64::INFINITY, f64::min)
-}
-
-fn call(program: &Program, sizes: &[i64]) -> Call {
-    let layout = |axes: &[Axis]| {
-        let mut strides = vec![1; axes.len()];
-        for i in (1..axes.len()).rev() {
-            strides[i - 1] = strides[i] * sizes[axes[i].0 as usize];
-        }
-        Layout { strides, align: 16 }
-    };
-    Call {
-        sizes: sizes.to_vec(),
-        params: program.params.iter().map(|param| Some(layout(&param.axes))).collect(),
-        outputs: program.outputs.iter().map(|output| layout(&output.axes)).collect(),
-    }
 }

@@ -3,11 +3,11 @@
 mod tile;
 mod tune;
 
-use oplus_codegen::plan::{Call, Layout, PlanError, Planner};
+use oplus_codegen::plan::{Call, PlanError, Planner};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::ir::Program;
 use oplus_dsl::shard::shard;
 use oplus_dsl::specialize::for_call;
 use oplus_dsl::step::step;
@@ -95,16 +95,7 @@ fn keys(folder: &Path) -> BTreeSet<String> {
 /// The keys of a call's kernels, with contiguous tensors.
 fn keys_of_call(program: &Program, size: i64, planner: PlannerOf) -> Vec<String> {
     let sizes: Vec<i64> = (size..).take(program.axes.len()).collect();
-    let layout = |axes: &[Axis]| {
-        let mut strides = vec![1; axes.len()];
-        (1..axes.len()).rev().for_each(|i| strides[i - 1] = strides[i] * sizes[axes[i].0 as usize]);
-        Layout { strides, align: 256 }
-    };
-    let call = Call {
-        sizes: sizes.clone(),
-        params: program.params.iter().map(|p| Some(layout(&p.axes))).collect(),
-        outputs: program.outputs.iter().map(|o| layout(&o.axes)).collect(),
-    };
+    let call = Call::contiguous(program, &sizes);
     let planner = planner(program, &Target { isa: Isa::Sm80, ..Target::H200 }).unwrap();
     planner.plan(&call).unwrap().steps.iter().map(|launch| launch.key.to_string()).collect()
 }

@@ -30,6 +30,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, Program};
 use thiserror::Error;
 
 use crate::key::Key;
@@ -57,6 +58,28 @@ pub struct Layout {
     pub strides: Vec<i64>,
     /// A power of two that divides the byte address of the element at index 0; more than 16 counts as 16.
     pub align: u32,
+}
+
+impl Layout {
+    /// The layout of a tensor with these axes whose elements lie next to one another, in order, from an aligned address on.
+    pub fn contiguous(axes: &[Axis], sizes: &[i64]) -> Layout {
+        let mut strides = vec![1_i64; axes.len()];
+        for i in (1..axes.len()).rev() {
+            strides[i - 1] = strides[i].saturating_mul(sizes[axes[i].0 as usize].max(1));
+        }
+        Layout { strides, align: 16 }
+    }
+}
+
+impl Call {
+    /// A call with contiguous tensors that gives all parameters, for a size of each axis.
+    pub fn contiguous(program: &Program, sizes: &[i64]) -> Call {
+        Call {
+            sizes: sizes.to_vec(),
+            params: program.params.iter().map(|param| Some(Layout::contiguous(&param.axes, sizes))).collect(),
+            outputs: program.outputs.iter().map(|output| Layout::contiguous(&output.axes, sizes)).collect(),
+        }
+    }
 }
 
 /// Why a call cannot be planned.

@@ -80,7 +80,8 @@ pub(super) fn cut_sequences(program: &Program) -> Result<Taken, CutError> {
         Ok(None) => None,
         Err(refusal) => Some(Err(refusal.into())),
     };
-    // States of their own are gathered to the places where sequences begin, or from those where they end.
+    // Only a program whose sequences have states of their own has an operation `gather`, by which it reads states at the times where
+    // sequences begin or end.
     let has_states = || program.nodes.iter().any(|node| matches!(node.op, Op::Gather { .. }));
     Ok(taken.filter(|taken| taken.is_ok() || has_states()))
 }

@@ -4,26 +4,14 @@ use oplus_codegen::plan::{Arg, Call, Layout, Plan, PlanError, Planner, cuts, pla
 use oplus_codegen::schedules::{Form, Loader, Schedule};
 use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::ParamKind;
-use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::ir::Program;
 
 use super::programs;
 use super::run::program;
 
-fn contiguous(axes: &[Axis], sizes: &[i64]) -> Layout {
-    let mut strides = vec![1; axes.len()];
-    for i in (1..axes.len()).rev() {
-        strides[i - 1] = strides[i] * sizes[axes[i].0 as usize].max(1);
-    }
-    Layout { strides, align: 256 }
-}
-
 /// A call with contiguous, aligned tensors.
 pub(super) fn call(program: &Program, sizes: &[i64]) -> Call {
-    Call {
-        sizes: sizes.to_vec(),
-        params: program.params.iter().map(|p| Some(contiguous(&p.axes, sizes))).collect(),
-        outputs: program.outputs.iter().map(|o| contiguous(&o.axes, sizes)).collect(),
-    }
+    Call::contiguous(program, sizes)
 }
 
 fn plan_of(text: &str, sizes: &[i64], target: &Target) -> Plan {

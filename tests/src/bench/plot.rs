@@ -214,19 +214,14 @@ fn draw_head(area: &Area<'_>, device: &str) -> Drawn {
         &[Mark(16, FORWARD, "forward"), Mark(100, BACKWARD, "backward"), Mark(192, PEER, "the peer's share")],
     )?;
     let middle = |(left, right): (i32, i32)| (left + right) / 2;
-    words(
-        area,
-        (middle(SPEEDS), 58),
-        "times as fast (logarithmic)",
-        LabelStyle { size: 14, colour: INK, align: HPos::Center },
-    )?;
-    words(
-        area,
-        (middle(SHARES), 58),
-        "share of a copy's bandwidth",
-        LabelStyle { size: 14, colour: INK, align: HPos::Center },
-    )?;
-    words(area, (TIMES, 58), "milliseconds", LabelStyle { size: 14, colour: INK, align: HPos::Left })
+    let titles = [
+        (middle(SPEEDS), "times as fast (logarithmic)", HPos::Center),
+        (middle(SHARES), "share of a copy's bandwidth", HPos::Center),
+        (TIMES, "milliseconds", HPos::Left),
+    ];
+    titles
+        .into_iter()
+        .try_for_each(|(x, title, align)| words(area, (x, 58), title, LabelStyle { size: 14, colour: INK, align }))
 }
 
 /// The title of a picture.

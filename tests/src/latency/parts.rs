@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use oplus::source::{Embedded, KernelSource};
 use oplus::{Kernel, Tensor};
-use oplus_codegen::plan::{Call, Layout, Planner};
+use oplus_codegen::plan::{Call, Planner};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::ir::Program;
 use oplus_dsl::specialize::for_call;
 
 use super::{Line, line};
@@ -70,17 +70,6 @@ impl Whole<'_> {
         let size =
             |axis: &String| self.sizes.iter().find(|(known, _)| known == axis).map_or(1, |(_, size)| *size as i64);
         let sizes: Vec<i64> = program.axes.iter().map(size).collect();
-        let layout = |axes: &[Axis]| {
-            let mut strides = vec![1; axes.len()];
-            for i in (1..axes.len()).rev() {
-                strides[i - 1] = strides[i] * sizes[axes[i].0 as usize];
-            }
-            Layout { strides, align: 16 }
-        };
-        Call {
-            params: program.params.iter().map(|param| Some(layout(&param.axes))).collect(),
-            outputs: program.outputs.iter().map(|output| layout(&output.axes)).collect(),
-            sizes,
-        }
+        Call::contiguous(program, &sizes)
     }
 }

@@ -68,7 +68,7 @@ struct Writer<'s> {
     text: String,
     /// How many values have names of no meaning.
     names: usize,
-    /// What nodes of results read, if they are computed row by row.
+    /// The operands of nodes of results, if these are computed row by row.
     rows: Option<Rows>,
     /// Whether it writes these nodes.
     is_in_rows: bool,
@@ -141,7 +141,7 @@ impl<'s> Writer<'s> {
         (0..self.sweep.inputs.len()).filter(|k| self.sweep.inputs[*k] == Input::Each).collect()
     }
 
-    /// Those of them that are turned.
+    /// The inputs that have a number for each step and are turned, so that steps read them.
     fn squares(&self) -> Vec<usize> {
         let lies_in_rows = |k: &usize| self.rows.as_ref().is_some_and(|rows| rows.inputs.contains(k));
         self.series().into_iter().filter(|k| !lies_in_rows(k)).collect()

@@ -1,13 +1,13 @@
 //! Products of eight warps, each of 16 rows and a half of the columns, against plain loops.
 
-use super::{X, Y, index, numbers, run, thread};
+use super::{Y, fill, index, numbers, run};
 use crate::block::halves::{HalfPlace, HalfViews};
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS, multiply, multiply_in_time, zeros};
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Kernel, Memory, Operand, ParamKind};
+use crate::tile::{Kernel, Operand, ParamKind};
 use oplus_dsl::Elem;
 
 /// Rows of tiles, and rows and columns of products.
@@ -26,8 +26,8 @@ fn kernel(depth: u32, over_rows: bool) -> Kernel {
     let [left, right] =
         [("left", widths[0]), ("right", widths[1])].map(|(name, width)| Tile::bare(b, name, Elem::Bf16, SIZE, width));
     let place = Thread::of(b);
-    fill(b, &left, 0);
-    fill(b, &right, SIZE * widths[0]);
+    fill(b, &left, THREADS, 0);
+    fill(b, &right, THREADS, SIZE * widths[0]);
     b.barrier();
     let [half, block] = b.div_rem(place.warp, 4);
     let place_of_half = HalfPlace { lane: place.lane, block, half };
@@ -59,21 +59,6 @@ fn kernel(depth: u32, over_rows: bool) -> Kernel {
         }
     }
     builder.finish()
-}
-
-/// Writes the elements of x from one on to a tile.
-fn fill(b: &mut Builder, tile: &Tile, from: u32) {
-    let number = thread(b);
-    b.for_(number, tile.rows * tile.pieces(), THREADS, |b, number| {
-        let [row, piece] = b.div_rem(number, tile.pieces());
-        let to = tile.piece_index(b, row, piece);
-        for k in 0..tile.piece() {
-            let at = index(b, number, tile.piece() as i32, (from + k) as i32);
-            let element = b.load1(X, at);
-            let to = b.add(to, k);
-            b.store(Memory::Shared(tile.array), to, &[element], None);
-        }
-    });
 }
 
 #[test]

@@ -1,33 +1,15 @@
 //! Products of matrices by a warp, of tiles in every layout, against plain loops.
 
-use super::{X, Y, numbers, run, thread};
+use super::{Y, fill, numbers, run, thread};
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, multiply, multiply_in_time, zeros};
 use crate::build::Builder;
-use crate::tile::{Kernel, Memory, Operand, ParamKind, Stmt};
+use crate::tile::{Kernel, Operand, ParamKind, Stmt};
 
 use oplus_dsl::{Elem, Ty};
 
 /// Columns of the product: two blocks.
 pub(super) const WIDTH: u32 = 2 * COLUMNS;
-
-/// Copies the rows of a tile from x, from an element on.
-fn fill(b: &mut Builder, tile: &Tile, lane: Operand, from: u32) {
-    let (piece, pieces) = (tile.piece(), tile.depth / tile.piece());
-    let all = Operand::i32((tile.rows * pieces) as i32);
-    b.for_(lane, all, 32, |b, number| {
-        let [row, of_row] = b.div_rem(number, pieces);
-        let to = tile.piece_index(b, row, of_row);
-        let first = b.mul(number, piece);
-        for k in 0..piece {
-            let at = b.add(first, from + k);
-            let at = b.convert(Ty::I64, at);
-            let value = b.load1(X, at);
-            let to = b.add(to, k);
-            b.store(Memory::Shared(tile.array), to, &[value], None);
-        }
-    });
-}
 
 /// A kernel that writes left·right, 16 × [`WIDTH`], to y; `compute` adds to the sums.
 pub(super) fn kernel(
@@ -42,8 +24,8 @@ pub(super) fn kernel(
     let left = Tile::bare(&mut b, "left", elem, ROWS, depth);
     let right = Tile::bare(&mut b, "right", elem, right_shape[0], right_shape[1]);
     let lane = thread(&mut b);
-    fill(&mut b, &left, lane, 0);
-    fill(&mut b, &right, lane, ROWS * depth);
+    fill(&mut b, &left, 32, 0);
+    fill(&mut b, &right, 32, ROWS * depth);
     b.push(Stmt::SyncWarp);
     let mut sums: Blocks = vec![zeros(); 2];
     compute(&mut b, &mut sums, lane, (&left, &right));
@@ -65,6 +47,22 @@ pub(super) fn lanes(b: &mut Builder, tile: &Tile, (row, half): (Operand, Operand
     tile.lanes(b, row, half)
 }
 
+/// Two tiles as factors of a product over the depth.
+pub(super) fn with_factors(
+    b: &mut Builder,
+    lane: Operand,
+    (left, right): (&Tile, &Tile),
+    then: impl FnOnce(&mut Builder, Factor, Factor),
+) {
+    let rows = left_rows(b, lane);
+    let of_left = lanes(b, left, rows);
+    let rows = right_rows(b, lane);
+    let of_right = lanes(b, right, rows);
+    let left = Factor::of(b, left, &of_left, Operand::i32(0));
+    let right = Factor::of(b, right, &of_right, Operand::i32(0));
+    then(b, left, right);
+}
+
 /// Σ_k left[m, k]·right(k, n).
 pub(super) fn expected(x: &[f64], depth: usize, right: impl Fn(usize, usize) -> usize) -> Vec<f64> {
     let (left, other) = x.split_at(ROWS as usize * depth);
@@ -77,13 +75,7 @@ fn products_over_the_depth_are_those_of_plain_loops() {
     for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
         for depth in [16, 32, 48, 64, 96, 128] {
             let kernel = kernel(elem, [WIDTH, depth], depth, |b, sums, lane, (left, right)| {
-                let rows = left_rows(b, lane);
-                let of_left = lanes(b, left, rows);
-                let rows = right_rows(b, lane);
-                let of_right = lanes(b, right, rows);
-                let left = Factor::of(b, left, &of_left, Operand::i32(0));
-                let right = Factor::of(b, right, &of_right, Operand::i32(0));
-                multiply(b, sums, left, right);
+                with_factors(b, lane, (left, right), |b, left, right| multiply(b, sums, left, right));
             });
             let x = numbers(((ROWS + WIDTH) * depth) as usize);
             let y = run(&kernel, &x, (ROWS * WIDTH) as usize);

@@ -28,6 +28,7 @@ mod two_parts;
 mod warpgroup;
 mod words;
 
+use crate::block::layout::Tile;
 use crate::build::Builder;
 use crate::simulate::{Arg, Buffer, Launch, Memory, Options, Order, simulate};
 use crate::tile::{Kernel, Memory as Place, Operand, ParamId, ParamKind, Special};
@@ -66,6 +67,21 @@ fn run(kernel: &Kernel, x: &[f64], len: usize) -> Vec<f64> {
     let all = ORDERS.map(of);
     assert!(all.iter().all(|y| format!("{y:?}") == format!("{:?}", all[0])), "{kernel}");
     all.into_iter().next().unwrap_or_default()
+}
+
+/// Writes the elements of x from one on to a tile, by so many threads.
+fn fill(b: &mut Builder, tile: &Tile, threads: u32, from: u32) {
+    let number = thread(b);
+    b.for_(number, tile.rows * tile.pieces(), threads, |b, number| {
+        let [row, piece] = b.div_rem(number, tile.pieces());
+        let to = tile.piece_index(b, row, piece);
+        for k in 0..tile.piece() {
+            let at = index(b, number, tile.piece() as i32, (from + k) as i32);
+            let element = b.load1(X, at);
+            let to = b.add(to, k);
+            b.store(Place::Shared(tile.array), to, &[element], None);
+        }
+    });
 }
 
 /// The thread's number, `i32`.

@@ -61,7 +61,7 @@ fn inputs() -> (Vec<f64>, Vec<f64>) {
     (x, (0..COLUMNS).map(|i| 0.5 - i as f64 * 0.125).collect())
 }
 
-/// What a kernel writes for so many rows and columns; NaN where it writes nothing.
+/// The elements of y after a kernel with so many rows and columns; NaN where it writes nothing.
 fn run(stage: &Stage, kernel: &Kernel, [rows, columns]: [usize; 2]) -> Vec<f64> {
     let (x, w) = inputs();
     let mut memory = Memory::new();

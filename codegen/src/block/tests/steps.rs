@@ -16,7 +16,7 @@ fn fields_are_at_risk_that_are_products_of_both_elements() {
     assert_eq!(at_risk(&operators::product(Ty::F32)), [0]);
     assert_eq!(at_risk(&operators::sum(Ty::F32)), [0; 0]);
     assert_eq!(at_risk(&operators::max(Ty::F32)), [0; 0]);
-    // What nothing reads is not combined.
+    // A field that nothing reads is not combined.
     let affine = operators::affine(Ty::F32);
     assert_eq!(Monoid::new(&affine, &[true, false]).at_risk(), [0]);
 }

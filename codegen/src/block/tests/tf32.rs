@@ -1,9 +1,8 @@
 //! Numbers of 11 bits: rounding, high and low parts, and products of both.
 
-use super::matmul::{WIDTH, expected, kernel, lanes};
+use super::matmul::{WIDTH, expected, kernel, with_factors};
 use super::{X, Y, builder, index, run, thread};
-use crate::block::layout::{left_rows, right_rows};
-use crate::block::matmul::{Factor, ROWS};
+use crate::block::matmul::ROWS;
 use crate::block::tf32::{HALF, cut_off, multiply, rounded, split};
 use crate::build::Builder;
 use crate::tile::Operand;
@@ -25,7 +24,7 @@ fn nearest(x: f64) -> f64 {
     ((x.abs() / unit + 0.5).floor() * unit).copysign(x)
 }
 
-/// What a function makes of each of 32 numbers, `results` for each.
+/// The results of a function of each of 32 numbers, `results` for each.
 fn made(x: &[f64], results: i32, of: impl Fn(&mut Builder, Operand) -> Vec<Operand>) -> Vec<f64> {
     let mut b = builder(32, Elem::F32);
     let own = thread(&mut b);
@@ -69,13 +68,7 @@ fn high_and_low_parts_are_the_number_again() {
 fn products_of_split_factors_have_errors_of_f32() {
     for depth in [16, 64, 128] {
         let kernel = kernel(Elem::F32, [WIDTH, depth], depth, |b, sums, lane, (left, right)| {
-            let rows = left_rows(b, lane);
-            let of_left = lanes(b, left, rows);
-            let rows = right_rows(b, lane);
-            let of_right = lanes(b, right, rows);
-            let left = Factor::of(b, left, &of_left, Operand::i32(0));
-            let right = Factor::of(b, right, &of_right, Operand::i32(0));
-            multiply(b, sums, left, right);
+            with_factors(b, lane, (left, right), |b, left, right| multiply(b, sums, left, right));
         });
         let x: Vec<f64> =
             (0..(ROWS + WIDTH) * depth).map(|i| f64::from(((f64::from(i) * 0.7).sin() * 3.0) as f32)).collect();

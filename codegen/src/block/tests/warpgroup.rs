@@ -1,6 +1,6 @@
 //! Products of a warpgroup, of factors in shared memory and in registers, against plain loops.
 
-use super::{X, Y, index, numbers, run, thread};
+use super::{Y, fill, index, numbers, run};
 use crate::block::layout::{Lanes, Tile, TileStage, left_rows};
 use crate::block::matmul::{
     COLUMNS, ROWS, block_values, block_vars, finish, load_four, start, start_from_row, start_in_time, start_panel,
@@ -9,7 +9,7 @@ use crate::block::matmul::{
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Kernel, Memory, Operand, ParamKind, Reg, Stmt};
+use crate::tile::{Kernel, Operand, ParamKind, Reg, Stmt};
 use oplus_dsl::Elem;
 
 /// Rows and columns of the product.
@@ -30,8 +30,8 @@ fn kernel(
     let left = Tile::bare(b, "left", Elem::Bf16, rows, depth);
     let right = Tile::bare(b, "right", Elem::Bf16, right_shape[0], right_shape[1]);
     let place = Thread::of(b);
-    fill(b, &left, 0);
-    fill(b, &right, rows * depth);
+    fill(b, &left, THREADS, 0);
+    fill(b, &right, THREADS, rows * depth);
     b.push(Stmt::FenceAsync);
     b.barrier();
     let sums = compute(b, TileStage::only(&left), TileStage::only(&right));
@@ -48,21 +48,6 @@ fn kernel(
         }
     }
     builder.finish()
-}
-
-/// Writes the elements of x from one on to a tile.
-fn fill(b: &mut Builder, tile: &Tile, from: u32) {
-    let number = thread(b);
-    b.for_(number, tile.rows * tile.pieces(), THREADS, |b, number| {
-        let [row, piece] = b.div_rem(number, tile.pieces());
-        let to = tile.piece_index(b, row, piece);
-        for k in 0..tile.piece() {
-            let at = index(b, number, tile.piece() as i32, (from + k) as i32);
-            let element = b.load1(X, at);
-            let to = b.add(to, k);
-            b.store(Memory::Shared(tile.array), to, &[element], None);
-        }
-    });
 }
 
 /// The lanes by which the warp reads its 16 rows of a tile as left factors.

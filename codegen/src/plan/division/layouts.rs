@@ -69,11 +69,8 @@ impl Division {
 
 /// The layout of a tensor without gaps.
 pub(super) fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
-    let mut strides = vec![1; axes.len()];
-    for i in (1..axes.len()).rev() {
-        strides[i - 1] = i64::saturating_mul(strides[i], sizes[axes[i].0 as usize].max(1));
-    }
-    Placed { strides, align: 16 }
+    let Layout { strides, align } = Layout::contiguous(axes, sizes);
+    Placed { strides, align }
 }
 
 /// The arguments of a launch.

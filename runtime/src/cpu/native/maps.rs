@@ -22,7 +22,7 @@ pub(in crate::cpu) struct Maps {
     pub(in crate::cpu) at: usize,
     /// The instructions that the code computes.
     pub(in crate::cpu) joined: Vec<usize>,
-    /// What it reads.
+    /// The registers that the code reads.
     pub(in crate::cpu) inputs: Vec<Reg>,
     /// The stores whose results it writes.
     pub(in crate::cpu) outputs: Vec<usize>,
@@ -38,7 +38,7 @@ impl Maps {
         if steps.is_none_or(|steps| steps < LEAST) || stage.row().is_some() {
             return None;
         }
-        // What LLVM refuses is computed by instructions.
+        // Where LLVM refuses the code, the engine takes instructions.
         code::maps(stage).ok().flatten()
     }
 

@@ -7,7 +7,7 @@ use super::super::{Input, Source, Sweep};
 use super::Writer;
 use crate::CompileError;
 
-/// What nodes of results read.
+/// The operands of nodes of results.
 pub(super) struct Rows {
     /// Numbers of steps, whose squares are turned back.
     pub(super) turned: Vec<Source>,
