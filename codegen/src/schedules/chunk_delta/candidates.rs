@@ -47,15 +47,19 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     let elem = stage.program.params[form.row.param as usize].elem;
     let Some(vector) = vector_of(elem) else { return vec![] };
     let is_large = form.channels.is_some() || form.has_two_keys();
+    let has_readers = form.readout.is_some();
     let kinds = [(false, false, vector), (false, true, vector), (true, false, vector), (true, false, 1)];
     let of = |depth: u32, places: u32| {
-        kinds.map(|(padded, wide, vector)| {
+        kinds.into_iter().flat_map(move |(padded, wide, vector)| {
             // Where a block alone fills a multiprocessor, or copies single elements, its threads have all registers.
             let is_split = factor_elem(elem, vector, depth) == Elem::F32;
             let is_alone = is_large || depth > 64 || is_split && depth > 32;
             let blocks = if is_alone || vector == 1 { 1 } else { 2 };
             let stages = stages_of(form, factor_elem(elem, vector, depth), depth);
-            ChunkDelta { depth, padded, wide, places, stages, vector, blocks }
+            let one = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers: false };
+            let is_small = places < TIMES && vector > 1;
+            let beside = (has_readers && is_small).then_some(ChunkDelta { readers: true, ..one });
+            [one].into_iter().chain(beside)
         })
     };
     DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).collect()

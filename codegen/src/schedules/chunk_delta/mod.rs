@@ -30,6 +30,7 @@ mod invert;
 mod outputs;
 mod parameters;
 mod rates;
+mod readers;
 mod scores;
 mod solve;
 mod staged;
@@ -58,6 +59,7 @@ use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::ChannelTiles;
 use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
+use readers::Handed;
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
@@ -85,12 +87,15 @@ pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkDelta { depth, padded, wide, places, stages, vector, blocks } = *schedule;
+    let ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers } = *schedule;
     let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages > 1 && blocks > 0 && !(padded && wide);
     if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) || !matches!(places, 16 | 32 | 64) {
         return Err(LowerError::parameters(schedule));
     }
     let form = stage.kind().delta().map_err(|refusal| LowerError::Kind { schedule: ChunkDelta::NAME, refusal })?;
+    if readers && form.readout.is_none() {
+        return Err(LowerError::parameters(schedule));
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
@@ -149,6 +154,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) has_no_values: bool,
     /// The output that goes through shared memory.
     pub(in crate::schedules) staged: Option<Staged>,
+    /// What warps that walk hand to their partners, where they have any.
+    handed: Option<Handed>,
 }
 
 impl<'s> DeltaKernel<'s> {
@@ -161,6 +168,7 @@ impl<'s> DeltaKernel<'s> {
     ) -> DeltaKernel<'s> {
         let mut kernel = DeltaKernel::walking(b, stage, form, schedule, args);
         kernel.staged = Staged::declare(b, &kernel);
+        kernel.handed = Handed::declare(b, &kernel);
         kernel
     }
 
@@ -231,6 +239,7 @@ impl<'s> DeltaKernel<'s> {
             splits_states: false,
             has_no_values: false,
             staged: None,
+            handed: None,
         }
     }
 

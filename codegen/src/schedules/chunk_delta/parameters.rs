@@ -21,6 +21,8 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Whether each warp that walks has a partner that takes the products of queries.
+        readers: bool = false,
     }
 }
 
@@ -30,6 +32,11 @@ impl ChunkDelta {
         self.places / ROWS
     }
 
+    /// The warps that walk, and their partners.
+    pub(super) fn with_places(&self) -> u32 {
+        self.walkers() * if self.readers { 2 } else { 1 }
+    }
+
     /// The tiles whose products over pairs of times are in shared memory.
     pub(super) fn pairs(&self) -> u32 {
         PAIRS.min(self.stages - 1)
@@ -37,6 +44,6 @@ impl ChunkDelta {
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
-        (self.walkers() + WARPS) * WARP
+        (self.with_places() + WARPS) * WARP
     }
 }

@@ -33,6 +33,9 @@ impl DeltaKernel<'_> {
             self.walk(b, tiles, |b, place| self.chunks(b, &values, &state, &lanes, place));
             self.finals(b, &values, &state);
         };
+        let walk = |b: &mut Builder| {
+            self.in_pairs(b, walk, |b, own, handed| own.read_behind(b, &values, tiles, &lanes, handed));
+        };
         self.in_roles(b, walk, |b, own| {
             own.compute_ahead(b, &values, tiles, |b, place| match &own.channels {
                 Some(channels) => own.channel_pairs(b, &values, tiles, channels, place, System::OfRows),
