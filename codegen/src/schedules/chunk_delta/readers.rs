@@ -7,7 +7,7 @@
 
 use super::ahead::{TilePlace, Tiles};
 use super::chunk::Factors;
-use super::solve::AddedRows;
+use super::solve::{AddedRows, Early};
 use super::walk::AllLanes;
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
 use crate::block::matmul::Factor;
@@ -98,8 +98,8 @@ impl Handed {
         state.iter().for_each(|parts| cursor.write(b, *parts));
     }
 
-    /// Writes the rows that the steps of a chunk add to its slot, behind the state, and hands it over.
-    pub(super) fn hand_over(
+    /// Writes the rows that the steps of a chunk add to its slot, behind the state.
+    pub(super) fn write_rows(
         self,
         b: &mut Builder,
         kernel: &DeltaKernel<'_>,
@@ -112,6 +112,11 @@ impl Handed {
         let fragment = parts * kernel.schedule.depth / ROWS;
         let mut cursor = Cursor { array: self.array, index: slot.index, fragment };
         added.iter().for_each(|added| cursor.write(b, added.rows));
+    }
+
+    /// Hands the slot of a chunk over.
+    pub(super) fn hand_over(self, b: &mut Builder, kernel: &DeltaKernel<'_>, place: &TilePlace, chunk: u32) {
+        let slot = self.slot(b, kernel, place, chunk);
         b.arrive(self.full, slot.stage.index);
     }
 }
@@ -179,6 +184,28 @@ impl DeltaKernel<'_> {
         });
     }
 
+    /// Factors of the products of rows and vectors, where rows are handed over before products take them.
+    pub(super) fn early(
+        &self,
+        b: &mut Builder,
+        rows: Parts,
+        vectors: Factor,
+        place: &TilePlace,
+        chunk: u32,
+    ) -> Option<Early> {
+        self.handed?;
+        let sixteens = self.schedule.depth / ROWS;
+        let vectors = (0..sixteens).map(|sixteen| vectors.parts(b, chunk * ROWS, sixteen, true)).collect();
+        Some(Early { rows: self.to_end(b, rows, chunk, place.rates), vectors })
+    }
+
+    /// Adds the products of rows and vectors.
+    pub(super) fn multiply_early(&self, b: &mut Builder, sums: &mut [[Operand; 4]], early: &Early) {
+        for (columns, sums) in early.vectors.iter().zip(sums.chunks_exact_mut(2)) {
+            early.rows.multiply(b, self.elem(), sums, *columns);
+        }
+    }
+
     /// The rows that the steps of a chunk add, as they were handed over.
     fn handed_rows<'a>(
         &'a self,
@@ -192,7 +219,7 @@ impl DeltaKernel<'_> {
         let all = [(&self.weights, factors.rows)].into_iter().chain(queried);
         all.map(|(weights, vectors)| {
             let weights = Factor::of(b, weights, &lanes.pairs, place.pairs.index);
-            AddedRows { rows: cursor.read(b, self.elem()), vectors, weights }
+            AddedRows { rows: cursor.read(b, self.elem()), vectors, weights, early: None }
         })
         .collect()
     }

@@ -11,6 +11,14 @@ use oplus_dsl::Elem;
 /// The most sums that do not wait for one another.
 const CHAINS: usize = 4;
 
+/// What products of rows and vectors take, where it is read before the rows are handed over.
+pub(super) struct Early {
+    /// The rows, decayed to the chunk's end.
+    pub rows: Parts,
+    /// The vectors' fragments over the times of the chunk.
+    pub vectors: Vec<Parts>,
+}
+
 /// Rows that the steps of a chunk add.
 pub(super) struct AddedRows<'a> {
     /// The rows, as a left factor.
@@ -19,6 +27,8 @@ pub(super) struct AddedRows<'a> {
     pub vectors: Factor<'a>,
     /// Their weights for queries.
     pub weights: Factor<'a>,
+    /// Factors of the products of both, where they are read before the rows are handed over.
+    pub early: Option<Early>,
 }
 
 impl DeltaKernel<'_> {
