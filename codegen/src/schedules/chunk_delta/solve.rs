@@ -34,10 +34,20 @@ pub(super) struct AddedRows<'a> {
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
     pub(in crate::schedules) fn read(&self, b: &mut Builder, state: &[Parts], right: Factor, chunk: u32) -> Blocks {
+        self.read_columns(b, state, |b, sixteen| right.parts(b, chunk * ROWS, sixteen, false))
+    }
+
+    /// The products of the state with vectors of which `columns` gives 16 places of the depth.
+    pub(super) fn read_columns(
+        &self,
+        b: &mut Builder,
+        state: &[Parts],
+        mut columns: impl FnMut(&mut Builder, u32) -> Parts,
+    ) -> Blocks {
         let chains = CHAINS.min(state.len().div_ceil(2));
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
         for (sixteen, left) in (0..).zip(state) {
-            let columns = right.parts(b, chunk * ROWS, sixteen, false);
+            let columns = columns(b, sixteen);
             left.multiply(b, self.elem(), &mut sums[sixteen as usize % chains], columns);
         }
         let add = |b: &mut Builder, k: usize, r: usize| {
