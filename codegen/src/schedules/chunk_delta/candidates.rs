@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDelta, LARGEST_IN_FLIGHT, TIMES};
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, RuleSweep, TIMES};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
@@ -55,8 +55,17 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
             let is_alone = is_large || depth > 64 || is_split && depth > 32;
             let blocks = if is_alone || vector == 1 { 1 } else { 2 };
             let stages = stages_of(form, factor_elem(elem, vector, depth), depth);
-            ChunkDelta { depth, padded, wide, places, stages, vector, blocks }
+            ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep: RuleSweep::Whole }
         })
     };
-    DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).collect()
+    let both = |own: ChunkDelta| [Some(own), prepared(form, own)].into_iter().flatten();
+    DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).flat_map(both).collect()
+}
+
+/// The schedule whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
+fn prepared(form: &DeltaRule, own: ChunkDelta) -> Option<ChunkDelta> {
+    let is_meant = form.channels.is_some() && own.vector > 1;
+    let is_alone = own.depth > 64;
+    let stages = if is_alone { own.stages } else { 2 };
+    is_meant.then_some(ChunkDelta { sweep: RuleSweep::Walk, stages, blocks: if is_alone { 1 } else { 2 }, ..own })
 }
