@@ -93,7 +93,10 @@ impl DeltaKernel<'_> {
                 b.init_mbarriers(tile.full, stages, WARPS * WARP);
             }
             b.init_mbarriers(self.ready, self.schedule.pairs(), WARPS * WARP);
-            b.init_mbarriers(self.walked, self.schedule.pairs(), self.schedule.walkers() * WARP);
+            b.init_mbarriers(self.walked, self.schedule.pairs(), self.schedule.with_places() * WARP);
+            if let Some(handed) = self.handed {
+                handed.start(b, self);
+            }
             b.push(Stmt::FenceInit);
         });
         if self.schedule.sweep != RuleSweep::Walk {
@@ -112,11 +115,11 @@ impl DeltaKernel<'_> {
         walk: impl FnOnce(&mut Builder),
         ahead: impl FnOnce(&mut Builder, &Self),
     ) {
-        let walkers = self.schedule.walkers();
-        let walks = b.lt(self.thread.warp, walkers);
+        let first = self.schedule.with_places();
+        let walks = b.lt(self.thread.warp, first);
         b.if_else(walks, walk, |b| {
-            let number = b.sub(self.thread.number, walkers * WARP);
-            let warp = b.sub(self.thread.warp, walkers);
+            let number = b.sub(self.thread.number, first * WARP);
+            let warp = b.sub(self.thread.warp, first);
             let thread = Thread { number, warp, ..self.thread };
             ahead(b, &Self { thread, ..self.clone() });
         });

@@ -47,25 +47,31 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     let elem = stage.program.params[form.row.param as usize].elem;
     let Some(vector) = vector_of(elem) else { return vec![] };
     let is_large = form.channels.is_some() || form.has_two_keys();
+    let has_readers = form.readout.is_some();
     let kinds = [(false, false, vector), (false, true, vector), (true, false, vector), (true, false, 1)];
     let of = |depth: u32, places: u32| {
-        kinds.map(|(padded, wide, vector)| {
+        kinds.into_iter().flat_map(move |(padded, wide, vector)| {
             // Where a block alone fills a multiprocessor, or copies single elements, its threads have all registers.
             let is_split = factor_elem(elem, vector, depth) == Elem::F32;
             let is_alone = is_large || depth > 64 || is_split && depth > 32;
             let blocks = if is_alone || vector == 1 { 1 } else { 2 };
             let stages = stages_of(form, factor_elem(elem, vector, depth), depth);
-            ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep: RuleSweep::Whole }
+            let sweep = RuleSweep::Whole;
+            let one = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers: false, sweep };
+            let is_small = places < TIMES && vector > 1;
+            let beside = (has_readers && is_small).then_some(ChunkDelta { readers: true, ..one });
+            [one].into_iter().chain(beside)
         })
     };
-    let both = |own: ChunkDelta| [Some(own), prepared(form, own)].into_iter().flatten();
-    DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).flat_map(both).collect()
+    let with_prepared = |own: ChunkDelta| [own].into_iter().chain(prepared(form, own));
+    let all = DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places)));
+    all.flat_map(with_prepared).collect()
 }
 
-/// The schedule whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
-fn prepared(form: &DeltaRule, own: ChunkDelta) -> Option<ChunkDelta> {
+/// The schedules whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
+fn prepared(form: &DeltaRule, own: ChunkDelta) -> impl Iterator<Item = ChunkDelta> {
     let is_meant = form.channels.is_some() && own.vector > 1;
-    let is_alone = own.depth > 64;
-    let stages = if is_alone { own.stages } else { 2 };
-    is_meant.then_some(ChunkDelta { sweep: RuleSweep::Walk, stages, blocks: if is_alone { 1 } else { 2 }, ..own })
+    let blocks = if own.depth > 64 { 1 } else { 2 };
+    let of = move |stages: u32| ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own };
+    [3, 2].into_iter().filter(move |_| is_meant).map(of)
 }

@@ -85,7 +85,11 @@ impl DeltaKernel<'_> {
         for chunk in 0..WARPS {
             let left = self.left_of(b, state);
             let read = self.read(b, &left, factors.columns, chunk);
-            let queried = factors.queries.map(|queries| self.read(b, &left, queries, chunk));
+            if let Some(handed) = self.handed {
+                handed.write_state(b, self, &left, place, chunk);
+            }
+            let own_queries = factors.queries.filter(|_| self.handed.is_none());
+            let queried = own_queries.map(|queries| self.read(b, &left, queries, chunk));
             let values = self.values_of(b, start, chunk);
             let solution = match of_values {
                 None => self.solve(b, &read, &values, inverses, from, chunk),
@@ -98,6 +102,9 @@ impl DeltaKernel<'_> {
             if let Some([_, queried]) = of_values {
                 let rows = self.scaled_values(b, &values, from, chunk);
                 all.push(AddedRows { rows, vectors: keys, weights: queried });
+            }
+            if let Some(handed) = self.handed {
+                handed.hand_over(b, self, &all, place, chunk);
             }
             self.advance(b, state, &all, place, chunk);
             if let Some(queried) = queried {

@@ -11,6 +11,10 @@ use oplus_dsl::Elem;
 
 /// The part of the work on a tile that is the same for any part of the width: products over pairs of times, and copies of keys.
 const SHARED: f64 = 0.35;
+/// The time of a walk whose queries have warps of their own, in that of one that takes their products itself.
+const READERS: f64 = 0.75;
+/// How much more work there is where factors are handed over.
+const HANDED: f64 = 1.1;
 /// How much longer the work on high and low parts takes.
 const SPLIT: f64 = 2.0;
 /// Microseconds of a multiprocessor on a tile of times that a kernel of its own prepares, at a depth of 64.
@@ -37,8 +41,9 @@ pub(in crate::schedules) fn walk(
     let resident = of_one.min(f64::from(blocks)).max(1.0);
     let depth = f64::from(schedule.depth) / 64.0;
     let part = f64::from(schedule.places) / f64::from(TIMES);
-    let work = times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
-    let wait = chunk_delta_wait + if channels { chunk_delta_channels * depth } else { 0.0 };
+    let (shorter, more) = if schedule.readers { (READERS, HANDED) } else { (1.0, 1.0) };
+    let work = more * times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
+    let wait = shorter * chunk_delta_wait + if channels { chunk_delta_channels * depth } else { 0.0 };
     let slower = if schedule.vector == 1 { SINGLE } else { 1.0 };
     tiles * slower * (of_one * work + of_one / resident * wait)
 }

@@ -33,6 +33,7 @@ mod outputs;
 mod parameters;
 mod prepared;
 mod rates;
+mod readers;
 mod scores;
 mod solve;
 mod staged;
@@ -62,6 +63,7 @@ use channels::ChannelTiles;
 use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 use prepared::OwnTile;
+use readers::Handed;
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
@@ -89,13 +91,14 @@ pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep } = *schedule;
+    let ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep, readers } = *schedule;
     let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages > 1 && blocks > 0 && !(padded && wide);
     if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) || !matches!(places, 16 | 32 | 64) {
         return Err(LowerError::parameters(schedule));
     }
     let form = stage.kind().delta().map_err(|refusal| LowerError::Kind { schedule: ChunkDelta::NAME, refusal })?;
-    if sweep != RuleSweep::Whole && (form.channels.is_none() || vector == 1) {
+    let is_prepared = sweep != RuleSweep::Whole && (form.channels.is_none() || vector == 1);
+    if is_prepared || readers && form.readout.is_none() {
         return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, schedule.threads());
@@ -158,6 +161,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) staged: Option<Staged>,
     /// The tile of a block that prepares one.
     own_tile: Option<OwnTile>,
+    /// What warps that walk hand to their partners, where they have any.
+    handed: Option<Handed>,
 }
 
 impl<'s> DeltaKernel<'s> {
@@ -171,6 +176,7 @@ impl<'s> DeltaKernel<'s> {
         let mut kernel = DeltaKernel::walking(b, stage, form, schedule, args);
         if schedule.sweep != RuleSweep::Prepare {
             kernel.staged = Staged::declare(b, &kernel);
+            kernel.handed = Handed::declare(b, &kernel);
         }
         kernel
     }
@@ -249,6 +255,7 @@ impl<'s> DeltaKernel<'s> {
             has_no_values: false,
             staged: None,
             own_tile,
+            handed: None,
         }
     }
 

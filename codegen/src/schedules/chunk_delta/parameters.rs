@@ -21,6 +21,8 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Whether each warp that walks has a partner that takes the products of queries.
+        readers: bool = false,
         /// Which of the kernels, where the tiles of times are prepared by one of their own.
         sweep: RuleSweep = RuleSweep::Whole,
     }
@@ -44,6 +46,11 @@ impl ChunkDelta {
         self.places / ROWS
     }
 
+    /// The warps that walk, and their partners.
+    pub(super) fn with_places(&self) -> u32 {
+        self.walkers() * if self.readers { 2 } else { 1 }
+    }
+
     /// The tiles whose products over pairs of times are in shared memory.
     pub(super) fn pairs(&self) -> u32 {
         if self.sweep == RuleSweep::Walk { self.stages } else { PAIRS.min(self.stages - 1) }
@@ -51,8 +58,8 @@ impl ChunkDelta {
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
-        let walkers = if self.sweep == RuleSweep::Prepare { 0 } else { self.walkers() };
-        (walkers + WARPS) * WARP
+        let with_places = if self.sweep == RuleSweep::Prepare { 0 } else { self.with_places() };
+        (with_places + WARPS) * WARP
     }
 
     /// The times whose systems are in shared memory.
@@ -67,7 +74,7 @@ impl ChunkDelta {
         }
         let blocks = if self.depth > 64 { 1 } else { 2 };
         // One tile of each.
-        let prepare = ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, ..*self };
+        let prepare = ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self };
         vec![prepare, *self]
     }
 }

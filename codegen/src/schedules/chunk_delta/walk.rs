@@ -35,6 +35,9 @@ impl DeltaKernel<'_> {
             self.walk(b, tiles, |b, place| self.chunks(b, &values, &state, &lanes, place));
             self.finals(b, &values, &state);
         };
+        let walk = |b: &mut Builder| {
+            self.in_pairs(b, walk, |b, own, handed| own.read_behind(b, &values, tiles, &lanes, handed));
+        };
         let is_prepared = self.schedule.sweep == RuleSweep::Walk;
         self.in_roles(b, walk, |b, own| match &own.channels {
             Some(channels) if is_prepared => own.copy_ahead(b, tiles, channels),

@@ -62,6 +62,7 @@ impl ChunkDeltaBackward {
     /// The schedule of walks, as that of the rule itself.
     pub(super) fn walked(&self) -> ChunkDelta {
         let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, stages, .. } = *self;
-        ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep: RuleSweep::Whole }
+        let (readers, sweep) = (false, RuleSweep::Whole);
+        ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers, sweep }
     }
 }
