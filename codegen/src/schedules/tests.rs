@@ -162,6 +162,7 @@ fn examples() -> [Schedule; 12] {
             vector: 8,
             blocks: 2,
             readers: true,
+            sweep: RuleSweep::Walk,
         }),
     ]
 }

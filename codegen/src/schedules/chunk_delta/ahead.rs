@@ -1,7 +1,7 @@
 //! The two roles of a block's warps: some walk the chunks of a tile of times. Meanwhile four others compute the part of the next tile that
 //! does not depend on the state.
 
-use super::{DeltaKernel, ROWS, TIMES, WARPS, copies_late, deep_stages};
+use super::{DeltaKernel, ROWS, RuleSweep, TIMES, WARPS, copies_late, deep_stages};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileStage};
 use crate::block::pair::Values;
@@ -62,11 +62,13 @@ impl DeltaKernel<'_> {
         Tiles { count: b.convert(Ty::I32, count), is_back }
     }
 
-    fn tile_place(&self, b: &mut Builder, number: Operand) -> TilePlace {
+    pub(super) fn tile_place(&self, b: &mut Builder, number: Operand) -> TilePlace {
         let stage = Ring::of(self.schedule.stages).at(b, number);
         let deep = deep_stages(self.stage, self.form, self.schedule);
-        let deep = if deep == self.schedule.stages { stage } else { Ring::of(deep).at(b, number) };
-        let pairs = Ring::of_power(self.schedule.pairs()).at(b, number);
+        let is_own = deep > 0 && deep != self.schedule.stages;
+        let deep = if is_own { Ring::of(deep).at(b, number) } else { stage };
+        let is_walk = self.schedule.sweep == RuleSweep::Walk;
+        let pairs = if is_walk { stage } else { Ring::of_power(self.schedule.pairs()).at(b, number) };
         TilePlace { number, stage, deep, pairs, rates: self.rates_from(b, number) }
     }
 
@@ -80,7 +82,7 @@ impl DeltaKernel<'_> {
         tiles.for_each(|tile| b.wait(tile.full, if self.is_deep(tile) { place.deep } else { place.stage }));
     }
 
-    /// Initialises the mbarriers and writes the rates of the first tile.
+    /// Initialises the mbarriers, and writes the rates of the first tile where no other kernel has computed them.
     pub(in crate::schedules) fn start(&self, b: &mut Builder, values: &Values, tiles: Tiles) {
         let first = b.eq(self.thread.number, Operand::i32(0));
         b.if_(first, |b| {
@@ -97,10 +99,12 @@ impl DeltaKernel<'_> {
             }
             b.push(Stmt::FenceInit);
         });
-        let none = Operand::i32(0);
-        let first = tiles.first_time(b, none);
-        let rates = self.rates(b, values, first);
-        self.store_rates(b, &rates, none);
+        if self.schedule.sweep != RuleSweep::Walk {
+            let none = Operand::i32(0);
+            let first = tiles.first_time(b, none);
+            let rates = self.rates(b, values, first);
+            self.store_rates(b, &rates, none);
+        }
         b.barrier();
     }
 
@@ -216,7 +220,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Starts the copies of the tile of a number, if there is one.
-    fn fetch(&self, b: &mut Builder, copies: &[(&Tile, Operand)], number: Operand, tiles: Tiles) {
+    pub(super) fn fetch(&self, b: &mut Builder, copies: &[(&Tile, Operand)], number: Operand, tiles: Tiles) {
         let exists = b.lt(number, tiles.count);
         b.if_(exists, |b| {
             let first = tiles.first_time(b, number);

@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDelta, LARGEST_IN_FLIGHT, TIMES};
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, RuleSweep, TIMES};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
@@ -56,11 +56,22 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
             let is_alone = is_large || depth > 64 || is_split && depth > 32;
             let blocks = if is_alone || vector == 1 { 1 } else { 2 };
             let stages = stages_of(form, factor_elem(elem, vector, depth), depth);
-            let one = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers: false };
+            let sweep = RuleSweep::Whole;
+            let one = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers: false, sweep };
             let is_small = places < TIMES && vector > 1;
             let beside = (has_readers && is_small).then_some(ChunkDelta { readers: true, ..one });
             [one].into_iter().chain(beside)
         })
     };
-    DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).collect()
+    let with_prepared = |own: ChunkDelta| [own].into_iter().chain(prepared(form, own));
+    let all = DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places)));
+    all.flat_map(with_prepared).collect()
+}
+
+/// The schedules whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
+fn prepared(form: &DeltaRule, own: ChunkDelta) -> impl Iterator<Item = ChunkDelta> {
+    let is_meant = form.channels.is_some() && own.vector > 1;
+    let blocks = if own.depth > 64 { 1 } else { 2 };
+    let of = move |stages: u32| ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own };
+    [3, 2].into_iter().filter(move |_| is_meant).map(of)
 }
