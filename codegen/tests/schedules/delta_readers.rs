@@ -1,6 +1,6 @@
 //! Delta rules in chunks whose queries have warps of their own: the bits of those whose warps take them while they walk.
 
-use oplus_codegen::schedules::Schedule;
+use oplus_codegen::schedules::{ChunkDelta, RuleSweep, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -14,17 +14,18 @@ use crate::sequences::{self, Case};
 /// Compares the outputs of both by blocks of so many places.
 fn check(program: &Program, places: u32, lengths: [usize; 5], how: (Placement, Order)) {
     let sizes = sizes(program, lengths);
-    check_given(program, places, (&sizes, &inputs(program, &sizes)), how);
+    check_given(program, (RuleSweep::Whole, places), (&sizes, &inputs(program, &sizes)), how);
 }
 
 fn check_given(
     program: &Program,
-    places: u32,
+    (sweep, places): (RuleSweep, u32),
     (sizes, given): (&[usize], &[Array]),
     (placement, order): (Placement, Order),
 ) {
     let outputs = |readers: bool| {
-        let is_meant = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(own) if own.readers == readers && own.places == places);
+        let is_taken = |own: &ChunkDelta| own.readers == readers && (own.sweep, own.places) == (sweep, places);
+        let is_meant = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(own) if is_taken(own));
         let work = Work::of(chunked(program, sizes, placement, &Target::H200, is_meant));
         let found = run(program, &work, given, sizes, Setting { placement, order, isa: Isa::Sm90a });
         let bits = |x: &f64| x.to_bits();
@@ -110,6 +111,19 @@ fn readers_of_rules_as_users_write_them() {
     }
 }
 
+/// Rules whose tiles of times are prepared by a kernel of its own.
+#[test]
+fn readers_of_prepared_tiles() {
+    let strong = written_of(CHANNELS[0], Elem::Bf16);
+    for program in ["kda", "rwkv7"].map(model).into_iter().chain([strong]) {
+        for (times, keys) in [(1, 64), (65, 64), (330, 64), (130, 128)] {
+            let sizes = sizes(&program, [1, 2, times, keys, 32]);
+            let how = (Placement::Contiguous, Order::Random(times as u64));
+            check_given(&program, (RuleSweep::Walk, 16), (&sizes, &inputs(&program, &sizes)), how);
+        }
+    }
+}
+
 /// Blocks of sequences that begin and end at states of their own, of more and of fewer times than a chunk, of one and of none.
 #[test]
 fn readers_of_packed_sequences() {
@@ -118,7 +132,12 @@ fn readers_of_packed_sequences() {
         for (offsets, order) in [(0, Order::Random(1)), (1, Order::Descending), (6, Order::Random(2))] {
             let case = Case { offsets, sizes: [1, 1, 32, 32], placement: Placement::Contiguous, order };
             let sizes = case.sizes(program);
-            check_given(program, 16, (&sizes, &case.inputs(program, &sizes)), (case.placement, order));
+            check_given(
+                program,
+                (RuleSweep::Whole, 16),
+                (&sizes, &case.inputs(program, &sizes)),
+                (case.placement, order),
+            );
         }
     }
 }

@@ -208,11 +208,11 @@ impl DeltaKernel<'_> {
     ) {
         b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
             let place = self.tile_place(b, number);
-            if self.handed.is_none() {
+            // Warps that compute ahead have waited for the copies themselves.
+            if self.handed.is_none() || self.schedule.sweep == RuleSweep::Walk {
                 let walked = self.tiles().filter(|tile| self.channels.is_none() || !self.is_deep(tile));
                 self.wait_for(b, walked, &place);
             }
-            // The warps that arrive have waited for the tile's copies.
             b.wait(self.ready, place.pairs);
             step(b, &place);
             b.arrive(self.walked, place.pairs.index);

@@ -74,7 +74,8 @@ impl ChunkDelta {
         }
         let blocks = if self.depth > 64 { 1 } else { 2 };
         // One tile of each.
-        let prepare = ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self };
+        let prepare =
+            ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self };
         vec![prepare, *self]
     }
 }

@@ -1,7 +1,7 @@
 //! The kernel: a block goes over the times of its recurrence.
 
-use super::{DeltaKernel, RuleSweep};
 use super::channels::System;
+use super::{DeltaKernel, RuleSweep};
 use crate::block::layout::{Lanes, left_rows, right_rows};
 use crate::build::Builder;
 use crate::tile::Operand;
