@@ -375,7 +375,8 @@ fn check_prepared(program: &Program, lengths: [usize; 5], (placement, order): (P
 #[test]
 fn prepared_tiles_give_the_bits_of_those_of_the_block() {
     let texts = CHANNELS.iter().chain(&TWO_KEYS[2..]).map(|text| written(text));
-    for program in [model("kda"), model("rwkv7")].into_iter().chain(texts) {
+    let models = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"].map(model);
+    for program in models.into_iter().chain(texts).chain(WRITTEN.map(written)) {
         for time in [1, 16, 63, 64, 65, 200] {
             check_prepared(&program, [1, 2, time, 64, 64], (Placement::Contiguous, Order::Random(time as u64)));
         }
@@ -384,7 +385,8 @@ fn prepared_tiles_give_the_bits_of_those_of_the_block() {
         check_prepared(&program, [1, 2, 129, 24, 40], (Placement::Padded, Order::Random(3)));
     }
     for elem in OTHERS {
-        for program in [model_of("kda", elem), model_of("rwkv7", elem), written_of(CHANNELS[0], elem)] {
+        let models = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"].map(|name| model_of(name, elem));
+        for program in models.into_iter().chain([written_of(CHANNELS[0], elem), written_of(WRITTEN[0], elem)]) {
             check_prepared(&program, [1, 2, 193, 64, 64], (Placement::Contiguous, Order::Random(1)));
             check_prepared(&program, [1, 1, 70, 24, 16], (Placement::Padded, Order::Random(2)));
         }
