@@ -74,7 +74,7 @@ pub(crate) fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
 }
 
 /// The fastest plan in chunks, of any cut.
-fn chunked(
+pub(crate) fn chunked(
     program: &Program,
     sizes: &[usize],
     placement: Placement,
@@ -97,7 +97,7 @@ fn relative_error(wanted: &Array, found: &Array) -> f64 {
 }
 
 /// Rules as users write them: packed sequences, a state that is only read at its end, and outputs with a gate and a scale.
-const WRITTEN: [&str; 3] = [
+pub(crate) const WRITTEN: [&str; 3] = [
     "fn packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: [B, H, T], cu: i32[S]) -> (o: [B, H, T, V]) {
         o = sum(K, q * scan(T, segmented(DeltaRule)(beta, k, v), offsets = cu));
     }",

@@ -6,11 +6,11 @@
 //! later tile are there, and the warp that walks waits for nothing else.
 
 use super::ahead::{TilePlace, Tiles};
-use super::chunk::Factors;
-use super::solve::AddedRows;
+use super::rates::FROM_START;
+use super::solve::{AddedRows, Early};
 use super::walk::AllLanes;
-use super::{DeltaKernel, ROWS, TIMES, WARPS};
-use crate::block::matmul::Factor;
+use super::{DeltaKernel, ELEMENTS, ROWS, TIMES, WARPS};
+use crate::block::matmul::{Blocks, Factor};
 use crate::block::pair::Values;
 use crate::block::parts::Parts;
 use crate::block::ring::RingStage;
@@ -47,6 +47,16 @@ struct Cursor {
     array: SharedId,
     index: Operand,
     fragment: u32,
+}
+
+/// Queries of a chunk in registers.
+struct Query {
+    /// Their fragments, 16 places of the depth each.
+    vectors: Vec<Parts>,
+    /// The decays from the chunk's start, where there are any.
+    decays: [Option<[Operand; 2]>; 2],
+    /// The weights of the rows that steps add.
+    weights: Vec<Parts>,
 }
 
 impl Handed {
@@ -98,8 +108,8 @@ impl Handed {
         state.iter().for_each(|parts| cursor.write(b, *parts));
     }
 
-    /// Writes the rows that the steps of a chunk add to its slot, behind the state, and hands it over.
-    pub(super) fn hand_over(
+    /// Writes the rows that the steps of a chunk add to its slot, behind the state.
+    pub(super) fn write_rows(
         self,
         b: &mut Builder,
         kernel: &DeltaKernel<'_>,
@@ -112,6 +122,11 @@ impl Handed {
         let fragment = parts * kernel.schedule.depth / ROWS;
         let mut cursor = Cursor { array: self.array, index: slot.index, fragment };
         added.iter().for_each(|added| cursor.write(b, added.rows));
+    }
+
+    /// Hands the slot of a chunk over.
+    pub(super) fn hand_over(self, b: &mut Builder, kernel: &DeltaKernel<'_>, place: &TilePlace, chunk: u32) {
+        let slot = self.slot(b, kernel, place, chunk);
         b.arrive(self.full, slot.stage.index);
     }
 }
@@ -162,38 +177,74 @@ impl DeltaKernel<'_> {
     /// Goes through the tiles behind the partner, and stores the outputs of each chunk.
     pub(super) fn read_behind(&self, b: &mut Builder, values: &Values, tiles: Tiles, lanes: &AllLanes, handed: Handed) {
         self.walk(b, tiles, |b, place| {
-            let factors = self.walked_factors(b, lanes, place);
-            let Some(queries) = factors.queries else { return };
+            let Some(queries) = self.walked_factors(b, lanes, place).queries else { return };
             let first = b.mul(place.number, TIMES);
+            let mut next = self.query(b, queries, lanes, place, 0);
             for chunk in 0..WARPS {
                 let slot = handed.slot(b, self, place, chunk);
                 b.wait(handed.full, slot.stage);
                 let mut cursor = Cursor { array: handed.array, index: slot.index, fragment: 0 };
-                let state: Vec<Parts> = (0..self.schedule.depth / ROWS).map(|_| cursor.read(b, self.elem())).collect();
-                let queried = self.read(b, &state, queries, chunk);
-                let added = self.handed_rows(b, &mut cursor, lanes, &factors, place);
-                let reads = self.reads(b, queried, &added, place.rates, chunk);
+                let state: Vec<Parts> = next.vectors.iter().map(|_| cursor.read(b, self.elem())).collect();
+                let rows: Vec<Parts> = next.weights.iter().map(|_| cursor.read(b, self.elem())).collect();
+                let reads = self.outputs_of(b, &next, &state, &rows);
+                if chunk + 1 < WARPS {
+                    // Read before the outputs of this chunk are stored.
+                    next = self.query(b, queries, lanes, place, chunk + 1);
+                }
                 let first = b.add(first, chunk * ROWS);
                 self.store_outputs(b, values, &reads, first);
             }
         });
     }
 
-    /// The rows that the steps of a chunk add, as they were handed over.
-    fn handed_rows<'a>(
-        &'a self,
+    /// Reads the queries of a chunk and their weights.
+    fn query(&self, b: &mut Builder, queries: Factor, lanes: &AllLanes, place: &TilePlace, chunk: u32) -> Query {
+        let sixteens = self.schedule.depth / ROWS;
+        let vectors = (0..sixteens).map(|sixteen| queries.parts(b, chunk * ROWS, sixteen, false)).collect();
+        let of_values = self.of_values.as_ref().map(|[_, queried]| queried);
+        let tiles = [&self.weights].into_iter().chain(of_values);
+        let weights = tiles.map(|tile| {
+            let factor = Factor::of(b, tile, &lanes.pairs, place.pairs.index);
+            factor.parts(b, chunk * ROWS, 0, false)
+        });
+        let weights = weights.collect();
+        let decays = [0, 1].map(|eight| self.two_decays(b, FROM_START, place.rates, 2 * chunk + eight));
+        Query { vectors, decays, weights }
+    }
+
+    /// The outputs of each step of a chunk, as [`Self::reads`] gives them.
+    fn outputs_of(&self, b: &mut Builder, query: &Query, state: &[Parts], rows: &[Parts]) -> Blocks {
+        let mut sums = self.read_columns(b, state, |_, sixteen| query.vectors[sixteen as usize]);
+        for (sums, decays) in sums.iter_mut().zip(query.decays) {
+            if let Some(decays) = decays {
+                *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], decays[c]));
+            }
+        }
+        for (rows, weights) in rows.iter().zip(&query.weights) {
+            rows.multiply(b, self.elem(), &mut sums, *weights);
+        }
+        sums
+    }
+
+    /// Factors of the products of rows and vectors, where rows are handed over before products take them.
+    pub(super) fn early(
+        &self,
         b: &mut Builder,
-        cursor: &mut Cursor,
-        lanes: &'a AllLanes,
-        factors: &Factors<'a>,
+        rows: Parts,
+        vectors: Factor,
         place: &TilePlace,
-    ) -> Vec<AddedRows<'a>> {
-        let queried = self.of_values.as_ref().map(|[_, queried]| (queried, factors.keys));
-        let all = [(&self.weights, factors.rows)].into_iter().chain(queried);
-        all.map(|(weights, vectors)| {
-            let weights = Factor::of(b, weights, &lanes.pairs, place.pairs.index);
-            AddedRows { rows: cursor.read(b, self.elem()), vectors, weights }
-        })
-        .collect()
+        chunk: u32,
+    ) -> Option<Early> {
+        self.handed?;
+        let sixteens = self.schedule.depth / ROWS;
+        let vectors = (0..sixteens).map(|sixteen| vectors.parts(b, chunk * ROWS, sixteen, true)).collect();
+        Some(Early { rows: self.to_end(b, rows, chunk, place.rates), vectors })
+    }
+
+    /// Adds the products of rows and vectors.
+    pub(super) fn multiply_early(&self, b: &mut Builder, sums: &mut [[Operand; 4]], early: &Early) {
+        for (columns, sums) in early.vectors.iter().zip(sums.chunks_exact_mut(2)) {
+            early.rows.multiply(b, self.elem(), sums, *columns);
+        }
     }
 }
