@@ -16,7 +16,7 @@ use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
-use crate::tile::{Operand, SharedId, SharedKind};
+use crate::tile::{Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 
@@ -192,7 +192,11 @@ impl<'s> Gradients<'s> {
 
     /// Keeps the assembler from reading factors before it needs them.
     pub(super) fn fence(&self, b: &mut Builder) {
-        b.barrier();
+        if self.keeps_sums {
+            b.push(Stmt::SyncWarp);
+        } else {
+            b.barrier();
+        }
     }
 
     /// The thread's first time of the 16 of its warp.

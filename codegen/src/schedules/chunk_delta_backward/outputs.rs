@@ -110,8 +110,7 @@ impl Gradients<'_> {
             }
         }
         self.add_first(b, &mut shares.first, pair, &own);
-        let [queries, columns, keys] = &mut own;
-        self.add_pairs(b, &wide, &deep, pair..pair + 1, [queries, columns, keys]);
+        self.add_pairs(b, pair, &mut own);
         self.store_deep(b, values, place, &mut shares.totals, pair, &own);
     }
 

@@ -1,14 +1,15 @@
 //! Where sums over the parts of the width stay in registers: the tiles of 64 times of a block, and the parts of their width, one after the
 //! other. Parts are copied ahead, also those of the next tile.
 
-use super::TIMES;
 use super::gradients::{Gradients, Part, Sums};
 use super::outputs::DeepShares;
-use crate::block::matmul::{COLUMNS, ROWS, zeros};
+use super::{BLOCKS, TIMES};
+use crate::block::matmul::{Blocks, COLUMNS, ROWS, assign_blocks, block_values, block_vars, zeros};
 use crate::block::ring::{Cursor, Ring};
 use crate::build::{Builder, zero};
-use crate::tile::{Operand, Reg, Special};
+use crate::tile::{Operand, Reg, Special, Stmt};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
 
 /// The numbers of a block's tiles: every `step`-th one from `first` to `end`. All `i32`.
 #[derive(Clone, Copy)]
@@ -43,6 +44,8 @@ impl Gradients<'_> {
             let place = own.third().place(b, &self.tile, None, Some(number));
             own.fetch_deep(b, &place);
             let values = own.values(&place);
+            // The first warp has read the rates of the tile before.
+            b.push(Stmt::SyncWarp);
             own.store_rates(b, &values, &place);
             regs.iter().for_each(|reg| b.assign(*reg, zero(Ty::F32)));
             let parts = b.convert(Ty::I32, place.parts);
@@ -110,7 +113,7 @@ impl Gradients<'_> {
         let lefts = [&tiles.cotangents, &tiles.products, &tiles.errors].map(|tile| wide.left(b, tile, stage));
         let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(b, tile, stage));
         let errors = wide.right(b, &tiles.errors, stage);
-        for sixteen in 0..TIMES / ROWS {
+        for sixteen in 0..BLOCKS {
             self.fence(b);
             let lefts = lefts.map(|left| left.parts(b, 0, sixteen, false));
             for pair in 0..self.pairs() {
@@ -140,9 +143,29 @@ impl Gradients<'_> {
             let two = sums.of_pair(pair);
             self.add_first(b, &mut shares.first, pair, &two);
         }
-        let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
-        let [queries, columns, keys] = &mut sums.deep;
-        self.add_pairs(b, &wide, &deep, 0..self.pairs(), [queries, columns, keys]);
+        self.add_all_pairs(b, &mut sums.deep);
         sums
+    }
+
+    /// Adds the products over pairs of times, without those of which all weights are 0.
+    fn add_all_pairs(&self, b: &mut Builder, sums: &mut [Blocks; 3]) {
+        let views = self.pair_views(b);
+        let regs = [0, 1, 2].map(|k: usize| block_vars(b, &sums[k]));
+        for sixteen in 0..BLOCKS {
+            let is_earlier = b.ge(self.block, sixteen);
+            b.if_(is_earlier, |b| {
+                let [mut queries, mut columns] = [0, 1].map(|k: usize| block_values(&regs[k]));
+                self.add_earlier(b, &views, sixteen, 0..self.pairs(), [&mut queries, &mut columns]);
+                assign_blocks(b, &regs[0], &queries);
+                assign_blocks(b, &regs[1], &columns);
+            });
+            let is_later = b.binary(Binary::Le, self.block, sixteen);
+            b.if_(is_later, |b| {
+                let mut keys = block_values(&regs[2]);
+                self.add_later(b, &views, sixteen, 0..self.pairs(), &mut keys);
+                assign_blocks(b, &regs[2], &keys);
+            });
+        }
+        *sums = regs.map(|regs| block_values(&regs));
     }
 }
