@@ -137,12 +137,23 @@ pub(crate) fn compare(
 /// The outputs by the fastest plan with a schedule, for some inputs.
 pub(crate) fn simulated(
     program: &Program,
+    of: ([usize; 5], &[Array]),
+    how: (Placement, Order),
+    is_taken: impl Fn(&Schedule) -> bool,
+) -> Vec<Array> {
+    simulated_on(&Target::H200, program, of, how, is_taken)
+}
+
+/// The outputs by the fastest plan for a device with a schedule, for some inputs.
+pub(crate) fn simulated_on(
+    target: &Target,
+    program: &Program,
     (lengths, given): ([usize; 5], &[Array]),
     (placement, order): (Placement, Order),
     is_taken: impl Fn(&Schedule) -> bool,
 ) -> Vec<Array> {
     let sizes = sizes(program, lengths);
-    let work = Work::of(chunked(program, &sizes, placement, &Target::H200, is_taken));
+    let work = Work::of(chunked(program, &sizes, placement, target, is_taken));
     run(program, &work, given, &sizes, Setting { placement, order, isa: Isa::Sm90a })
 }
 
