@@ -215,10 +215,10 @@ impl DeltaKernel<'_> {
     ) {
         b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
             let place = self.tile_place(b, number);
-            if self.handed.is_none() {
+            // With readers the warps that arrive have waited for the tile's copies, if they compute its products.
+            if self.handed.is_none() || self.schedule.sweep == RuleSweep::Walk {
                 self.wait_for(b, self.tiles().filter(|tile| self.is_copied(tile)), &place);
             }
-            // The warps that arrive have waited for the tile's copies, or arrive with them.
             b.wait(self.ready, place.pairs);
             step(b, &place);
             b.arrive(self.walked, place.pairs.index);
