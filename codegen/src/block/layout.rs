@@ -117,7 +117,13 @@ impl Tile {
 
     /// A tile that no parameter is copied to, of rows and elements of a row.
     pub(crate) fn bare(b: &mut Builder, name: &str, elem: Elem, rows: u32, depth: u32) -> Tile {
-        let array = b.shared(name, SharedKind::Elem(elem), rows * depth);
+        Tile::bare_ring(b, name, elem, TileShape { rows, depth, stages: 1 })
+    }
+
+    /// A ring of tiles that no parameter is copied to.
+    pub(crate) fn bare_ring(b: &mut Builder, name: &str, elem: Elem, shape: TileShape) -> Tile {
+        let TileShape { rows, depth, stages } = shape;
+        let array = b.shared(name, SharedKind::Elem(elem), rows * depth * stages);
         let (along, inner, name) = (Axis(0), Axis(0), name.to_owned());
         Tile { param: 0, along, inner, array, low: None, full: array, name, rows, depth, elem }
     }

@@ -130,17 +130,6 @@ impl Factor<'_> {
     }
 }
 
-/// Adds left·rightᵀ over the depth.
-pub(crate) fn multiply(b: &mut Builder, sums: &mut [[Operand; 4]], left: Factor, right: Factor) {
-    for sixteen in 0..left.tile.depth / ROWS {
-        let rows = left.parts(b, 0, sixteen, false);
-        for (pair, sums) in (0..).zip(sums.chunks_exact_mut(2)) {
-            let columns = right.parts(b, pair * ROWS, sixteen, false);
-            rows.multiply(b, left.tile.elem, sums, columns);
-        }
-    }
-}
-
 /// Adds left·right over 16 rows of the right factor.
 pub(crate) fn multiply_in_time(b: &mut Builder, sums: &mut [[Operand; 4]], left: Parts, right: Factor, sixteen: u32) {
     for (pair, sums) in (0..).zip(sums.chunks_exact_mut(2)) {

@@ -4,7 +4,7 @@
 //! parts, what is left.
 
 use super::fragment::{COLUMNS, ROWS};
-use super::layout::Tile;
+use super::layout::{Tile, TileStage};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::ir::Binary;
@@ -96,13 +96,20 @@ pub(crate) fn load_two(b: &mut Builder, tile: &Tile, index: Operand) -> [Operand
     [b.add(high[0], low[0]), b.add(high[1], low[1])]
 }
 
-/// The elements of a tile in a block: of the rows `row` and `row` + 8 two from `column` on, of the eight elements of a number.
-pub(crate) fn block_of(b: &mut Builder, tile: &Tile, row: Operand, eight: Operand, column: Operand) -> [Operand; 4] {
+/// The elements of a tile's stage in a block: of the rows `row` and `row` + 8 two from `column` on, of the eight elements of a number.
+pub(crate) fn block_of(
+    b: &mut Builder,
+    TileStage { tile, start }: TileStage,
+    row: Operand,
+    eight: Operand,
+    column: Operand,
+) -> [Operand; 4] {
     let (piece, column) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, column));
     let [first, second] = [0, COLUMNS].map(|by| {
         let row = b.add(row, by);
         let index = tile.piece_index(b, row, piece);
         let index = b.add(index, column);
+        let index = b.add(index, start);
         load_two(b, tile, index)
     });
     [first[0], first[1], second[0], second[1]]
@@ -124,22 +131,26 @@ pub(crate) fn load_one(b: &mut Builder, tile: &Tile, row: Operand, column: Opera
     b.select(is_even, even, other)
 }
 
-/// The sum of products of the elements of two tiles of one shape, of which a thread has some pieces.
+/// The sum of products of the elements of two tiles' stages of one shape, of which a thread has some pieces.
 pub(crate) fn add_products(
     b: &mut Builder,
-    tiles: [&Tile; 2],
+    stages: [TileStage; 2],
     thread: Operand,
     threads: u32,
     mut sum: Operand,
 ) -> Operand {
-    let (len, piece) = (tiles[0].len(), tiles[0].piece());
-    let is_split = tiles[0].elem == Elem::F32;
+    let tile = stages[0].tile;
+    let (len, piece) = (tile.len(), tile.piece());
+    let is_split = tile.elem == Elem::F32;
     // A thread adds high and low parts, whichever piece has them.
     let own = if is_split { first_of_both(b, thread) } else { b.mul(thread, piece) };
     let step = threads * piece * if is_split { 2 } else { 1 };
     for by in (0..len).step_by(step as usize) {
         let at = b.add(own, by);
-        let [x, y] = tiles.map(|tile| elements_at(b, tile, at));
+        let [x, y] = stages.map(|TileStage { tile, start }| {
+            let at = b.add(at, start);
+            elements_at(b, tile, at)
+        });
         for (x, y) in x.into_iter().zip(y) {
             sum = b.fma(x, y, sum);
         }

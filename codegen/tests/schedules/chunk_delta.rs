@@ -137,12 +137,23 @@ pub(crate) fn compare(
 /// The outputs by the fastest plan with a schedule, for some inputs.
 pub(crate) fn simulated(
     program: &Program,
+    of: ([usize; 5], &[Array]),
+    how: (Placement, Order),
+    is_taken: impl Fn(&Schedule) -> bool,
+) -> Vec<Array> {
+    simulated_on(&Target::H200, program, of, how, is_taken)
+}
+
+/// The outputs by the fastest plan for a device with a schedule, for some inputs.
+pub(crate) fn simulated_on(
+    target: &Target,
+    program: &Program,
     (lengths, given): ([usize; 5], &[Array]),
     (placement, order): (Placement, Order),
     is_taken: impl Fn(&Schedule) -> bool,
 ) -> Vec<Array> {
     let sizes = sizes(program, lengths);
-    let work = Work::of(chunked(program, &sizes, placement, &Target::H200, is_taken));
+    let work = Work::of(chunked(program, &sizes, placement, target, is_taken));
     run(program, &work, given, &sizes, Setting { placement, order, isa: Isa::Sm90a })
 }
 
@@ -375,7 +386,8 @@ fn check_prepared(program: &Program, lengths: [usize; 5], (placement, order): (P
 #[test]
 fn prepared_tiles_give_the_bits_of_those_of_the_block() {
     let texts = CHANNELS.iter().chain(&TWO_KEYS[2..]).map(|text| written(text));
-    for program in [model("kda"), model("rwkv7")].into_iter().chain(texts) {
+    let models = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"].map(model);
+    for program in models.into_iter().chain(texts).chain(WRITTEN.map(written)) {
         for time in [1, 16, 63, 64, 65, 200] {
             check_prepared(&program, [1, 2, time, 64, 64], (Placement::Contiguous, Order::Random(time as u64)));
         }
@@ -384,7 +396,8 @@ fn prepared_tiles_give_the_bits_of_those_of_the_block() {
         check_prepared(&program, [1, 2, 129, 24, 40], (Placement::Padded, Order::Random(3)));
     }
     for elem in OTHERS {
-        for program in [model_of("kda", elem), model_of("rwkv7", elem), written_of(CHANNELS[0], elem)] {
+        let models = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"].map(|name| model_of(name, elem));
+        for program in models.into_iter().chain([written_of(CHANNELS[0], elem), written_of(WRITTEN[0], elem)]) {
             check_prepared(&program, [1, 2, 193, 64, 64], (Placement::Contiguous, Order::Random(1)));
             check_prepared(&program, [1, 1, 70, 24, 16], (Placement::Padded, Order::Random(2)));
         }

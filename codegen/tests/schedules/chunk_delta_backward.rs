@@ -10,7 +10,9 @@ use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::Program;
 
-use crate::chunk_delta::{CHANNELS, OTHERS, TWO_KEYS, compare, inputs, model, model_of, simulated, sizes};
+use crate::chunk_delta::{
+    CHANNELS, OTHERS, TWO_KEYS, compare, inputs, model, model_of, simulated, simulated_on, sizes,
+};
 use crate::chunk_delta::{written, written_of};
 use crate::device::{Placement, call};
 
@@ -193,6 +195,48 @@ fn walks_at_the_same_time_give_the_bits_of_walks_one_after_the_other() {
             let bits = |all: Vec<Array>| all.iter().map(|own| format!("{own:?}")).collect::<Vec<_>>();
             assert!(bits(of(order, at_once)) == bits(of(Order::Ascending, is_chunked)), "{name} {elem} {lengths:?}");
         }
+    }
+}
+
+/// Devices with so few multiprocessors that blocks have several tiles, also with parts of the width in an odd number.
+#[test]
+fn blocks_of_several_tiles_give_the_bits_of_blocks_of_one() {
+    let is_persistent = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDeltaBackward(own) if own.persistent);
+    let how = |seed: u64| (Placement::Contiguous, Order::Random(seed));
+    let cases = [
+        ("delta_rule", Elem::Bf16, [2, 1, 129, 128, 192]),
+        ("gated_delta_rule", Elem::Bf16, [1, 2, 200, 64, 128]),
+        ("gated_delta_rule", Elem::F16, [1, 1, 130, 32, 128]),
+    ];
+    for (name, elem, lengths) in cases {
+        let program = &gradient(&model_of(name, elem));
+        check(program, lengths, how(1));
+        let given = inputs(program, &sizes(program, lengths));
+        let of = |multiprocessors: u32| {
+            let target = Target { multiprocessors, ..Target::H200 };
+            let found = simulated_on(&target, program, (lengths, &given), how(2), is_persistent);
+            found.iter().map(|own| format!("{own:?}")).collect::<Vec<_>>()
+        };
+        let wanted = of(132);
+        for multiprocessors in [1, 2] {
+            assert!(of(multiprocessors) == wanted, "{name} {elem} {lengths:?}, {multiprocessors}");
+        }
+    }
+}
+
+#[test]
+fn devices_with_little_shared_memory_copy_a_part_of_the_width_after_the_other() {
+    for name in ["delta_rule", "gated_delta_rule"] {
+        let program = &gradient(&model(name));
+        let lengths = [1, 2, 130, 128, 128];
+        let given = inputs(program, &sizes(program, lengths));
+        let of = |target: &Target, is_persistent: bool| {
+            let is_taken = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDeltaBackward(own) if own.persistent == is_persistent);
+            let found =
+                simulated_on(target, program, (lengths, &given), (Placement::Contiguous, Order::Random(1)), is_taken);
+            found.iter().map(|own| format!("{own:?}")).collect::<Vec<_>>()
+        };
+        assert!(of(&Target::A100, false) == of(&Target::H200, true), "{name}");
     }
 }
 

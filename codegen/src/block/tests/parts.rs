@@ -89,7 +89,7 @@ fn elements_of_two_parts_are_read_back() {
                         load_one(b, left, row, column)
                     })
                 } else {
-                    block_of(b, left, group, Operand::i32(eight), column)
+                    block_of(b, TileStage::only(left), group, Operand::i32(eight), column)
                 };
             }
         });

@@ -77,6 +77,11 @@ impl DeltaKernel<'_> {
         tile.inner == self.form.depth
     }
 
+    /// Whether the walk reads a tile as it has been copied from a tensor.
+    pub(super) fn is_copied(&self, tile: &Tile) -> bool {
+        !self.is_deep(tile) || self.channels.is_none() && !self.copies_factors()
+    }
+
     /// Waits for the copies of tiles.
     fn wait_for<'t>(&self, b: &mut Builder, tiles: impl Iterator<Item = &'t Tile>, place: &TilePlace) {
         tiles.for_each(|tile| b.wait(tile.full, if self.is_deep(tile) { place.deep } else { place.stage }));
@@ -92,7 +97,9 @@ impl DeltaKernel<'_> {
                     if self.is_deep(tile) { deep_stages(self.stage, self.form, self.schedule) } else { stages };
                 b.init_mbarriers(tile.full, stages, WARPS * WARP);
             }
-            b.init_mbarriers(self.ready, self.schedule.pairs(), WARPS * WARP);
+            // Threads that copy what has been prepared arrive twice: with their copies, and by themselves.
+            let times = if self.schedule.sweep == RuleSweep::Walk { 2 } else { 1 };
+            b.init_mbarriers(self.ready, self.schedule.pairs(), times * WARPS * WARP);
             b.init_mbarriers(self.walked, self.schedule.pairs(), self.schedule.with_places() * WARP);
             if let Some(handed) = self.handed {
                 handed.start(b, self);
@@ -187,7 +194,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Makes factors of the elements of the warp's chunk, where decays do not differ along the depth.
-    fn prepare(&self, b: &mut Builder, place: &TilePlace) {
+    pub(super) fn prepare(&self, b: &mut Builder, place: &TilePlace) {
         if self.channels.is_some() {
             return;
         }
@@ -208,10 +215,9 @@ impl DeltaKernel<'_> {
     ) {
         b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
             let place = self.tile_place(b, number);
-            // Warps that compute ahead have waited for the copies themselves.
+            // With readers the warps that arrive have waited for the tile's copies, if they compute its products.
             if self.handed.is_none() || self.schedule.sweep == RuleSweep::Walk {
-                let walked = self.tiles().filter(|tile| self.channels.is_none() || !self.is_deep(tile));
-                self.wait_for(b, walked, &place);
+                self.wait_for(b, self.tiles().filter(|tile| self.is_copied(tile)), &place);
             }
             b.wait(self.ready, place.pairs);
             step(b, &place);

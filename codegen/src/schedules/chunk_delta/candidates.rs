@@ -68,10 +68,9 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     all.flat_map(with_prepared).collect()
 }
 
-/// The schedules whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
+/// The schedules whose tiles of times are prepared by a kernel of its own.
 fn prepared(form: &DeltaRule, own: ChunkDelta) -> impl Iterator<Item = ChunkDelta> {
-    let is_meant = form.channels.is_some() && own.vector > 1;
-    let blocks = if own.depth > 64 { 1 } else { 2 };
+    let blocks = if form.channels.is_some() && own.depth <= 64 { 2 } else { own.blocks };
     let of = move |stages: u32| ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own };
-    [3, 2].into_iter().filter(move |_| is_meant).map(of)
+    [3, 2].into_iter().filter(move |_| own.vector > 1).map(of)
 }

@@ -97,8 +97,8 @@ fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, L
         return Err(LowerError::parameters(schedule));
     }
     let form = stage.kind().delta().map_err(|refusal| LowerError::Kind { schedule: ChunkDelta::NAME, refusal })?;
-    let is_prepared = sweep != RuleSweep::Whole && (form.channels.is_none() || vector == 1);
-    if is_prepared || readers && form.readout.is_none() {
+    let has_singles = sweep != RuleSweep::Whole && vector == 1;
+    if has_singles || readers && form.readout.is_none() {
         return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, schedule.threads());
@@ -269,6 +269,11 @@ impl<'s> DeltaKernel<'s> {
         self.channels.as_ref().map_or(&self.keys, |channels| &channels.keys)
     }
 
+    /// The tiles over the depth.
+    fn deep_tiles(&self) -> impl Iterator<Item = &Tile> {
+        [&self.keys].into_iter().chain(&self.columns).chain(&self.queries).chain(&self.rows)
+    }
+
     /// The tiles that are copied.
     pub(in crate::schedules) fn tiles(&self) -> impl Iterator<Item = &Tile> {
         [&self.keys, &self.values].into_iter().chain(&self.columns).chain(&self.queries).chain(&self.rows)
@@ -317,11 +322,14 @@ impl<'s> DeltaKernel<'s> {
     }
 }
 
-/// The stages of tiles over the depth: none where factors are made of them elsewhere. Where decays differ along it, only the warps that compute ahead read them. Those of `f32` are too
+/// The stages of tiles over the depth: none where another kernel makes factors of them. Where decays differ along it, only the warps that compute ahead read them. Those of `f32` are too
 /// large for more where they are deepest: the next ones are copied when those before have been walked, or of one stage when they have been read.
 fn deep_stages(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
-    if schedule.sweep == RuleSweep::Walk {
-        return 0;
+    match schedule.sweep {
+        RuleSweep::Walk if form.channels.is_some() => return 0,
+        RuleSweep::Walk => return schedule.stages,
+        RuleSweep::Prepare => return 1,
+        RuleSweep::Whole => {}
     }
     if form.channels.is_some() || copies_late(stage, form, schedule) { schedule.stages - 1 } else { schedule.stages }
 }

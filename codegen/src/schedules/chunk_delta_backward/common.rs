@@ -35,6 +35,14 @@ pub(super) struct Place {
     pub first: Operand,
 }
 
+/// A tile that saved numbers are copied to: the first ones of a stage.
+#[derive(Clone, Copy)]
+pub(super) struct SavedTile<'t> {
+    pub tile: &'t Tile,
+    pub len: u32,
+    pub stage: Operand,
+}
+
 /// A kernel of the third sweep.
 #[derive(Clone, Copy)]
 pub(super) struct Third<'a> {
@@ -60,8 +68,15 @@ impl<'a> Third<'a> {
         }
     }
 
-    /// The place of the block, which has `times` times, or 64. Where a block has one of several sequences, `tile` says which times.
-    pub(super) fn place(self, b: &mut Builder, tile: &Option<SequenceTile>, times: Option<u32>) -> Place {
+    /// The place of a block, which has `times` times, or 64: of the one of a number (`i32`), or of this block. Where a block has one of
+    /// several sequences, `tile` says which times.
+    pub(super) fn place(
+        self,
+        b: &mut Builder,
+        tile: &Option<SequenceTile>,
+        times: Option<u32>,
+        number: Option<Operand>,
+    ) -> Place {
         let (rule, args, is_wide) = (&self.form.states, self.args, self.schedule.wide);
         let width = |b: &mut Builder| if is_wide { b.div_ceil(args.size(rule.width), TIMES) } else { Operand::i64(1) };
         if let Some(SequenceTile { outer, row, place, count, part, first, .. }) = tile.clone() {
@@ -72,7 +87,7 @@ impl<'a> Third<'a> {
         let count = b.div_ceil(args.size(rule.time), TIMES);
         let blocks = times.map_or(count, |times| b.div_ceil(args.size(rule.time), times));
         let parts = width(b);
-        let block = b.special(Special::Block);
+        let block = number.unwrap_or_else(|| b.special(Special::Block));
         let block = b.convert(Ty::I64, block);
         let [point, own] = b.div_rem(block, blocks);
         let outer = args.indices(b, point, rule.outer);
@@ -99,10 +114,11 @@ impl<'a> Third<'a> {
     }
 
     /// Starts the copies of so many saved numbers from a first one on, whose layout in memory is that of shared memory.
-    pub(super) fn fill_saved(self, b: &mut Builder, tile: &Tile, len: u32, saved: ParamId, first: Operand) {
+    pub(super) fn fill_saved(self, b: &mut Builder, saved: SavedTile<'_>, from: ParamId, first: Operand) {
+        let SavedTile { tile, len, stage } = saved;
         let copy = WholeCopy { thread: self.thread.number, threads: self.schedule.threads(), len };
-        copy.start(b, tile, Operand::i32(0), saved, first);
-        b.arrive_with_copies(tile.full, Operand::i32(0));
+        copy.start(b, tile, stage, from, first);
+        b.arrive_with_copies(tile.full, stage);
     }
 
     /// An output that is stored two by two along an axis.

@@ -1,20 +1,22 @@
 //! The third sweep: a block has 64 times of a recurrence, and goes through the parts of its width.
 
 use super::common::{Place, Third};
+use super::products::Sixteen;
 use super::tiles::{Tiles, is_large};
 use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
 use crate::block::halves::{HalfPlace, HalfViews};
-use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, COLUMNS, zeros};
+use crate::block::layout::{Tile, TileStage};
+use crate::block::matmul::Blocks;
 use crate::block::pair::{Index, Values};
 use crate::block::rematerialise::Rematerialiser;
+use crate::block::ring::RingStage;
 use crate::block::sequence::SequenceTile;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
-use crate::tile::{Operand, Reg, SharedId, SharedKind};
+use crate::tile::{Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 
@@ -55,6 +57,15 @@ pub(super) struct Gradients<'s> {
     pub fragment: FragmentPlace,
 }
 
+/// A part of the width.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// Its number, `i32`.
+    pub number: Operand,
+    /// The stage of its tiles.
+    pub stage: Operand,
+}
+
 /// The sums over the parts of the width so far, at the warp's times.
 pub(super) struct Sums {
     /// c·S, p·S and e·D, at the places of the depth of the warp's half. Of a single part these products, and the two that
@@ -68,14 +79,19 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    fn all(&self) -> impl Iterator<Item = &Operand> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Operand> {
         let pairs = [&self.given, &self.moved];
         self.deep.iter().chain(pairs).flatten().flatten().chain([&self.energy])
     }
 
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Operand> {
         let Sums { deep, given, moved, energy } = self;
         deep.iter_mut().chain([given, moved]).flatten().flatten().chain([energy])
+    }
+
+    /// The sums at the 16 places of the depth of a number.
+    pub(super) fn of_pair(&self, pair: u32) -> [Sixteen; 3] {
+        [0, 1, 2].map(|k: usize| [0, 1].map(|block| self.deep[k][2 * pair as usize + block]))
     }
 }
 
@@ -138,58 +154,49 @@ impl<'s> Gradients<'s> {
 
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let place = self.third().place(b, &self.tile, None);
+        if self.keeps_sums {
+            return self.walk(b);
+        }
+        let place = self.third().place(b, &self.tile, None, None);
         self.fetch_deep(b, &place);
-        let axes = [self.form.states.time, self.form.states.width];
-        let values = Values::new(self.stage, &self.args, axes, place.outer.clone());
+        let values = self.values(&place);
         self.store_rates(b, &values, &place);
-        let sums = self.no_sums();
-        let sums = if self.keeps_sums {
-            self.parts(b, &values, &place, sums)
-        } else {
-            let none = Operand::i32(0);
-            self.fetch_part(b, &place, none);
-            self.wait_part(b, none);
-            self.prepare_part(b);
-            self.part(b, &values, &place, none, sums)
-        };
-        self.wait_deep(b);
-        self.prepare(b, &self.tiles.deep().collect::<Vec<_>>());
+        let part = Part { number: Operand::i32(0), stage: ONLY };
+        self.fetch_part(b, &place, part.number, part.stage);
+        self.wait_part(b, RingStage::FIRST);
+        self.prepare_part(b, part.stage);
+        let mut sums = Sums { deep: Default::default(), given: vec![], moved: vec![], energy: zero(Ty::F32) };
+        self.part(b, &values, &place, part, &mut sums);
+        self.after_parts(b, &values, &place, &sums, RingStage::FIRST);
+    }
+
+    /// The values of the stage at a place.
+    pub(super) fn values<'a>(&'a self, place: &Place) -> Values<'a> {
+        let axes = [self.form.states.time, self.form.states.width];
+        Values::new(self.stage, &self.args, axes, place.outer.clone())
+    }
+
+    /// Stores the outputs that need all parts of the width. The tiles over the depth are those of `at`.
+    pub(super) fn after_parts(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums, at: RingStage) {
+        self.wait_deep(b, at);
+        self.prepare(b, &self.tiles.deep().map(TileStage::only).collect::<Vec<_>>());
         // From here on all threads see the rates.
         b.barrier();
         self.share_energy(b, sums.energy);
-        self.store_weights(b, &sums);
+        self.store_weights(b, sums);
         b.barrier();
-        self.deep(b, &values, &place, &sums);
+        self.deep(b, values, place, sums);
         b.barrier();
-        self.store_steps(b, &values, &place);
+        self.store_steps(b, values, place);
     }
 
-    /// Goes through the parts of the width.
-    fn parts(&self, b: &mut Builder, values: &Values, place: &Place, mut sums: Sums) -> Sums {
-        let regs: Vec<Reg> = sums.all().copied().collect::<Vec<_>>().into_iter().map(|sum| b.var(sum)).collect();
-        let parts = b.convert(Ty::I32, place.parts);
-        b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
-            self.fetch_part(b, place, part);
-            self.wait_part(b, part);
-            self.prepare_part(b);
-            let mut own = self.no_sums();
-            own.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-            let own = self.part(b, values, place, part, own);
-            own.all().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
-            // From here on no thread reads the tiles of this part.
+    /// Keeps the assembler from reading factors before it needs them.
+    pub(super) fn fence(&self, b: &mut Builder) {
+        if self.keeps_sums {
+            b.push(Stmt::SyncWarp);
+        } else {
             b.barrier();
-        });
-        sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-        sums
-    }
-
-    /// The sums over no part.
-    fn no_sums(&self) -> Sums {
-        let lengths = if self.keeps_sums { [self.schedule.depth, TIMES] } else { [0; 2] };
-        let [deep, pairs] = lengths.map(|n| vec![zeros(); (n / 2 / COLUMNS) as usize]);
-        let deep = [deep.clone(), deep.clone(), deep];
-        Sums { deep, given: pairs.clone(), moved: pairs, energy: zero(Ty::F32) }
+        }
     }
 
     /// The thread's first time of the 16 of its warp.

@@ -38,6 +38,7 @@ mod cost;
 mod gradients;
 mod outputs;
 mod parameters;
+mod persistent;
 mod products;
 mod rates;
 mod rows;
@@ -133,7 +134,8 @@ fn blocks_of_walks(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 
 /// The kernels of a schedule, in order.
 fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
-    let walk = |sweep| ChunkDeltaBackward { sweep, blocks: blocks_of_walks(stage, schedule), ..*schedule };
+    let blocks = blocks_of_walks(stage, schedule);
+    let walk = |sweep| ChunkDeltaBackward { sweep, blocks, persistent: false, ..*schedule };
     if schedule.concurrent {
         return vec![walk(DeltaSweep::Walks), *schedule];
     }

@@ -2,10 +2,10 @@
 
 use super::TIMES;
 use super::common::Place;
-use super::gradients::{Gradients, Sums};
+use super::gradients::{Gradients, Part, Sums};
 use super::products::Sixteen;
 use super::steps::Share;
-use crate::block::layout::Tile;
+use crate::block::layout::TileStage;
 use crate::block::matmul::COLUMNS;
 use crate::block::output::{store_one, store_two};
 use crate::block::pair::{Coordinates, Values};
@@ -16,11 +16,11 @@ use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::tile::Operand;
 
 /// A thread's shares of sums over the depth, at its two times.
-struct DeepShares {
+pub(super) struct DeepShares {
     /// Of each total.
-    totals: Vec<[Operand; 2]>,
+    pub totals: Vec<[Operand; 2]>,
     /// Of the sums of products with the state before the 64 times and with the cotangent after them.
-    first: [[Operand; 2]; 3],
+    pub first: [[Operand; 2]; 3],
 }
 
 impl Gradients<'_> {
@@ -34,16 +34,16 @@ impl Gradients<'_> {
         }
     }
 
-    /// The elements of a tile at the warp's times, in a block of the columns of its half.
-    pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, block: u32) -> [Operand; 4] {
+    /// The elements of a tile's stage at the warp's times, in a block of the columns of its half.
+    pub(super) fn own_block(&self, b: &mut Builder, of: TileStage, block: u32) -> [Operand; 4] {
         let (row, column) = (self.first_row(b), self.fragment.column(b));
-        let half = self.half_of(b, tile.depth / COLUMNS);
+        let half = self.half_of(b, of.tile.depth / COLUMNS);
         let eight = b.add(half, Operand::i32(block as i32));
-        block_of(b, tile, row, eight, column)
+        block_of(b, of, row, eight, column)
     }
 
     /// Stores the maps of p at a part of the width.
-    pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, place: &Place, part: Operand) {
+    pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, place: &Place, part: Part) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         if self.form.outputs_of(DeltaCotangent::OverWidth).next().is_none() {
             return;
@@ -52,7 +52,7 @@ impl Gradients<'_> {
         self.set_rows(b, &mut values, place);
         let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
-        let first = b.mul(part, Operand::i32(TIMES as i32));
+        let first = b.mul(part.number, Operand::i32(TIMES as i32));
         let column = b.add(first, column);
         for block in 0..TIMES / 2 / COLUMNS {
             let mut values = values.clone();
@@ -60,8 +60,10 @@ impl Gradients<'_> {
                 let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
                 values.set_column(c, self.index_along(b, at, width));
             }
-            let [products, given] =
-                [&self.tiles.products, &self.tiles.cotangents].map(|tile| self.own_block(b, tile, block));
+            let [products, given] = [&self.tiles.products, &self.tiles.cotangents].map(|tile| {
+                let of = TileStage::of(b, tile, part.stage);
+                self.own_block(b, of, block)
+            });
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, here) in two.into_iter().enumerate() {
@@ -79,10 +81,19 @@ impl Gradients<'_> {
     pub(super) fn deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
         let totals = vec![[f32(0.0); 2]; self.form.totals.len()];
         let mut shares = DeepShares { totals, first: [[f32(0.0); 2]; 3] };
-        for pair in 0..self.pairs() {
-            // The assembler reads no factors before it needs them.
-            b.barrier();
-            self.rematerialised(b).deep_pair(b, values, place, sums, pair, &mut shares);
+        if self.keeps_sums {
+            let sums = self.rematerialised(b).finish_sums(b, sums, &mut shares);
+            for pair in 0..self.pairs() {
+                self.fence(b);
+                let (own, two) = (self.rematerialised(b), sums.of_pair(pair));
+                own.store_deep(b, values, place, &mut shares.totals, pair, &two);
+            }
+        } else {
+            for pair in 0..self.pairs() {
+                // The assembler reads no factors before it needs them.
+                b.barrier();
+                self.rematerialised(b).deep_pair(b, values, place, pair, &mut shares);
+            }
         }
         let own = self.rematerialised(b);
         own.store_first(b, &shares.first);
@@ -90,27 +101,16 @@ impl Gradients<'_> {
     }
 
     /// Computes and stores 16 places of the depth of the warp's half.
-    fn deep_pair(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        place: &Place,
-        sums: &Sums,
-        pair: u32,
-        shares: &mut DeepShares,
-    ) {
+    fn deep_pair(&self, b: &mut Builder, values: &Values, place: &Place, pair: u32, shares: &mut DeepShares) {
         let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
-        let mut own = match self.keeps_sums {
-            true => [0, 1, 2].map(|k: usize| [0, 1].map(|block| sums.deep[k][2 * pair as usize + block])),
-            false => self.through_states(b, &wide, &deep, pair),
-        };
+        let mut own = self.through_states(b, &wide, &deep, pair);
         if let Some(decays) = self.decays(b) {
             for (own, decays) in own.iter_mut().zip(decays) {
                 *own = own.map(|block| [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays[r / 2])));
             }
         }
         self.add_first(b, &mut shares.first, pair, &own);
-        self.add_pairs(b, &wide, &deep, pair, &mut own);
+        self.add_pairs(b, pair, &mut own);
         self.store_deep(b, values, place, &mut shares.totals, pair, &own);
     }
 
@@ -136,7 +136,7 @@ impl Gradients<'_> {
                 values.set_inner(c, depth, self.index_along(b, at, depth));
             }
             let given = [&self.tiles.keys, &self.tiles.queries, self.tiles.columns()];
-            let given = given.map(|tile| (tile.param, self.own_block(b, tile, 2 * pair + k)));
+            let given = given.map(|tile| (tile.param, self.own_block(b, TileStage::only(tile), 2 * pair + k)));
             for (h, c) in ELEMENTS {
                 let here = Coordinates { row: Some(h as u32), column: None, inner: Some(c as u32) };
                 given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));

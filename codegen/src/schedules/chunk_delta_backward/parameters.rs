@@ -25,6 +25,8 @@ schedule! {
         stages: u32 = 3,
         /// Whether both walks are one launch, half of whose blocks are of each.
         concurrent: bool = false,
+        /// Whether blocks of gradients go through several tiles of 64 times, and copy parts of the width while they compute others.
+        persistent: bool = false,
     }
 }
 

@@ -2,42 +2,38 @@
 
 use super::BLOCKS;
 use super::common::Place;
-use super::gradients::{Gradients, ONLY, Sums};
+use super::gradients::{Gradients, ONLY, Part, Sums};
 use super::rates::{BEFORE, SUMS};
 use crate::block::halves::HalfViews;
-use crate::block::layout::right_rows;
+use crate::block::layout::{TileStage, right_rows};
 use crate::block::matmul::{Factor, ROWS, zeros};
 use crate::block::pair::Values;
-use crate::block::parts::{Parts, multiply};
+use crate::block::parts::Parts;
 use crate::block::split_tile::{add_products, index_of_sixteen};
 use crate::build::Builder;
 use crate::tile::{Expr, Operand};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
+use std::ops::Range;
 
 /// The thread's numbers at two neighbouring blocks of columns.
 pub(super) type Sixteen = [[Operand; 4]; 2];
 
+/// The lanes by which a warp reads weights of pairs and the vectors that these weigh.
+pub(super) struct PairViews {
+    of_pairs: HalfViews,
+    deep: HalfViews,
+    /// The index of the warp's times in weights whose rows are later times.
+    later: Operand,
+}
+
 impl Gradients<'_> {
     /// Adds the products of a part of the width, and stores the part's outputs over the width.
-    pub(super) fn part(&self, b: &mut Builder, values: &Values, place: &Place, part: Operand, mut sums: Sums) -> Sums {
-        let tiles = &self.tiles;
+    pub(super) fn part(&self, b: &mut Builder, values: &Values, place: &Place, part: Part, sums: &mut Sums) {
         if self.keeps_sums {
-            let (wide, deep) = (self.views(b, &tiles.errors), self.views(b, &tiles.states));
-            for pair in 0..self.pairs() {
-                let found = self.through_states(b, &wide, &deep, pair);
-                for (sums, found) in sums.deep.iter_mut().zip(found) {
-                    let own = &mut sums[2 * pair as usize..][..2];
-                    own.iter_mut().flatten().zip(found.iter().flatten()).for_each(|(x, y)| *x = b.add(*x, *y));
-                }
-            }
-            let [given, moved] = [&tiles.cotangents, &tiles.products].map(|tile| wide.left(b, tile, ONLY));
-            let errors = wide.right(b, &tiles.errors, ONLY);
-            multiply(b, &mut sums.given, given, errors);
-            multiply(b, &mut sums.moved, moved, errors);
+            self.add_part(b, part.stage, sums);
         }
-        sums.energy = self.add_energy(b, sums.energy);
+        sums.energy = self.add_energy(b, part.stage, sums.energy);
         self.store_wide(b, values, place, part);
-        sums
     }
 
     /// How many 16 places of the depth a half has.
@@ -59,10 +55,6 @@ impl Gradients<'_> {
         let [states, duals] = [&tiles.states, &tiles.duals].map(|tile| deep.in_time(b, tile, ONLY));
         let mut found = [[zeros(); 2]; 3];
         for sixteen in 0..BLOCKS {
-            if self.keeps_sums {
-                // The assembler reads no factors before it needs them.
-                b.barrier();
-            }
             let [states, duals] = [states, duals].map(|right| right.parts(b, sixteen * ROWS, pair, true));
             for ((found, left), right) in found.iter_mut().zip([given, moved, errors]).zip([states, states, duals]) {
                 let left = left.parts(b, 0, sixteen, false);
@@ -73,11 +65,12 @@ impl Gradients<'_> {
     }
 
     /// Adds the thread's share of ⟨S, D⟩: both tiles have the same layout.
-    fn add_energy(&self, b: &mut Builder, sum: Operand) -> Operand {
+    fn add_energy(&self, b: &mut Builder, stage: Operand, sum: Operand) -> Operand {
         if !self.needs_energy() {
             return sum;
         }
-        add_products(b, [&self.tiles.states, &self.tiles.duals], self.thread.number, self.schedule.threads(), sum)
+        let both = [&self.tiles.states, &self.tiles.duals].map(|tile| TileStage::of(b, tile, stage));
+        add_products(b, both, self.thread.number, self.schedule.threads(), sum)
     }
 
     /// The decays from the state before the 64 times, and to the cotangent after them, at the thread's two times.
@@ -91,39 +84,72 @@ impl Gradients<'_> {
     }
 
     /// Adds the products over pairs of times to the sums at 16 places of the depth of the warp's half.
-    pub(super) fn add_pairs(
+    pub(super) fn add_pairs(&self, b: &mut Builder, pair: u32, sums: &mut [Sixteen; 3]) {
+        let views = self.pair_views(b);
+        let [queries, columns, keys] = sums;
+        for sixteen in 0..BLOCKS {
+            self.add_earlier(b, &views, sixteen, pair..pair + 1, [queries, columns]);
+            self.add_later(b, &views, sixteen, pair..pair + 1, keys);
+        }
+    }
+
+    /// The lanes by which the warp reads weights of pairs and the vectors that these weigh.
+    pub(super) fn pair_views(&self, b: &mut Builder) -> PairViews {
+        let [of_pairs, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
+        let (row, half) = right_rows(b, self.thread.lane);
+        let later = index_of_sixteen(b, &self.tiles.weights[0], row, half, self.block);
+        PairViews { of_pairs, deep, later }
+    }
+
+    /// Adds what 16 earlier times give: their keys, to sums of queries and columns at some 16 places of the depth.
+    pub(super) fn add_earlier(
         &self,
         b: &mut Builder,
-        of_pairs: &HalfViews,
-        deep: &HalfViews,
-        pair: u32,
-        sums: &mut [Sixteen; 3],
+        views: &PairViews,
+        sixteen: u32,
+        pairs: Range<u32>,
+        sums: [&mut [[Operand; 4]]; 2],
+    ) {
+        let [given_keys, _, moved_keys, _] = &self.tiles.weights;
+        let keys = views.deep.in_time(b, &self.tiles.keys, ONLY);
+        let keys = rights(b, keys, sixteen, pairs);
+        for (sums, tile) in sums.into_iter().zip([given_keys, moved_keys]) {
+            let left = views.of_pairs.left(b, tile, ONLY);
+            let left = left.parts(b, 0, sixteen, false);
+            multiply(b, self.tiles.keys.elem, sums, left, &keys);
+        }
+    }
+
+    /// Adds what 16 later times give: their queries and columns, to sums of keys at some 16 places of the depth.
+    pub(super) fn add_later(
+        &self,
+        b: &mut Builder,
+        views: &PairViews,
+        sixteen: u32,
+        pairs: Range<u32>,
+        sums: &mut [[Operand; 4]],
     ) {
         let tiles = &self.tiles;
-        let [given_keys, given_queries, moved_keys, moved_columns] = &tiles.weights;
-        let [given, moved] = [given_keys, moved_keys].map(|tile| of_pairs.left(b, tile, ONLY));
-        let [keys, queries, columns] =
-            [&tiles.keys, &tiles.queries, tiles.columns()].map(|tile| deep.in_time(b, tile, ONLY));
-        let (row, half) = right_rows(b, self.thread.lane);
-        let later = index_of_sixteen(b, given_queries, row, half, self.block);
-        for sixteen in 0..BLOCKS {
-            if self.keeps_sums {
-                // The assembler reads no factors before it needs them.
-                b.barrier();
-            }
-            let right = |b: &mut Builder, factor: Factor| factor.parts(b, sixteen * ROWS, pair, true);
-            let of_keys = right(b, keys);
-            for (sums, left) in sums.iter_mut().zip([given, moved]) {
-                let left = left.parts(b, 0, sixteen, false);
-                left.multiply(b, tiles.keys.elem, sums, of_keys);
-            }
-            // Rows of weights are later times.
-            let index = b.add(later, Operand::i32((sixteen * ROWS * given_queries.panel()) as i32));
-            for (weights, factor) in [(given_queries, queries), (moved_columns, columns)] {
-                let left = Parts::at(b, weights, index, true);
-                let right = right(b, factor);
-                left.multiply(b, tiles.keys.elem, &mut sums[2], right);
-            }
+        let [_, given_queries, _, moved_columns] = &tiles.weights;
+        // Rows of weights are later times.
+        let index = b.add(views.later, Operand::i32((sixteen * ROWS * given_queries.panel()) as i32));
+        for (weights, tile) in [(given_queries, &tiles.queries), (moved_columns, tiles.columns())] {
+            let left = Parts::at(b, weights, index, true);
+            let factor = views.deep.in_time(b, tile, ONLY);
+            let rights = rights(b, factor, sixteen, pairs.clone());
+            multiply(b, tiles.keys.elem, sums, left, &rights);
         }
+    }
+}
+
+/// The fragments of 16 rows of a right factor, at some 16 columns.
+fn rights(b: &mut Builder, factor: Factor, sixteen: u32, pairs: Range<u32>) -> Vec<Parts> {
+    pairs.map(|pair| factor.parts(b, sixteen * ROWS, pair, true)).collect()
+}
+
+/// Adds the products of a left factor with fragments of 16 columns to the sums of these.
+fn multiply(b: &mut Builder, elem: Elem, sums: &mut [[Operand; 4]], left: Parts, rights: &[Parts]) {
+    for (sums, right) in sums.chunks_exact_mut(2).zip(rights) {
+        left.multiply(b, elem, sums, *right);
     }
 }

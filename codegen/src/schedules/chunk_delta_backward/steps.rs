@@ -6,6 +6,7 @@ use super::products::Sixteen;
 use super::rates::{ADDED, EACH, GIVEN, READ};
 use super::{TIMES, WARPS};
 use crate::block::lane_sum::{Neighbours, Side, over_lanes, sum_beside};
+use crate::block::layout::TileStage;
 use crate::block::matmul::COLUMNS;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, f32};
@@ -85,7 +86,7 @@ impl Gradients<'_> {
         let tiles = [&self.tiles.queries, self.tiles.columns(), &self.tiles.keys];
         for ((share, tile), sums) in shares.iter_mut().zip(tiles).zip(sums) {
             for (block, sums) in (2 * pair..).zip(sums) {
-                let own = self.own_block(b, tile, block);
+                let own = self.own_block(b, TileStage::only(tile), block);
                 for (h, c) in ELEMENTS {
                     share[h] = b.fma(own[2 * h + c], sums[2 * h + c], share[h]);
                 }

@@ -24,9 +24,9 @@ impl Strategy for ChunkDeltaBackward {
         kind.delta_back().map(|_| ())
     }
 
-    fn candidates(stage: &Stage, _isa: Isa, access: Access) -> Vec<ChunkDeltaBackward> {
+    fn candidates(stage: &Stage, isa: Isa, access: Access) -> Vec<ChunkDeltaBackward> {
         // Among them are those that copy single elements.
-        if access == Access::Vectors { vec![] } else { candidates::of(stage) }
+        if access == Access::Vectors { vec![] } else { candidates::of(stage, isa) }
     }
 
     fn kernels(&self, stage: &Stage, _isa: Isa) -> Vec<ChunkDeltaBackward> {
@@ -99,7 +99,11 @@ impl Strategy for ChunkDeltaBackward {
             DeltaSweep::Channels => (form.states.time, super::channels::times(self.depth)),
             _ => (form.states.width, self.places),
         };
-        points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(of_one)))
+        let all = points.saturating_mul((problem.size(along) as u64).div_ceil(u64::from(of_one)));
+        if self.sweep == DeltaSweep::Gradients && self.persistent {
+            return all.min(u64::from(problem.target.multiprocessors * self.blocks));
+        }
+        all
     }
 
     fn blocks_along_time(&self, _segments: Segments) -> u32 {

@@ -31,6 +31,8 @@ pub(super) struct Tiles {
     /// The state before the times and the cotangent of the one after: a row for every place of the width.
     pub states: Tile,
     pub duals: Tile,
+    /// The parts of the width in flight.
+    pub stages: u32,
     /// Weights of pairs of times, a row for each later one.
     pub weights: [Tile; 4],
 }
@@ -43,28 +45,34 @@ impl Tiles {
         schedule: &ChunkDeltaBackward,
     ) -> Tiles {
         let (rule, depth) = (&form.states, schedule.depth);
-        let mut tile = |param: u32, inner: Axis, depth: u32| {
-            let shape = TileShape { rows: TIMES, depth, stages: 1 };
+        let stages = if schedule.persistent { 2 } else { 1 };
+        let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
+            let shape = TileShape { rows: TIMES, depth, stages };
             let own = factor_elem(elem(stage, Tensor::Param(param)), schedule.vector, schedule.depth);
             Tile::declare_as(b, stage, TileOf { param, along: rule.time, inner }, shape, own)
         };
-        let mut keys = tile(rule.row.param, rule.depth, depth);
-        let mut queries = tile(form.query.param, rule.depth, depth);
-        let mut columns = (rule.column.param != rule.row.param).then(|| tile(rule.column.param, rule.depth, depth));
-        let mut cotangents = tile(form.cotangents.value.param, rule.width, TIMES);
+        let mut keys = tile(rule.row.param, rule.depth, depth, 1);
+        let mut queries = tile(form.query.param, rule.depth, depth, 1);
+        let mut columns = (rule.column.param != rule.row.param).then(|| tile(rule.column.param, rule.depth, depth, 1));
+        let mut cotangents = tile(form.cotangents.value.param, rule.width, TIMES, stages);
         let elem = keys.elem;
-        let [mut errors, mut products] = ["errors", "products"].map(|name| Tile::bare(b, name, elem, TIMES, TIMES));
-        let [mut states, mut duals] = ["states", "duals"].map(|name| Tile::bare(b, name, elem, TIMES, depth));
+        let mut saved =
+            |name: &str, depth: u32| Tile::bare_ring(b, name, elem, TileShape { rows: TIMES, depth, stages });
+        let [mut errors, mut products] = ["errors", "products"].map(|name| saved(name, TIMES));
+        let [mut states, mut duals] = ["states", "duals"].map(|name| saved(name, depth));
         // Where sums are kept, the tiles of a part of the width are free when weights are known, which large ones need.
         let weights = match is_large(stage, form, depth) {
             true => [&cotangents, &errors, &products, &states].map(|tile| Tile { depth: TIMES, ..tile.clone() }),
             false => ["weights_0", "weights_1", "weights_2", "weights_3"].map(|n| Tile::bare(b, n, elem, TIMES, TIMES)),
         };
         let parts = [&mut cotangents, &mut errors, &mut products, &mut states, &mut duals];
-        for tile in [&mut keys, &mut queries].into_iter().chain(&mut columns).chain(parts) {
+        for tile in [&mut keys, &mut queries].into_iter().chain(&mut columns) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
-        Tiles { keys, queries, columns, cotangents, errors, products, states, duals, weights }
+        for tile in parts {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+        }
+        Tiles { keys, queries, columns, cotangents, errors, products, states, duals, stages, weights }
     }
 
     /// Whether elements that have been copied are not yet factors.

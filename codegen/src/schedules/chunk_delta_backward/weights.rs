@@ -37,8 +37,7 @@ impl Gradients<'_> {
         let mut shares = self.no_pair_shares();
         for number in 0..2 {
             for pair in 0..TIMES / 2 / ROWS {
-                // The assembler reads no factors before it needs them.
-                b.barrier();
+                self.fence(b);
                 self.rematerialised(b).store_pair(b, sums, number, pair, &mut shares);
             }
         }

@@ -1,6 +1,6 @@
 //! Copies to the tiles, from tensors and from the memory in which walks save.
 
-use super::super::common::Place;
+use super::super::common::{Place, SavedTile};
 use super::{ChannelGradients, WARPS};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileStage};
@@ -70,7 +70,8 @@ impl ChannelGradients<'_> {
             let first = b.mul(number, i64::from(saved));
             let by = b.mul(place.part_of_times, i64::from(len));
             let first = b.add(first, by);
-            self.third().fill_saved(b, tile, len, self.args.scratch[scratch], first);
+            let saved = SavedTile { tile, len, stage: Operand::i32(0) };
+            self.third().fill_saved(b, saved, self.args.scratch[scratch], first);
         }
     }
 

@@ -177,7 +177,7 @@ impl<'s> ChannelGradients<'s> {
 
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let place = self.third().place(b, &self.tile, Some(times(self.schedule.depth)));
+        let place = self.third().place(b, &self.tile, Some(times(self.schedule.depth)), None);
         self.fetch_deep(b, &place);
         let axes = [self.form.states.time, self.form.states.width];
         let mut values = Values::new(self.stage, &self.args, axes, place.outer.clone());

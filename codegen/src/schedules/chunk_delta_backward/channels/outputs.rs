@@ -4,6 +4,7 @@ use super::super::common::Place;
 use super::sixteen::each;
 use super::{ChannelGradients, SLICE, times};
 use crate::block::lane_sum::over_lanes;
+use crate::block::layout::TileStage;
 use crate::block::matmul::COLUMNS;
 use crate::block::output::{store_one, store_two};
 use crate::block::pair::{Coordinates, Values};
@@ -42,7 +43,7 @@ impl ChannelGradients<'_> {
                 values.set_column(c, self.index_along(b, at, width));
             }
             let piece = b.add(first_piece, block);
-            let own = |b: &mut Builder, tile| block_of(b, tile, row, piece, column);
+            let own = |b: &mut Builder, tile| block_of(b, TileStage::only(tile), row, piece, column);
             let [products, given] = [&self.products, &self.cotangents].map(|tile| own(b, tile));
             let of_values = self.of_values.as_ref().map(|[_, products]| own(b, products));
             for h in 0..2 {
