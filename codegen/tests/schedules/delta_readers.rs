@@ -115,7 +115,7 @@ fn readers_of_rules_as_users_write_them() {
 #[test]
 fn readers_of_prepared_tiles() {
     let strong = written_of(CHANNELS[0], Elem::Bf16);
-    for program in ["kda", "rwkv7"].map(model).into_iter().chain([strong]) {
+    for program in ["delta_rule", "gated_delta_rule", "kda", "rwkv7"].map(model).into_iter().chain([strong]) {
         for (times, keys) in [(1, 64), (65, 64), (330, 64), (130, 128)] {
             let sizes = sizes(&program, [1, 2, times, keys, 32]);
             let how = (Placement::Contiguous, Order::Random(times as u64));

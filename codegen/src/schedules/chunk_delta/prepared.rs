@@ -5,8 +5,8 @@
 //! tile and stores it in the layout of shared memory. The four warps of the second kernel that go ahead only copy it. Factors that are the
 //! elements of tensors are not stored: they are copied from there.
 
-use oplus_dsl::{Elem, Ty};
 use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
 
 use super::ahead::{TilePlace, Tiles};
 use super::channels::{ChannelTiles, System};
