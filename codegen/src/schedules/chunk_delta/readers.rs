@@ -1,9 +1,12 @@
 //! Warps that read the state for queries: each is the partner of a warp that walks and takes the outputs of its chunks.
 //!
-//! For each chunk the warp that walks hands over the state before the chunk and the rows that its steps add, as the left factors that it has
-//! of them, in the registers of its lanes: each lane writes 16 bytes for four registers, and its namesake reads them. There is a slot for every
-//! chunk of the tiles whose products over pairs of times are in shared memory. These wait until a tile has been read, so a slot is free when the products of a
-//! later tile are there, and the warp that walks waits for nothing else.
+//! For each chunk the warp that walks hands over the state before the chunk and the rows that its steps add, as left factors: each lane
+//! writes 16 bytes for four of its registers, and the partner's lane of the same number reads them. There is a slot for every chunk of the tiles whose
+//! products over pairs of times are in shared memory. A tile counts as walked when both warps have gone through it, so a slot is free when the
+//! products of a later tile are there, and the warp that walks does not wait for its partner's chunks.
+//!
+//! The warp that walks reads and computes what its next products take before it hands a chunk over: no access to shared memory is moved across
+//! the arrival at an mbarrier.
 
 use super::ahead::{TilePlace, Tiles};
 use super::rates::FROM_START;
@@ -29,7 +32,8 @@ pub(in crate::schedules) struct Handed {
     array: SharedId,
     /// An mbarrier for each slot, at which warps that walk arrive.
     full: SharedId,
-    /// Fragments of a slot.
+    /// Fragments of the state, and of all in a slot.
+    states: u32,
     fragments: u32,
 }
 
@@ -63,14 +67,15 @@ impl Handed {
     /// The slots of a kernel whose queries have warps of their own.
     pub(super) fn declare(b: &mut Builder, kernel: &DeltaKernel<'_>) -> Option<Handed> {
         let schedule = kernel.schedule;
-        let states = schedule.depth / ROWS;
-        let rows = 1 + u32::from(kernel.of_values.is_some());
         let parts = if kernel.elem() == Elem::F32 { 2 } else { 1 };
-        let fragments = parts * (states + rows);
+        let states = parts * schedule.depth / ROWS;
+        let rows = parts * (1 + u32::from(kernel.of_values.is_some()));
+        let fragments = states + rows;
         let slots = schedule.walkers() * schedule.pairs() * WARPS;
         schedule.readers.then(|| Handed {
             array: b.shared("handed", SharedKind::Elem(Elem::U32), slots * fragments * WARP * REGISTERS),
             full: b.shared("handed_full", SharedKind::Mbarrier, slots),
+            states,
             fragments,
         })
     }
@@ -118,9 +123,7 @@ impl Handed {
         chunk: u32,
     ) {
         let slot = self.slot(b, kernel, place, chunk);
-        let parts = if kernel.elem() == Elem::F32 { 2 } else { 1 };
-        let fragment = parts * kernel.schedule.depth / ROWS;
-        let mut cursor = Cursor { array: self.array, index: slot.index, fragment };
+        let mut cursor = Cursor { array: self.array, index: slot.index, fragment: self.states };
         added.iter().for_each(|added| cursor.write(b, added.rows));
     }
 

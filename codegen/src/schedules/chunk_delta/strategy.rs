@@ -118,12 +118,13 @@ impl Strategy for ChunkDelta {
     }
 
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
-        let ChunkDelta { places, stages, sweep, .. } = *self;
+        let ChunkDelta { places, stages, sweep, readers, .. } = *self;
         if sweep == RuleSweep::Prepare {
             return format!("a block per {TIMES} times of a recurrence: factors, systems and weights of its chunks");
         }
+        let beside = if readers { ", queries by warps of their own" } else { "" };
         format!(
-            "a block per {places} places of the width of a recurrence; chunks of {ROWS} times, {TIMES} at once, {stages} tiles in flight"
+            "a block per {places} places of the width of a recurrence; chunks of {ROWS} times, {TIMES} at once, {stages} tiles in flight{beside}"
         )
     }
 
