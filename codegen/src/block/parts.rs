@@ -66,6 +66,11 @@ impl Parts {
         Parts::of_pairs(b, elem, &scaled)
     }
 
+    /// A fragment in registers: of high and low parts, or of whole elements.
+    pub(crate) fn of_registers(high: [Operand; 4], low: Option<[Operand; 4]>) -> Parts {
+        Parts { high, low }
+    }
+
     /// The high parts, or whole elements.
     pub(crate) fn high(self) -> [Operand; 4] {
         self.high

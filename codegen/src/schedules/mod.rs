@@ -47,6 +47,7 @@ pub(crate) mod strategy;
 mod tests;
 mod unit;
 
+pub use chunk_delta::RuleSweep;
 pub use chunk_delta_backward::DeltaSweep;
 pub use chunkwise_backward::Sweep;
 pub use columns::Form;

@@ -161,6 +161,8 @@ fn examples() -> [Schedule; 12] {
             stages: 3,
             vector: 8,
             blocks: 2,
+            readers: true,
+            sweep: RuleSweep::Walk,
         }),
     ]
 }

@@ -1,7 +1,7 @@
 //! Delta rules in chunks: fla's rule of errors against the interpreter.
 
 use oplus_codegen::plan::{Plan, Planner};
-use oplus_codegen::schedules::{Access, Schedule};
+use oplus_codegen::schedules::{Access, RuleSweep, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
@@ -74,7 +74,7 @@ pub(crate) fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
 }
 
 /// The fastest plan in chunks, of any cut.
-fn chunked(
+pub(crate) fn chunked(
     program: &Program,
     sizes: &[usize],
     placement: Placement,
@@ -97,7 +97,7 @@ fn relative_error(wanted: &Array, found: &Array) -> f64 {
 }
 
 /// Rules as users write them: packed sequences, a state that is only read at its end, and outputs with a gate and a scale.
-const WRITTEN: [&str; 3] = [
+pub(crate) const WRITTEN: [&str; 3] = [
     "fn packed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta: [B, H, T], cu: i32[S]) -> (o: [B, H, T, V]) {
         o = sum(K, q * scan(T, segmented(DeltaRule)(beta, k, v), offsets = cu));
     }",
@@ -367,6 +367,41 @@ fn chunks_of_rules_with_two_keys() {
     check(rwkv7, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
     check(rwkv7, [1, 1, 67, 21, 13], (Placement::Strided, Order::Random(4)));
     check_texts(&TWO_KEYS);
+}
+
+/// Asserts that a kernel that prepares tiles of times for the walk gives the bits of blocks that prepare their own.
+fn check_prepared(program: &Program, lengths: [usize; 5], (placement, order): (Placement, Order)) {
+    let given = inputs(program, &sizes(program, lengths));
+    let of = |sweep: RuleSweep| {
+        let is_meant = move |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(own) if own.sweep == sweep);
+        simulated(program, (lengths, &given), (placement, order), is_meant)
+    };
+    let (prepared, whole) = (of(RuleSweep::Walk), of(RuleSweep::Whole));
+    for ((prepared, whole), output) in prepared.iter().zip(&whole).zip(&program.outputs) {
+        let bits = |array: &Array| array.as_floats().expect("floats").iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert!(bits(prepared) == bits(whole), "{} {lengths:?}: `{}`", program.name, output.name);
+    }
+}
+
+#[test]
+fn prepared_tiles_give_the_bits_of_those_of_the_block() {
+    let texts = CHANNELS.iter().chain(&TWO_KEYS[2..]).map(|text| written(text));
+    let models = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"].map(model);
+    for program in models.into_iter().chain(texts).chain(WRITTEN.map(written)) {
+        for time in [1, 16, 63, 64, 65, 200] {
+            check_prepared(&program, [1, 2, time, 64, 64], (Placement::Contiguous, Order::Random(time as u64)));
+        }
+        check_prepared(&program, [2, 1, 130, 128, 16], (Placement::Contiguous, Order::Descending));
+        check_prepared(&program, [1, 1, 150, 32, 128], (Placement::Contiguous, Order::Ascending));
+        check_prepared(&program, [1, 2, 129, 24, 40], (Placement::Padded, Order::Random(3)));
+    }
+    for elem in OTHERS {
+        let models = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"].map(|name| model_of(name, elem));
+        for program in models.into_iter().chain([written_of(CHANNELS[0], elem), written_of(WRITTEN[0], elem)]) {
+            check_prepared(&program, [1, 2, 193, 64, 64], (Placement::Contiguous, Order::Random(1)));
+            check_prepared(&program, [1, 1, 70, 24, 16], (Placement::Padded, Order::Random(2)));
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::device::{Placement, Setting, Work, call, run};
 use crate::oracle::rounded;
 
 /// Programs of packed sequences as users write them: decays of each kind, readouts that go on, and first or last states alone.
-const WRITTEN: [&str; 7] = [
+pub(crate) const WRITTEN: [&str; 7] = [
     "fn gated(
         q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], z: [B, H, T, V], g: wide[B, H, T], beta: [B, H, T], cu: i64[S + 1],
         s0: wide[B, S, H, K, V],
@@ -92,16 +92,16 @@ const OFFSETS: [&[i64]; 8] = [
 const BEHIND: [usize; 8] = [0, 1, 5, 0, 0, 17, 64, 2];
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    offsets: usize,
+pub(crate) struct Case {
+    pub(crate) offsets: usize,
     /// Batches, heads, keys and values.
-    sizes: [usize; 4],
-    placement: Placement,
-    order: Order,
+    pub(crate) sizes: [usize; 4],
+    pub(crate) placement: Placement,
+    pub(crate) order: Order,
 }
 
 impl Case {
-    fn sizes(&self, program: &Program) -> Vec<usize> {
+    pub(crate) fn sizes(&self, program: &Program) -> Vec<usize> {
         let ([b, h, k, v], offsets) = (self.sizes, OFFSETS[self.offsets]);
         let size = |axis: &String| match axis.as_str() {
             "B" => b,
@@ -116,7 +116,7 @@ impl Case {
         program.axes.iter().map(size).collect()
     }
 
-    fn inputs(&self, program: &Program, sizes: &[usize]) -> Vec<Array> {
+    pub(crate) fn inputs(&self, program: &Program, sizes: &[usize]) -> Vec<Array> {
         let mut rng = Rng::new(17);
         let mut input = |param: &Param| {
             let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();

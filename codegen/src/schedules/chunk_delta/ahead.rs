@@ -1,7 +1,7 @@
 //! The two roles of a block's warps: some walk the chunks of a tile of times. Meanwhile four others compute the part of the next tile that
 //! does not depend on the state.
 
-use super::{DeltaKernel, ROWS, TIMES, WARPS, copies_late, deep_stages};
+use super::{DeltaKernel, ROWS, RuleSweep, TIMES, WARPS, copies_late, deep_stages};
 use crate::abi::{Tensor, elem};
 use crate::block::layout::{Tile, TileStage};
 use crate::block::pair::Values;
@@ -62,11 +62,13 @@ impl DeltaKernel<'_> {
         Tiles { count: b.convert(Ty::I32, count), is_back }
     }
 
-    fn tile_place(&self, b: &mut Builder, number: Operand) -> TilePlace {
+    pub(super) fn tile_place(&self, b: &mut Builder, number: Operand) -> TilePlace {
         let stage = Ring::of(self.schedule.stages).at(b, number);
         let deep = deep_stages(self.stage, self.form, self.schedule);
-        let deep = if deep == self.schedule.stages { stage } else { Ring::of(deep).at(b, number) };
-        let pairs = Ring::of_power(self.schedule.pairs()).at(b, number);
+        let is_own = deep > 0 && deep != self.schedule.stages;
+        let deep = if is_own { Ring::of(deep).at(b, number) } else { stage };
+        let is_walk = self.schedule.sweep == RuleSweep::Walk;
+        let pairs = if is_walk { stage } else { Ring::of_power(self.schedule.pairs()).at(b, number) };
         TilePlace { number, stage, deep, pairs, rates: self.rates_from(b, number) }
     }
 
@@ -75,12 +77,17 @@ impl DeltaKernel<'_> {
         tile.inner == self.form.depth
     }
 
+    /// Whether the walk reads a tile as it has been copied from a tensor.
+    pub(super) fn is_copied(&self, tile: &Tile) -> bool {
+        !self.is_deep(tile) || self.channels.is_none() && !self.copies_factors()
+    }
+
     /// Waits for the copies of tiles.
     fn wait_for<'t>(&self, b: &mut Builder, tiles: impl Iterator<Item = &'t Tile>, place: &TilePlace) {
         tiles.for_each(|tile| b.wait(tile.full, if self.is_deep(tile) { place.deep } else { place.stage }));
     }
 
-    /// Initialises the mbarriers and writes the rates of the first tile.
+    /// Initialises the mbarriers, and writes the rates of the first tile where no other kernel has computed them.
     pub(in crate::schedules) fn start(&self, b: &mut Builder, values: &Values, tiles: Tiles) {
         let first = b.eq(self.thread.number, Operand::i32(0));
         b.if_(first, |b| {
@@ -90,14 +97,21 @@ impl DeltaKernel<'_> {
                     if self.is_deep(tile) { deep_stages(self.stage, self.form, self.schedule) } else { stages };
                 b.init_mbarriers(tile.full, stages, WARPS * WARP);
             }
-            b.init_mbarriers(self.ready, self.schedule.pairs(), WARPS * WARP);
-            b.init_mbarriers(self.walked, self.schedule.pairs(), self.schedule.walkers() * WARP);
+            // Threads that copy what has been prepared arrive twice: with their copies, and by themselves.
+            let times = if self.schedule.sweep == RuleSweep::Walk { 2 } else { 1 };
+            b.init_mbarriers(self.ready, self.schedule.pairs(), times * WARPS * WARP);
+            b.init_mbarriers(self.walked, self.schedule.pairs(), self.schedule.with_places() * WARP);
+            if let Some(handed) = self.handed {
+                handed.start(b, self);
+            }
             b.push(Stmt::FenceInit);
         });
-        let none = Operand::i32(0);
-        let first = tiles.first_time(b, none);
-        let rates = self.rates(b, values, first);
-        self.store_rates(b, &rates, none);
+        if self.schedule.sweep != RuleSweep::Walk {
+            let none = Operand::i32(0);
+            let first = tiles.first_time(b, none);
+            let rates = self.rates(b, values, first);
+            self.store_rates(b, &rates, none);
+        }
         b.barrier();
     }
 
@@ -108,11 +122,11 @@ impl DeltaKernel<'_> {
         walk: impl FnOnce(&mut Builder),
         ahead: impl FnOnce(&mut Builder, &Self),
     ) {
-        let walkers = self.schedule.walkers();
-        let walks = b.lt(self.thread.warp, walkers);
+        let first = self.schedule.with_places();
+        let walks = b.lt(self.thread.warp, first);
         b.if_else(walks, walk, |b| {
-            let number = b.sub(self.thread.number, walkers * WARP);
-            let warp = b.sub(self.thread.warp, walkers);
+            let number = b.sub(self.thread.number, first * WARP);
+            let warp = b.sub(self.thread.warp, first);
             let thread = Thread { number, warp, ..self.thread };
             ahead(b, &Self { thread, ..self.clone() });
         });
@@ -180,7 +194,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Makes factors of the elements of the warp's chunk, where decays do not differ along the depth.
-    fn prepare(&self, b: &mut Builder, place: &TilePlace) {
+    pub(super) fn prepare(&self, b: &mut Builder, place: &TilePlace) {
         if self.channels.is_some() {
             return;
         }
@@ -201,8 +215,10 @@ impl DeltaKernel<'_> {
     ) {
         b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
             let place = self.tile_place(b, number);
-            let walked = self.tiles().filter(|tile| self.channels.is_none() || !self.is_deep(tile));
-            self.wait_for(b, walked, &place);
+            // With readers the warps that arrive have waited for the tile's copies, if they compute its products.
+            if self.handed.is_none() || self.schedule.sweep == RuleSweep::Walk {
+                self.wait_for(b, self.tiles().filter(|tile| self.is_copied(tile)), &place);
+            }
             b.wait(self.ready, place.pairs);
             step(b, &place);
             b.arrive(self.walked, place.pairs.index);
@@ -210,7 +226,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Starts the copies of the tile of a number, if there is one.
-    fn fetch(&self, b: &mut Builder, copies: &[(&Tile, Operand)], number: Operand, tiles: Tiles) {
+    pub(super) fn fetch(&self, b: &mut Builder, copies: &[(&Tile, Operand)], number: Operand, tiles: Tiles) {
         let exists = b.lt(number, tiles.count);
         b.if_(exists, |b| {
             let first = tiles.first_time(b, number);

@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDelta, LARGEST_IN_FLIGHT, TIMES};
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, RuleSweep, TIMES};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
@@ -47,16 +47,30 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     let elem = stage.program.params[form.row.param as usize].elem;
     let Some(vector) = vector_of(elem) else { return vec![] };
     let is_large = form.channels.is_some() || form.has_two_keys();
+    let has_readers = form.readout.is_some();
     let kinds = [(false, false, vector), (false, true, vector), (true, false, vector), (true, false, 1)];
     let of = |depth: u32, places: u32| {
-        kinds.map(|(padded, wide, vector)| {
+        kinds.into_iter().flat_map(move |(padded, wide, vector)| {
             // Where a block alone fills a multiprocessor, or copies single elements, its threads have all registers.
             let is_split = factor_elem(elem, vector, depth) == Elem::F32;
             let is_alone = is_large || depth > 64 || is_split && depth > 32;
             let blocks = if is_alone || vector == 1 { 1 } else { 2 };
             let stages = stages_of(form, factor_elem(elem, vector, depth), depth);
-            ChunkDelta { depth, padded, wide, places, stages, vector, blocks }
+            let sweep = RuleSweep::Whole;
+            let one = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers: false, sweep };
+            let is_small = places < TIMES && vector > 1;
+            let beside = (has_readers && is_small).then_some(ChunkDelta { readers: true, ..one });
+            [one].into_iter().chain(beside)
         })
     };
-    DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places))).collect()
+    let with_prepared = |own: ChunkDelta| [own].into_iter().chain(prepared(form, own));
+    let all = DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places)));
+    all.flat_map(with_prepared).collect()
+}
+
+/// The schedules whose tiles of times are prepared by a kernel of its own.
+fn prepared(form: &DeltaRule, own: ChunkDelta) -> impl Iterator<Item = ChunkDelta> {
+    let blocks = if form.channels.is_some() && own.depth <= 64 { 2 } else { own.blocks };
+    let of = move |stages: u32| ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own };
+    [3, 2].into_iter().filter(move |_| own.vector > 1).map(of)
 }

@@ -58,7 +58,7 @@ impl ChannelTiles {
         let rows = form.has_two_keys().then(|| tile("decayed_rows"));
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let ends = array("decays", pairs * WARPS * depth);
-        let logs = ["logs", "read_logs"].map(|name| array(name, TIMES * PITCH));
+        let logs = ["logs", "read_logs"].map(|name| array(name, schedule.systems() * PITCH));
         ChannelTiles { keys, columns, queries, rows, ends, logs }
     }
 }

@@ -85,7 +85,12 @@ impl DeltaKernel<'_> {
         for chunk in 0..WARPS {
             let left = self.left_of(b, state);
             let read = self.read(b, &left, factors.columns, chunk);
-            let queried = factors.queries.map(|queries| self.read(b, &left, queries, chunk));
+            if let Some(handed) = self.handed {
+                handed.write_state(b, self, &left, place, chunk);
+            }
+            let own_queries = factors.queries.filter(|_| self.handed.is_none());
+            let queried = own_queries.map(|queries| self.read(b, &left, queries, chunk));
+            let decayed = self.handed.map(|_| self.decayed_state(b, state, place, chunk));
             let values = self.values_of(b, start, chunk);
             let solution = match of_values {
                 None => self.solve(b, &read, &values, inverses, from, chunk),
@@ -94,12 +99,21 @@ impl DeltaKernel<'_> {
                     self.solved(b, sums, inverses, chunk)
                 }
             };
-            let mut all = vec![AddedRows { rows: solution, vectors: rows, weights }];
+            let early = self.early(b, solution, rows, place, chunk);
+            let mut all = vec![AddedRows { rows: solution, vectors: rows, weights, early }];
             if let Some([_, queried]) = of_values {
                 let rows = self.scaled_values(b, &values, from, chunk);
-                all.push(AddedRows { rows, vectors: keys, weights: queried });
+                let early = self.early(b, rows, keys, place, chunk);
+                all.push(AddedRows { rows, vectors: keys, weights: queried, early });
             }
-            self.advance(b, state, &all, place, chunk);
+            if let Some(handed) = self.handed {
+                handed.write_rows(b, self, &all, place, chunk);
+            }
+            let decayed = decayed.unwrap_or_else(|| self.decayed_state(b, state, place, chunk));
+            self.advance(b, state, decayed, &all, place, chunk);
+            if let Some(handed) = self.handed {
+                handed.hand_over(b, self, place, chunk);
+            }
             if let Some(queried) = queried {
                 let reads = self.reads(b, queried, &all, from, chunk);
                 let first = b.add(first, Operand::i32((chunk * ROWS) as i32));

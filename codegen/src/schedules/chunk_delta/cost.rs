@@ -1,6 +1,6 @@
 //! The cost of delta rules in chunks.
 
-use super::{ChunkDelta, TIMES};
+use super::{ChunkDelta, RuleSweep, TIMES};
 use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
@@ -11,8 +11,14 @@ use oplus_dsl::Elem;
 
 /// The part of the work on a tile that is the same for any part of the width: products over pairs of times, and copies of keys.
 const SHARED: f64 = 0.35;
+/// The time of a walk whose queries have warps of their own, in that of one that takes their products itself.
+const READERS: f64 = 0.75;
+/// How much more work there is where factors are handed over.
+const HANDED: f64 = 1.1;
 /// How much longer the work on high and low parts takes.
 const SPLIT: f64 = 2.0;
+/// Microseconds of a multiprocessor on a tile of times that a kernel of its own prepares, at a depth of 64.
+const PREPARE: f64 = 1.2;
 /// How much longer copies of single elements take.
 const SINGLE: f64 = 2.4;
 
@@ -35,8 +41,9 @@ pub(in crate::schedules) fn walk(
     let resident = of_one.min(f64::from(blocks)).max(1.0);
     let depth = f64::from(schedule.depth) / 64.0;
     let part = f64::from(schedule.places) / f64::from(TIMES);
-    let work = times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
-    let wait = chunk_delta_wait + if channels { chunk_delta_channels * depth } else { 0.0 };
+    let (shorter, more) = if schedule.readers { (READERS, HANDED) } else { (1.0, 1.0) };
+    let work = more * times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
+    let wait = shorter * chunk_delta_wait + if channels { chunk_delta_channels * depth } else { 0.0 };
     let slower = if schedule.vector == 1 { SINGLE } else { 1.0 };
     tiles * slower * (of_one * work + of_one / resident * wait)
 }
@@ -51,7 +58,17 @@ pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Me
     let of_one = memory.share_of_one(blocks as f64);
     // The tiles of channels leave no room for a second block.
     let resident = if channels { 1 } else { schedule.blocks };
+    let tile_words = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
+    if schedule.sweep == RuleSweep::Walk {
+        let prepare = ChunkDelta { sweep: RuleSweep::Prepare, ..*schedule };
+        let prepared = prepare.blocks(problem);
+        let depth = f64::from(schedule.depth) / 64.0;
+        let preparing = memory.share_of_one(prepared as f64) * PREPARE * depth * products;
+        let micros = preparing + walk(schedule, problem, schedule.blocks, of_one, false, products);
+        let why = format!("{} prepared, then {tile_words}", counted(prepared, "tile"));
+        return Cost { micros: micros.max(memory.micros()), why };
+    }
     let micros = walk(schedule, problem, resident, of_one, channels, products);
-    let why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
+    let why = tile_words;
     Cost { micros: micros.max(memory.micros()), why }
 }

@@ -15,6 +15,8 @@
 //! Where a decay differs along the depth, the factors of these products are multiplied by decays. Where what z reads of the state is added
 //! times another vector than values are, values have a term of their own in each line.
 //!
+//! There, too, what walks need of the tiles of times may be computed by [a kernel of its own](prepared).
+//!
 //! A block has some places of the width of a recurrence and goes from the first time to the last, in tiles of 64 times. Four warps work one
 //! tile ahead: each computes the products over pairs of times of a chunk, and inverts 1 − A by substitution in `f32`. The other warps walk:
 //! each has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks without waiting for
@@ -29,7 +31,9 @@ mod cost;
 mod invert;
 mod outputs;
 mod parameters;
+mod prepared;
 mod rates;
+mod readers;
 mod scores;
 mod solve;
 mod staged;
@@ -38,7 +42,7 @@ mod strategy;
 mod strong;
 mod walk;
 
-pub use parameters::ChunkDelta;
+pub use parameters::{ChunkDelta, RuleSweep};
 
 use super::{LowerError, Strategy};
 use crate::abi::{Tensor, elem};
@@ -58,6 +62,8 @@ use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::ChannelTiles;
 use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
+use prepared::OwnTile;
+use readers::Handed;
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
@@ -85,12 +91,16 @@ pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunkDelta { depth, padded, wide, places, stages, vector, blocks } = *schedule;
+    let ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep, readers } = *schedule;
     let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages > 1 && blocks > 0 && !(padded && wide);
     if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) || !matches!(places, 16 | 32 | 64) {
         return Err(LowerError::parameters(schedule));
     }
     let form = stage.kind().delta().map_err(|refusal| LowerError::Kind { schedule: ChunkDelta::NAME, refusal })?;
+    let has_singles = sweep != RuleSweep::Whole && vector == 1;
+    if has_singles || readers && form.readout.is_none() {
+        return Err(LowerError::parameters(schedule));
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
@@ -149,6 +159,10 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) has_no_values: bool,
     /// The output that goes through shared memory.
     pub(in crate::schedules) staged: Option<Staged>,
+    /// The tile of a block that prepares one.
+    own_tile: Option<OwnTile>,
+    /// What warps that walk hand to their partners, where they have any.
+    handed: Option<Handed>,
 }
 
 impl<'s> DeltaKernel<'s> {
@@ -160,7 +174,10 @@ impl<'s> DeltaKernel<'s> {
         args: Args,
     ) -> DeltaKernel<'s> {
         let mut kernel = DeltaKernel::walking(b, stage, form, schedule, args);
-        kernel.staged = Staged::declare(b, &kernel);
+        if schedule.sweep != RuleSweep::Prepare {
+            kernel.staged = Staged::declare(b, &kernel);
+            kernel.handed = Handed::declare(b, &kernel);
+        }
         kernel
     }
 
@@ -195,7 +212,7 @@ impl<'s> DeltaKernel<'s> {
         let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
         let of_values = form.has_two_keys().then(|| ["values_read", "values_queried"].map(&mut pairs));
         let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
-        let systems = array(b, "systems", TIMES * PITCH);
+        let systems = array(b, "systems", schedule.systems() * PITCH);
         let kinds = rates::kinds(form);
         let rates = kinds.iter().map(|name| array(b, name, schedule.stages * TIMES)).collect();
         for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries).chain(&mut rows) {
@@ -204,8 +221,14 @@ impl<'s> DeltaKernel<'s> {
         let [ready, walked] = ["ready", "walked"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.pairs()));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let (mut outer, part) = place(b, &args, form, schedule.places);
-        args.enter_sequence(b, stage, &mut outer);
+        let (own_tile, outer, part) = if schedule.sweep == RuleSweep::Prepare {
+            let (tile, outer) = prepared::own_tile(b, stage, &mut args, form);
+            (Some(tile), outer, Operand::i32(0))
+        } else {
+            let (mut outer, part) = place(b, &args, form, schedule.places);
+            args.enter_sequence(b, stage, &mut outer);
+            (None, outer, part)
+        };
         DeltaKernel {
             stage,
             form,
@@ -231,6 +254,8 @@ impl<'s> DeltaKernel<'s> {
             splits_states: false,
             has_no_values: false,
             staged: None,
+            own_tile,
+            handed: None,
         }
     }
 
@@ -242,6 +267,11 @@ impl<'s> DeltaKernel<'s> {
     /// A tile of factors over the depth, all of which have one layout.
     pub(in crate::schedules) fn factor_tile(&self) -> &Tile {
         self.channels.as_ref().map_or(&self.keys, |channels| &channels.keys)
+    }
+
+    /// The tiles over the depth.
+    fn deep_tiles(&self) -> impl Iterator<Item = &Tile> {
+        [&self.keys].into_iter().chain(&self.columns).chain(&self.queries).chain(&self.rows)
     }
 
     /// The tiles that are copied.
@@ -292,9 +322,15 @@ impl<'s> DeltaKernel<'s> {
     }
 }
 
-/// The stages of tiles over the depth: where decays differ along it, only the warps that compute ahead read them. Those of `f32` are too
+/// The stages of tiles over the depth: none where another kernel makes factors of them. Where decays differ along it, only the warps that compute ahead read them. Those of `f32` are too
 /// large for more where they are deepest: the next ones are copied when those before have been walked, or of one stage when they have been read.
 fn deep_stages(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> u32 {
+    match schedule.sweep {
+        RuleSweep::Walk if form.channels.is_some() => return 0,
+        RuleSweep::Walk => return schedule.stages,
+        RuleSweep::Prepare => return 1,
+        RuleSweep::Whole => {}
+    }
     if form.channels.is_some() || copies_late(stage, form, schedule) { schedule.stages - 1 } else { schedule.stages }
 }
 

@@ -1,6 +1,6 @@
 //! The parameters of delta rules in chunks.
 
-use super::{PAIRS, ROWS, WARPS};
+use super::{PAIRS, ROWS, TIMES, WARPS};
 use crate::target::WARP;
 
 schedule! {
@@ -21,6 +21,22 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Whether each warp that walks has a partner that takes the products of queries.
+        readers: bool = false,
+        /// Which of the kernels, where the tiles of times are prepared by one of their own.
+        sweep: RuleSweep = RuleSweep::Whole,
+    }
+}
+
+word! {
+    /// The kernels of a delta rule in chunks.
+    RuleSweep {
+        /// All of it: four warps of each block compute ahead what the others need of a tile of times.
+        Whole = "whole",
+        /// Computes what the walk needs of a tile of times, and stores it.
+        Prepare = "prepare",
+        /// Walks the tiles that have been prepared.
+        Walk = "walk",
     }
 }
 
@@ -30,13 +46,35 @@ impl ChunkDelta {
         self.places / ROWS
     }
 
+    /// The warps that walk, and their partners.
+    pub(super) fn with_places(&self) -> u32 {
+        self.walkers() * if self.readers { 2 } else { 1 }
+    }
+
     /// The tiles whose products over pairs of times are in shared memory.
     pub(super) fn pairs(&self) -> u32 {
-        PAIRS.min(self.stages - 1)
+        if self.sweep == RuleSweep::Walk { self.stages } else { PAIRS.min(self.stages - 1) }
     }
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
-        (self.walkers() + WARPS) * WARP
+        let with_places = if self.sweep == RuleSweep::Prepare { 0 } else { self.with_places() };
+        (with_places + WARPS) * WARP
+    }
+
+    /// The times whose systems are in shared memory.
+    pub(super) fn systems(&self) -> u32 {
+        if self.sweep == RuleSweep::Walk { 0 } else { TIMES }
+    }
+
+    /// The kernels of the rule, in order.
+    pub(super) fn kernels(&self) -> Vec<ChunkDelta> {
+        if self.sweep == RuleSweep::Whole {
+            return vec![*self];
+        }
+        let blocks = if self.depth > 64 { 1 } else { 2 };
+        // One tile of each.
+        let prepare = ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self };
+        vec![prepare, *self]
     }
 }

@@ -11,6 +11,14 @@ use oplus_dsl::Elem;
 /// The most sums that do not wait for one another.
 const CHAINS: usize = 4;
 
+/// What products of rows and vectors take, where it is read before the rows are handed over.
+pub(super) struct Early {
+    /// The rows, decayed to the chunk's end.
+    pub rows: Parts,
+    /// The vectors' fragments over the times of the chunk.
+    pub vectors: Vec<Parts>,
+}
+
 /// Rows that the steps of a chunk add.
 pub(super) struct AddedRows<'a> {
     /// The rows, as a left factor.
@@ -19,15 +27,27 @@ pub(super) struct AddedRows<'a> {
     pub vectors: Factor<'a>,
     /// Their weights for queries.
     pub weights: Factor<'a>,
+    /// Factors of the products of both, where they are read before the rows are handed over.
+    pub early: Option<Early>,
 }
 
 impl DeltaKernel<'_> {
     /// The products of the state, as left factors of 16 places of the depth each, with the vectors of a chunk.
     pub(in crate::schedules) fn read(&self, b: &mut Builder, state: &[Parts], right: Factor, chunk: u32) -> Blocks {
+        self.read_columns(b, state, |b, sixteen| right.parts(b, chunk * ROWS, sixteen, false))
+    }
+
+    /// The products of the state with vectors of which `columns` gives 16 places of the depth.
+    pub(super) fn read_columns(
+        &self,
+        b: &mut Builder,
+        state: &[Parts],
+        mut columns: impl FnMut(&mut Builder, u32) -> Parts,
+    ) -> Blocks {
         let chains = CHAINS.min(state.len().div_ceil(2));
         let mut sums: Vec<Blocks> = vec![vec![zeros(); 2]; chains];
         for (sixteen, left) in (0..).zip(state) {
-            let columns = right.parts(b, chunk * ROWS, sixteen, false);
+            let columns = columns(b, sixteen);
             left.multiply(b, self.elem(), &mut sums[sixteen as usize % chains], columns);
         }
         let add = |b: &mut Builder, k: usize, r: usize| {

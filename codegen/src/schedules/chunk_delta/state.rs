@@ -76,18 +76,10 @@ impl DeltaKernel<'_> {
         blocks.chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect()
     }
 
-    /// S_next = decay·S + Σ decayed row⊗key, over a chunk.
-    pub(super) fn advance(
-        &self,
-        b: &mut Builder,
-        state: &State,
-        added: &[AddedRows<'_>],
-        place: &TilePlace,
-        chunk: u32,
-    ) {
+    /// The state before a chunk, decayed to the chunk's end.
+    pub(super) fn decayed_state(&self, b: &mut Builder, state: &State, place: &TilePlace, chunk: u32) -> Blocks {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        let whole = self.decay_of_chunk(b, place.rates, chunk);
-        if let Some(whole) = whole {
+        if let Some(whole) = self.decay_of_chunk(b, place.rates, chunk) {
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
         }
         if let Some(channels) = &self.channels {
@@ -95,8 +87,25 @@ impl DeltaKernel<'_> {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]));
             }
         }
+        sums
+    }
+
+    /// S_next = decayed S + Σ decayed row⊗key, over a chunk.
+    pub(super) fn advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        mut sums: Blocks,
+        added: &[AddedRows<'_>],
+        place: &TilePlace,
+        chunk: u32,
+    ) {
         for added in added {
-            let left = whole.map_or(added.rows, |_| self.to_end(b, added.rows, chunk, place.rates));
+            if let Some(early) = &added.early {
+                self.multiply_early(b, &mut sums, early);
+                continue;
+            }
+            let left = self.to_end(b, added.rows, chunk, place.rates);
             multiply_in_time(b, &mut sums, left, added.vectors, chunk);
         }
         for (block, sums) in state.iter().zip(sums) {
@@ -105,7 +114,10 @@ impl DeltaKernel<'_> {
     }
 
     /// The rows that a chunk's steps add, decayed to its end.
-    fn to_end(&self, b: &mut Builder, left: Parts, chunk: u32, from: Operand) -> Parts {
+    pub(super) fn to_end(&self, b: &mut Builder, left: Parts, chunk: u32, from: Operand) -> Parts {
+        if !self.form.decays() {
+            return left;
+        }
         let decays = [0, 1].map(|half| self.two_rates(b, TO_END, from, 2 * chunk + half));
         left.times_columns(b, self.elem(), decays)
     }

@@ -1,13 +1,16 @@
 //! The schedule of delta rules in chunks, as the rest of the compiler knows it.
 
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
 
-use super::{ChunkDelta, ROWS, TIMES, candidates, cost};
+use super::{ChunkDelta, ROWS, RuleSweep, TIMES, candidates, cost, prepared};
+use crate::block::prepare::factor_elem;
 use crate::schedules::chunkwise::fits::counted;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
 use crate::schedules::misfit::{Misfit, Wanted};
 use crate::schedules::picture::{Carry, Picture};
+use crate::schedules::pieces::Piece;
 use crate::schedules::problem::Problem;
 use crate::schedules::strategy::{Access, Strategy};
 use crate::stage::kind::DeltaRule;
@@ -26,6 +29,19 @@ impl Strategy for ChunkDelta {
     fn candidates(stage: &Stage, _isa: Isa, access: Access) -> Vec<ChunkDelta> {
         // Among them are those that copy single elements.
         if access == Access::Vectors { vec![] } else { candidates::of(stage) }
+    }
+
+    fn kernels(&self, _stage: &Stage, _isa: Isa) -> Vec<ChunkDelta> {
+        ChunkDelta::kernels(self)
+    }
+
+    fn scratch(&self, stage: &Stage) -> Vec<(&'static str, Elem)> {
+        if self.sweep == RuleSweep::Whole {
+            return vec![];
+        }
+        let own = stage.kind().delta().map_or(Elem::Bf16, |form| stage.program.params[form.key as usize].elem);
+        let factors = factor_elem(own, self.vector, self.depth);
+        vec![("prepared", factors), ("prepared_rates", Elem::F32)]
     }
 
     fn name(&self) -> &'static str {
@@ -63,11 +79,32 @@ impl Strategy for ChunkDelta {
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let form = problem.stage.kind().delta()?;
         fit(problem, form, [self.depth, self.places], self.padded, self.wide, self.vector)?;
+        if self.sweep != RuleSweep::Whole {
+            problem.is_without_empty_axes()?;
+            if prepared::scratch(problem.stage, form, self, |axis| problem.size(axis)).is_none() {
+                return Err(Misfit::TooManyStates);
+            }
+            let prepare = ChunkDelta { sweep: RuleSweep::Prepare, ..*self };
+            Misfit::count(prepare.blocks(problem), "tiles")?;
+        }
         counted(problem.size(form.time), TIMES * self.stages)
+    }
+
+    fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
+        let form = problem.stage.kind().delta().ok()?;
+        match self.sweep {
+            RuleSweep::Whole => Some(vec![]),
+            _ => prepared::scratch(problem.stage, form, self, |axis| problem.size(axis)),
+        }
     }
 
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let Ok(form) = problem.stage.kind().delta() else { return 0 };
+        if self.sweep == RuleSweep::Prepare {
+            let tiles = problem.stage.tiles_of_times(form.time, TIMES, |axis| problem.size(axis));
+            let outer = form.outer.minus(problem.stage.axis_of_sequences());
+            return problem.bound.count(outer.iter()).saturating_mul(tiles);
+        }
         let parts = (problem.size(form.width) as u64).div_ceil(u64::from(self.places));
         problem.bound.count(form.outer.iter()).saturating_mul(parts)
     }
@@ -81,7 +118,10 @@ impl Strategy for ChunkDelta {
     }
 
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
-        let ChunkDelta { places, stages, .. } = *self;
+        let ChunkDelta { places, stages, sweep, .. } = *self;
+        if sweep == RuleSweep::Prepare {
+            return format!("a block per {TIMES} times of a recurrence: factors, systems and weights of its chunks");
+        }
         format!(
             "a block per {places} places of the width of a recurrence; chunks of {ROWS} times, {TIMES} at once, {stages} tiles in flight"
         )
@@ -89,7 +129,8 @@ impl Strategy for ChunkDelta {
 
     fn picture(&self, stage: &Stage) -> Picture {
         let within = stage.kind().delta().map_or(vec![], |form| vec![form.width, form.depth]);
-        Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry: Carry::Kept }
+        let carry = if self.sweep == RuleSweep::Prepare { Carry::None } else { Carry::Kept };
+        Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry }
     }
 }
 

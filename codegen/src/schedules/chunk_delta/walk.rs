@@ -1,9 +1,8 @@
 //! The kernel: a block goes over the times of its recurrence.
 
-use super::DeltaKernel;
+use super::{DeltaKernel, RuleSweep};
 use super::channels::System;
 use crate::block::layout::{Lanes, left_rows, right_rows};
-use crate::block::pair::Values;
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::Elem;
@@ -24,8 +23,11 @@ pub(in crate::schedules) struct AllLanes {
 
 impl DeltaKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
+        if let Some(own) = self.own_tile {
+            return self.prepare_tile(b, own);
+        }
         let tiles = self.tiles_of_times(b, false);
-        let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        let values = self.values_at();
         self.start(b, &values, tiles);
         let lanes = self.lanes(b);
         let walk = |b: &mut Builder| {
@@ -33,11 +35,16 @@ impl DeltaKernel<'_> {
             self.walk(b, tiles, |b, place| self.chunks(b, &values, &state, &lanes, place));
             self.finals(b, &values, &state);
         };
-        self.in_roles(b, walk, |b, own| {
-            own.compute_ahead(b, &values, tiles, |b, place| match &own.channels {
-                Some(channels) => own.channel_pairs(b, &values, tiles, channels, place, System::OfRows),
-                None => own.pairs(b, &lanes, place),
-            });
+        let walk = |b: &mut Builder| {
+            self.in_pairs(b, walk, |b, own, handed| own.read_behind(b, &values, tiles, &lanes, handed));
+        };
+        let is_prepared = self.schedule.sweep == RuleSweep::Walk;
+        self.in_roles(b, walk, |b, own| match &own.channels {
+            _ if is_prepared => own.copy_ahead(b, tiles),
+            Some(channels) => own.compute_ahead(b, &values, tiles, |b, place| {
+                own.channel_pairs(b, &values, tiles, channels, place, System::OfRows);
+            }),
+            None => own.compute_ahead(b, &values, tiles, |b, place| own.pairs(b, &lanes, place)),
         });
     }
 

@@ -1,6 +1,7 @@
 //! The parameters of the sweeps of a gradient of a delta rule in chunks.
 
 use crate::schedules::ChunkDelta;
+use crate::schedules::chunk_delta::RuleSweep;
 use crate::target::WARP;
 
 schedule! {
@@ -63,6 +64,7 @@ impl ChunkDeltaBackward {
     /// The schedule of walks, as that of the rule itself.
     pub(super) fn walked(&self) -> ChunkDelta {
         let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, stages, .. } = *self;
-        ChunkDelta { depth, padded, wide, places, stages, vector, blocks }
+        let (readers, sweep) = (false, RuleSweep::Whole);
+        ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers, sweep }
     }
 }

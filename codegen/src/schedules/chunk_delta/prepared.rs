@@ -1,0 +1,258 @@
+//! Rules in two kernels: the first prepares all tiles of times at once, and the second walks them.
+//!
+//! What the walk needs of a tile beside the state depends on no other tile, and is the same for every part of the width: the factors
+//! over the depth, the inverses of the systems, the weights of pairs of times, and the rates. A block of the first kernel computes it for one
+//! tile and stores it in the layout of shared memory. The four warps of the second kernel that go ahead only copy it. Factors that are the
+//! elements of tensors are not stored: they are copied from there.
+
+use oplus_dsl::{Elem, Ty};
+use oplus_dsl::ir::{Axis, Binary};
+
+use super::ahead::{TilePlace, Tiles};
+use super::channels::{ChannelTiles, System};
+use super::{ChunkDelta, DeltaKernel, ROWS, RuleSweep, TIMES, WARPS};
+use crate::abi::{Tensor, elem};
+use crate::block::args::Args;
+use crate::block::copy::WholeCopy;
+use crate::block::layout::Tile;
+use crate::block::pair::Values;
+use crate::block::prepare::factor_elem;
+use crate::block::ring::RingStage;
+use crate::build::{Builder, zero};
+use crate::stage::Stage;
+use crate::stage::kind::DeltaRule;
+use crate::target::WARP;
+use crate::tile::{Memory, Operand, SharedId, Special, Stmt};
+
+/// Numbers of an access to shared memory.
+const ACCESS: u32 = 4;
+
+/// The tile of a block that prepares one.
+#[derive(Clone, Copy)]
+pub(super) struct OwnTile {
+    /// Its number among all that are prepared, `i64`.
+    place: Operand,
+    /// The first time in its recurrence, `i64`, and whether the recurrence has it.
+    first: Operand,
+    exists: Operand,
+}
+
+/// Whether factors over the depth are stored for the walk: where they are not the elements of the tensors.
+fn stores_factors(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
+    let own = elem(stage, Tensor::Param(form.key));
+    form.channels.is_some() || own == Elem::F32 || factor_elem(own, schedule.vector, schedule.depth) != own
+}
+
+/// How many numbers are stored for a tile: factors and weights, and decays and rates.
+fn lens(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> [u64; 2] {
+    let (is_queried, has_two_keys) = (u64::from(form.readout.is_some()), u64::from(form.has_two_keys()));
+    let has_columns = form.channels.is_some() || form.column.param != form.key;
+    let [times, depth] = [TIMES, schedule.depth].map(u64::from);
+    let deep = (1 + u64::from(has_columns) + is_queried + has_two_keys) * times * depth;
+    let deep = if stores_factors(stage, form, schedule) { deep } else { 0 };
+    let pairs = (1 + is_queried) * (1 + has_two_keys) * times * u64::from(ROWS);
+    let ends = if form.channels.is_some() { u64::from(WARPS) * depth } else { 0 };
+    [deep + pairs, ends + super::rates::kinds(form).len() as u64 * times]
+}
+
+/// How many numbers are stored for all tiles; `None` when 63 bits cannot count them.
+pub(super) fn scratch(
+    stage: &Stage,
+    form: &DeltaRule,
+    schedule: &ChunkDelta,
+    size: impl Fn(Axis) -> i64,
+) -> Option<Vec<u64>> {
+    let outer = form.outer.minus(stage.axis_of_sequences());
+    let rows = outer.iter().try_fold(1_i64, |n, axis| n.checked_mul(size(axis)))?;
+    let tiles = rows.checked_mul(stage.tiles_of_times(form.time, TIMES, &size) as i64)?;
+    let len = |len: u64| tiles.checked_mul(len as i64).map(|n| n as u64);
+    lens(stage, form, schedule).into_iter().map(len).collect()
+}
+
+/// The tile of a block, and the indices along the outer axes of its recurrence.
+pub(super) fn own_tile(
+    b: &mut Builder,
+    stage: &Stage,
+    args: &mut Args,
+    form: &DeltaRule,
+) -> (OwnTile, Vec<(Axis, Operand)>) {
+    if let Some(tile) = args.enter_tile(b, stage, form.outer, (TIMES, 1)) {
+        let before = b.mul(tile.row, tile.count);
+        let place = b.add(before, tile.place);
+        return (OwnTile { place, first: tile.first, exists: tile.exists }, tile.outer);
+    }
+    let count = b.div_ceil(args.size(form.time), TIMES);
+    let block = b.special(Special::Block);
+    let place = b.convert(Ty::I64, block);
+    let [point, number] = b.div_rem(place, count);
+    let first = b.mul(number, i64::from(TIMES));
+    (OwnTile { place, first, exists: Operand::bool(true) }, args.indices(b, point, form.outer))
+}
+
+impl DeltaKernel<'_> {
+    /// Computes what the walk needs of the block's tile, and stores it.
+    pub(super) fn prepare_tile(&self, b: &mut Builder, own: OwnTile) {
+        b.if_(own.exists, |b| {
+            let is_first = b.eq(self.thread.number, Operand::i32(0));
+            b.if_(is_first, |b| {
+                self.deep_tiles().for_each(|tile| b.init_mbarriers(tile.full, 1, WARPS * WARP));
+                b.push(Stmt::FenceInit);
+            });
+            b.barrier();
+            let first = b.convert(Ty::I32, own.first);
+            let source = self.source();
+            for tile in self.deep_tiles() {
+                let origin = tile.origin(b, &source);
+                tile.fill(b, &source, origin, first, Operand::i32(0));
+            }
+            let values = self.values_at();
+            let rates = self.rates(b, &values, first);
+            self.store_rates(b, &rates, Operand::i32(0));
+            b.barrier();
+            self.deep_tiles().for_each(|tile| b.wait(tile.full, RingStage::FIRST));
+            let number = b.binary(Binary::Div, first, TIMES);
+            let (stage, rates) = (RingStage::FIRST, Operand::i32(0));
+            let place = TilePlace { number, stage, deep: stage, pairs: stage, rates };
+            self.compute_pairs(b, &values, &place);
+            self.invert(b, &place);
+            b.barrier();
+            self.store_prepared(b, own.place);
+        });
+    }
+
+    /// Computes factors over the depth, and products over pairs of times.
+    fn compute_pairs(&self, b: &mut Builder, values: &Values, place: &TilePlace) {
+        if let Some(channels) = &self.channels {
+            let tiles = self.tiles_of_times(b, false);
+            return self.channel_pairs(b, values, tiles, channels, place, System::OfRows);
+        }
+        let lanes = self.lanes(b);
+        if self.elem() == Elem::F32 {
+            self.prepare(b, place);
+        }
+        self.pairs(b, &lanes, place);
+        if self.copies_half() {
+            self.prepare(b, place);
+        }
+    }
+
+    /// The values of the program at the block's recurrence.
+    pub(super) fn values_at(&self) -> Values<'_> {
+        Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone())
+    }
+
+    /// Whether the walk copies factors over the depth that another kernel has made.
+    pub(super) fn copies_factors(&self) -> bool {
+        self.schedule.sweep == RuleSweep::Walk && stores_factors(self.stage, self.form, self.schedule)
+    }
+
+    /// The tiles that are prepared, in the order in which they are stored.
+    fn prepared_tiles(&self) -> Vec<&Tile> {
+        let mut all: Vec<&Tile> = match &self.channels {
+            Some(ChannelTiles { keys, columns, queries, rows, .. }) => {
+                [keys, columns].into_iter().chain(queries).chain(rows).collect()
+            }
+            None if stores_factors(self.stage, self.form, self.schedule) => self.deep_tiles().collect(),
+            None => vec![],
+        };
+        let of_values = self.of_values.as_ref().map(|[read, _]| read);
+        all.extend([&self.inverses].into_iter().chain(of_values));
+        if self.queries.is_some() {
+            let of_values = self.of_values.as_ref().map(|[_, queried]| queried);
+            all.extend([&self.weights].into_iter().chain(of_values));
+        }
+        all
+    }
+
+    /// The arrays of numbers that are prepared, in the order in which they are stored, each with its length in a tile.
+    fn prepared_numbers(&self) -> Vec<(SharedId, u32)> {
+        let ends = self.channels.as_ref().map(|channels| (channels.ends, WARPS * self.schedule.depth));
+        ends.into_iter().chain(self.rates.iter().map(|array| (*array, TIMES))).collect()
+    }
+
+    /// Stores what has been prepared as tile number `place` (`i64`).
+    fn store_prepared(&self, b: &mut Builder, place: Operand) {
+        let thread = self.thread.number;
+        let [factors, numbers] = self.prepared_from(b, place);
+        let mut at = factors;
+        for tile in self.prepared_tiles() {
+            let copy = WholeCopy { thread, threads: WARPS * WARP, len: tile.len() };
+            copy.store(b, tile, self.args.scratch[0], at);
+            at = b.add(at, i64::from(tile.len()));
+        }
+        let own = b.mul(thread, ACCESS);
+        let mut at = numbers;
+        for (array, len) in self.prepared_numbers() {
+            let is_own = b.lt(own, len);
+            b.if_(is_own, |b| {
+                let four = b.load(Memory::Shared(array), own, ACCESS, None, zero(Ty::F32));
+                let to = b.convert(Ty::I64, own);
+                let to = b.add(at, to);
+                b.store(Memory::Global(self.args.scratch[1]), to, &four, None);
+            });
+            at = b.add(at, i64::from(len));
+        }
+    }
+
+    /// The numbers of the first factor and of the first other number of tile number `place` (`i64`).
+    fn prepared_from(&self, b: &mut Builder, place: Operand) -> [Operand; 2] {
+        lens(self.stage, self.form, self.schedule).map(|len| b.mul(place, Operand::i64(len as i64)))
+    }
+
+    /// The number of the first prepared tile of the block's recurrence, `i64`.
+    fn first_prepared(&self, b: &mut Builder, tiles: Tiles) -> Operand {
+        let outer = self.form.outer.minus(self.stage.axis_of_sequences());
+        let row = self.args.number_of(b, outer, &self.outer);
+        if let Some(first) = self.args.first_tile(b, self.stage, row, TIMES) {
+            return first;
+        }
+        let count = b.convert(Ty::I64, tiles.count);
+        b.mul(row, count)
+    }
+
+    /// Goes through the tiles ahead of the walk, and starts the copies of what has been prepared, and of values.
+    pub(super) fn copy_ahead(&self, b: &mut Builder, tiles: Tiles) {
+        let source = self.source();
+        let copied = self.tiles().filter(|tile| self.is_copied(tile));
+        let copies: Vec<(&Tile, Operand)> = copied.map(|tile| (tile, self.origin(b, tile, &source))).collect();
+        let first = self.first_prepared(b, tiles);
+        b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
+            let place = self.tile_place(b, number);
+            let before = place.pairs.before(b);
+            b.wait(self.walked, before);
+            self.fetch(b, &copies, number, tiles);
+            let own = b.convert(Ty::I64, number);
+            let own = b.add(first, own);
+            self.copy_prepared(b, own, &place);
+            b.arrive_with_copies(self.ready, place.pairs.index);
+            // Slots in which factors are handed over are free, too: all warps have walked the tile before.
+            b.arrive(self.ready, place.pairs.index);
+        });
+    }
+
+    /// Starts the copies of what has been prepared for a tile.
+    fn copy_prepared(&self, b: &mut Builder, own: Operand, place: &TilePlace) {
+        let thread = self.thread.number;
+        let [factors, numbers] = self.prepared_from(b, own);
+        let mut at = factors;
+        for tile in self.prepared_tiles() {
+            let copy = WholeCopy { thread, threads: WARPS * WARP, len: tile.len() };
+            copy.start(b, tile, place.pairs.index, self.args.scratch[0], at);
+            at = b.add(at, i64::from(tile.len()));
+        }
+        let own = b.mul(thread, ACCESS);
+        let mut at = numbers;
+        for (to, len) in self.prepared_numbers() {
+            let is_own = b.lt(own, len);
+            b.if_(is_own, |b| {
+                let start = b.mul(place.pairs.index, len);
+                let to_index = b.add(start, own);
+                let from_index = b.convert(Ty::I64, own);
+                let from_index = b.add(at, from_index);
+                let from = self.args.scratch[1];
+                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: ACCESS, guard: None });
+            });
+            at = b.add(at, i64::from(len));
+        }
+    }
+}
