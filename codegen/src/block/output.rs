@@ -2,11 +2,11 @@
 
 use super::args::Args;
 use super::pair::{Coordinates, Values};
-use crate::abi::{Tensor, axes};
+use crate::abi::{Tensor, axes, elem};
 use crate::build::Builder;
 use crate::stage::Stage;
-use crate::tile::Memory;
-use oplus_dsl::ir::{Axis, AxisSet};
+use crate::tile::{Memory, Operand, Shuffle};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// An output of a stage that is stored two by two.
 pub(crate) struct StoredOutput<'s> {
@@ -37,6 +37,44 @@ pub(crate) fn store_two(b: &mut Builder, values: &mut Values, stored: &StoredOut
     } else {
         (0..2).for_each(|k| b.store(memory, offsets[k], &two[k..=k], Some(places[k].1)));
     }
+}
+
+/// Stores an output at two places that are neighbours along its unit axis, in each of two blocks of eight. Where accesses may have four
+/// elements, lanes `member` change numbers with the next ones: an even lane stores four neighbours in the first block, an odd one in the
+/// second. All of the blocks' places exist in a row that does.
+pub(crate) fn store_two_blocks(
+    b: &mut Builder,
+    values: &mut Values,
+    stored: &StoredOutput,
+    blocks: [[Coordinates; 2]; 2],
+    member: Operand,
+) {
+    let StoredOutput { stage, args, output, unit, other, vector } = *stored;
+    let tensor = Tensor::Output(output as u32);
+    let is_unit = |axis: &&Axis| **axis == unit || other.contains(**axis);
+    let is_short = elem(stage, tensor).bytes().is_some_and(|bytes| bytes < 4);
+    if vector < 4 || !is_short || axes(stage, tensor).iter().rev().find(is_unit) != Some(&unit) {
+        return blocks.into_iter().for_each(|two| store_two(b, values, stored, two));
+    }
+    let value = stage.program.outputs[output].value;
+    let odd = b.binary(Binary::And, member, 1);
+    let is_odd = b.ne(odd, 0);
+    let twos = blocks.map(|two| two.map(|coordinates| values.value(b, value, coordinates)));
+    let places = blocks.map(|two| {
+        let (indices, exists) = values.indices(b, two[0]);
+        (args.offset(b, tensor, &indices), exists)
+    });
+    let four = [0, 1].map(|c: usize| {
+        let (first, second) = (twos[0][c], twos[1][c]);
+        let given = b.select(is_odd, first, second);
+        let taken = b.shuffle(Shuffle::Xor, given, Operand::i32(1));
+        [b.select(is_odd, taken, first), b.select(is_odd, second, taken)]
+    });
+    let before = b.sub(places[1].0, 2);
+    let at = b.select(is_odd, before, places[0].0);
+    let exists = b.select(is_odd, places[1].1, places[0].1);
+    let four = [four[0][0], four[1][0], four[0][1], four[1][1]];
+    b.store(Memory::Global(args.pointer(tensor)), at, &four, Some(exists));
 }
 
 /// Stores an output's element at coordinates, where the tensor has it.

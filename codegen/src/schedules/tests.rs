@@ -121,6 +121,7 @@ fn state_space_backward() -> StateSpaceBackward {
 fn chunk_delta_backward() -> ChunkDeltaBackward {
     ChunkDeltaBackward {
         concurrent: false,
+        persistent: false,
         sweep: DeltaSweep::Gradients,
         depth: 64,
         padded: true,

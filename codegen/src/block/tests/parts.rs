@@ -4,7 +4,7 @@ use super::matmul::{WIDTH, expected, kernel, lanes};
 use super::{Y, numbers, run, thread};
 use crate::block::layout::{Tile, TileStage, left_rows, right_rows};
 use crate::block::matmul::{COLUMNS, Factor, ROWS, zeros};
-use crate::block::parts::{Parts, multiply, multiply_in_time};
+use crate::block::parts::{Parts, multiply_in_time};
 use crate::block::prepare::prepare;
 use crate::block::split_tile::{block_of, load_one};
 use crate::build::Builder;
@@ -45,7 +45,13 @@ fn products_of_two_parts_over_the_depth_are_nearly_exact() {
             let (of_left, of_right) = (lanes(b, left, rows), lanes(b, right, columns));
             let left = Factor::of(b, left, &of_left, NONE);
             let right = Factor::of(b, right, &of_right, NONE);
-            multiply(b, sums, left, right);
+            for sixteen in 0..depth / ROWS {
+                let rows = left.parts(b, 0, sixteen, false);
+                for (pair, sums) in (0..).zip(sums.chunks_exact_mut(2)) {
+                    let columns = right.parts(b, pair * ROWS, sixteen, false);
+                    rows.multiply(b, Elem::F32, sums, columns);
+                }
+            }
         });
         let x = long_numbers(((ROWS + WIDTH) * depth) as usize);
         let wanted = expected(&x, depth as usize, |k, n| n * depth as usize + k);

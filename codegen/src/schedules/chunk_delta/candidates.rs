@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDelta, LARGEST_IN_FLIGHT, RuleSweep, TIMES};
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
@@ -47,7 +47,6 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     let elem = stage.program.params[form.row.param as usize].elem;
     let Some(vector) = vector_of(elem) else { return vec![] };
     let is_large = form.channels.is_some() || form.has_two_keys();
-    let has_readers = form.readout.is_some();
     let kinds = [(false, false, vector), (false, true, vector), (true, false, vector), (true, false, 1)];
     let of = |depth: u32, places: u32| {
         kinds.into_iter().flat_map(move |(padded, wide, vector)| {
@@ -58,9 +57,7 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
             let stages = stages_of(form, factor_elem(elem, vector, depth), depth);
             let sweep = RuleSweep::Whole;
             let one = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers: false, sweep };
-            let is_small = places < TIMES && vector > 1;
-            let beside = (has_readers && is_small).then_some(ChunkDelta { readers: true, ..one });
-            [one].into_iter().chain(beside)
+            [one].into_iter().chain(with_readers(form, one))
         })
     };
     let with_prepared = |own: ChunkDelta| [own].into_iter().chain(prepared(form, own));
@@ -68,9 +65,21 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     all.flat_map(with_prepared).collect()
 }
 
+/// A schedule whose queries have warps of their own, where blocks have few places.
+fn with_readers(form: &DeltaRule, own: ChunkDelta) -> Option<ChunkDelta> {
+    let is_meant = form.readout.is_some() && own.places < TIMES && own.vector > 1;
+    // What more than one warp hands over leaves no room for a second block.
+    let blocks = if own.places > ROWS { 1 } else { own.blocks };
+    is_meant.then_some(ChunkDelta { readers: true, blocks, ..own })
+}
+
 /// The schedules whose tiles of times are prepared by a kernel of its own.
 fn prepared(form: &DeltaRule, own: ChunkDelta) -> impl Iterator<Item = ChunkDelta> {
-    let blocks = if form.channels.is_some() && own.depth <= 64 { 2 } else { own.blocks };
-    let of = move |stages: u32| ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own };
+    let is_small = form.channels.is_some() && own.depth <= 64;
+    let of = move |stages: u32| {
+        let has_room = is_small && (!own.readers || stages == 2 && own.places == ROWS);
+        let blocks = if has_room { 2 } else { own.blocks };
+        ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own }
+    };
     [3, 2].into_iter().filter(move |_| own.vector > 1).map(of)
 }

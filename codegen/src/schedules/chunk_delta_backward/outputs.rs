@@ -7,13 +7,14 @@ use super::products::Sixteen;
 use super::steps::Share;
 use crate::block::layout::TileStage;
 use crate::block::matmul::COLUMNS;
-use crate::block::output::{store_one, store_two};
+use crate::block::output::{StoredOutput, store_one, store_two, store_two_blocks};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::split_tile::block_of;
 use crate::build::{Builder, f32};
 use crate::schedules::chunk_delta::ELEMENTS;
 use crate::stage::kind::{DeltaCotangent, DeltaSum};
 use crate::tile::Operand;
+use oplus_dsl::Elem;
 
 /// A thread's shares of sums over the depth, at its two times.
 pub(super) struct DeepShares {
@@ -54,24 +55,28 @@ impl Gradients<'_> {
         let column = b.add(half, column);
         let first = b.mul(part.number, Operand::i32(TIMES as i32));
         let column = b.add(first, column);
-        for block in 0..TIMES / 2 / COLUMNS {
+        for first in (0..TIMES / 2 / COLUMNS).step_by(self.blocks_at_once() as usize) {
             let mut values = values.clone();
-            for c in 0..2 {
-                let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
-                values.set_column(c, self.index_along(b, at, width));
-            }
-            let [products, given] = [&self.tiles.products, &self.tiles.cotangents].map(|tile| {
-                let of = TileStage::of(b, tile, part.stage);
-                self.own_block(b, of, block)
+            let blocks = (first..first + self.blocks_at_once()).zip(0..).map(|(block, k)| {
+                for c in 0..2 {
+                    let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+                    values.set_column(2 * k + c, self.index_along(b, at, width));
+                }
+                [&self.tiles.products, &self.tiles.cotangents].map(|tile| {
+                    let of = TileStage::of(b, tile, part.stage);
+                    self.own_block(b, of, block)
+                })
             });
+            let blocks: Vec<[[Operand; 4]; 2]> = blocks.collect();
             for h in 0..2 {
-                let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
-                for (c, here) in two.into_iter().enumerate() {
-                    values.set_param(self.tiles.cotangents.param, here, given[2 * h as usize + c]);
-                    self.third().set_sum(b, &mut values, DeltaSum::Rows, products[2 * h as usize + c], here);
+                let at = |column| Coordinates { row: Some(h), column: Some(column), inner: None };
+                for (column, element) in (0..).zip(0..2 * blocks.len()) {
+                    let [products, given] = blocks[element / 2].map(|block| block[2 * h as usize + element % 2]);
+                    values.set_param(self.tiles.cotangents.param, at(column), given);
+                    self.third().set_sum(b, &mut values, DeltaSum::Rows, products, at(column));
                 }
                 for output in self.form.outputs_of(DeltaCotangent::OverWidth) {
-                    store_two(b, &mut values, &self.third().stored(output, width, depth), two);
+                    self.store_blocks(b, &mut values, &self.third().stored(output, width, depth), at);
                 }
             }
         }
@@ -129,28 +134,64 @@ impl Gradients<'_> {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         let (half, column) = (self.half_of(b, self.schedule.depth), self.fragment.column(b));
         let column = b.add(half, column);
-        for k in 0..2 {
+        for first in (0..2).step_by(self.blocks_at_once() as usize) {
             let mut values = values.clone();
-            for c in 0..2 {
-                let at = b.add(column, Operand::i32(((2 * pair + k) * COLUMNS + c) as i32));
-                values.set_inner(c, depth, self.index_along(b, at, depth));
-            }
-            let given = [&self.tiles.keys, &self.tiles.queries, self.tiles.columns()];
-            let given = given.map(|tile| (tile.param, self.own_block(b, TileStage::only(tile), 2 * pair + k)));
-            for (h, c) in ELEMENTS {
-                let here = Coordinates { row: Some(h as u32), column: None, inner: Some(c as u32) };
-                given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));
-                for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(sums) {
-                    self.third().set_sum(b, &mut values, sum, own[k as usize][2 * h + c], here);
+            for k in 0..self.blocks_at_once() {
+                let block = 2 * pair + first + k;
+                for c in 0..2 {
+                    let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+                    values.set_inner(2 * k + c, depth, self.index_along(b, at, depth));
                 }
-                self.add_totals(b, &mut values, totals, here, h);
+                self.set_block(b, &mut values, totals, block, k, &sums.map(|own| own[(first + k) as usize]));
             }
             for h in 0..2 {
-                let two = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
+                let at = |column| Coordinates { row: Some(h), column: None, inner: Some(column) };
                 for output in self.form.outputs_of(DeltaCotangent::OverDepth) {
-                    store_two(b, &mut values, &self.third().stored(output, depth, width), two);
+                    self.store_blocks(b, &mut values, &self.third().stored(output, depth, width), at);
                 }
             }
+        }
+    }
+
+    /// How many neighbouring blocks of columns are stored at once: two of 16 bits fill a sector of memory.
+    fn blocks_at_once(&self) -> u32 {
+        if self.keeps_sums && self.tiles.keys.elem != Elem::F32 { 2 } else { 1 }
+    }
+
+    /// Stores an output at the columns of [these blocks](Self::blocks_at_once), in a row.
+    fn store_blocks(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        stored: &StoredOutput,
+        at: impl Fn(u32) -> Coordinates,
+    ) {
+        let two = |k: u32| [0, 1].map(|c| at(2 * k + c));
+        match self.blocks_at_once() {
+            2 => store_two_blocks(b, values, stored, [0, 1].map(two), self.fragment.member),
+            _ => store_two(b, values, stored, two(0)),
+        }
+    }
+
+    /// Sets what outputs over the depth are maps of, in a block of columns, which has number `k` of the values; and adds to totals.
+    fn set_block(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        totals: &mut [[Operand; 2]],
+        block: u32,
+        k: u32,
+        sums: &[[Operand; 4]; 3],
+    ) {
+        let given = [&self.tiles.keys, &self.tiles.queries, self.tiles.columns()];
+        let given = given.map(|tile| (tile.param, self.own_block(b, TileStage::only(tile), block)));
+        for (h, c) in ELEMENTS {
+            let here = Coordinates { row: Some(h as u32), column: None, inner: Some(2 * k + c as u32) };
+            given.iter().for_each(|(param, own)| values.set_param(*param, here, own[2 * h + c]));
+            for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns, DeltaSum::Keys].into_iter().zip(sums) {
+                self.third().set_sum(b, values, sum, own[2 * h + c], here);
+            }
+            self.add_totals(b, values, totals, here, h);
         }
     }
 

@@ -80,8 +80,9 @@ impl Strategy for ChunkDeltaBackward {
         if scratch(problem.stage, form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);
         }
-        let blocks = self.blocks(problem);
-        Misfit::count(blocks, "tiles")?;
+        // Persistent blocks count tiles.
+        let tiles = ChunkDeltaBackward { persistent: false, ..*self }.blocks(problem);
+        Misfit::count(tiles, "tiles")?;
         counted(problem.size(form.states.time), TIMES * STAGES)
     }
 
@@ -135,6 +136,9 @@ impl Strategy for ChunkDeltaBackward {
             DeltaSweep::Walks => format!(
                 "two blocks per {places} places of the width of a recurrence: one saves the state before every 64 times, the other, backwards, its cotangent after them"
             ),
+            DeltaSweep::Gradients if self.persistent => {
+                "a block for each multiprocessor, which goes through tiles of 64 times of recurrences; parts of their width copied ahead".to_owned()
+            }
             DeltaSweep::Gradients => "a block per 64 times of a recurrence".to_owned(),
             DeltaSweep::Channels => {
                 format!(
