@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES};
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES, WARPS};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
@@ -23,6 +23,9 @@ pub(in crate::schedules) fn vector_of(elem: Elem) -> Option<u32> {
 
 /// Bytes of tiles over the depth above which they have fewer stages.
 const MOST_IN_FLIGHT: u32 = 160 << 10;
+
+/// Bytes of shared memory for the tiles in flight of blocks that walk prepared ones.
+const MOST_PREPARED: u32 = 216 << 10;
 
 /// Tiles in flight of a rule whose factors are of a type: fewer where those over the depth would not have room.
 pub(in crate::schedules) fn stages_of(form: &DeltaRule, factors: Elem, depth: u32) -> u32 {
@@ -60,26 +63,44 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
             [one].into_iter().chain(with_readers(form, one))
         })
     };
-    let with_prepared = |own: ChunkDelta| [own].into_iter().chain(prepared(form, own));
+    let with_prepared = |own: ChunkDelta| {
+        let factors = factor_elem(elem, own.vector, own.depth);
+        [own].into_iter().chain(prepared(form, own, factors))
+    };
     let all = DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places)));
     all.flat_map(with_prepared).collect()
+}
+
+/// Whether a block has partners whose slots leave no room for a second block.
+fn is_crowded(own: &ChunkDelta) -> bool {
+    own.readers && own.places > ROWS
 }
 
 /// A schedule whose queries have warps of their own, where blocks have few places.
 fn with_readers(form: &DeltaRule, own: ChunkDelta) -> Option<ChunkDelta> {
     let is_meant = form.readout.is_some() && own.places < TIMES && own.vector > 1;
-    // What more than one warp hands over leaves no room for a second block.
-    let blocks = if own.places > ROWS { 1 } else { own.blocks };
-    is_meant.then_some(ChunkDelta { readers: true, blocks, ..own })
+    let one = ChunkDelta { readers: true, ..own };
+    let blocks = if is_crowded(&one) { 1 } else { own.blocks };
+    is_meant.then_some(ChunkDelta { blocks, ..one })
 }
 
-/// The schedules whose tiles of times are prepared by a kernel of its own.
-fn prepared(form: &DeltaRule, own: ChunkDelta) -> impl Iterator<Item = ChunkDelta> {
-    let is_small = form.channels.is_some() && own.depth <= 64;
-    let of = move |stages: u32| {
-        let has_room = is_small && (!own.readers || stages == 2 && own.places == ROWS);
-        let blocks = if has_room { 2 } else { own.blocks };
-        ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own }
-    };
-    [3, 2].into_iter().filter(move |_| own.vector > 1).map(of)
+/// The schedule whose tiles of times are prepared by a kernel of its own.
+fn prepared(form: &DeltaRule, own: ChunkDelta, factors: Elem) -> Option<ChunkDelta> {
+    let blocks = if form.channels.is_some() && own.depth <= 64 && !is_crowded(&own) { 2 } else { own.blocks };
+    let stages = if bytes_of_prepared(form, &own, factors) > MOST_PREPARED / 3 / blocks { 2 } else { 3 };
+    (own.vector > 1).then_some(ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own })
+}
+
+/// Bytes of a tile that has been prepared, of values, and of what is handed over.
+fn bytes_of_prepared(form: &DeltaRule, own: &ChunkDelta, factors: Elem) -> u32 {
+    let (is_queried, has_two_keys) = (u32::from(form.readout.is_some()), u32::from(form.has_two_keys()));
+    let has_columns = form.channels.is_some() || form.column.param != form.key;
+    let deep = 1 + u32::from(has_columns) + is_queried + has_two_keys;
+    let pairs = (1 + is_queried) * (1 + has_two_keys);
+    let of_time = deep * own.depth + pairs * ROWS + own.places;
+    let handed = own.depth + (1 + has_two_keys) * ROWS;
+    let of_time = if own.readers { of_time + handed * own.walkers() } else { of_time };
+    // Decays over chunks, and rates.
+    let numbers = WARPS * own.depth + 8 * TIMES;
+    TIMES * of_time * factors.bytes().unwrap_or(4) as u32 + 4 * numbers
 }

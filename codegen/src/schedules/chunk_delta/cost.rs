@@ -6,69 +6,125 @@ use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
 use crate::schedules::strategy::Strategy;
 use crate::stage::Stage;
+use crate::stage::kind::DeltaRule;
 use crate::words::counted;
 use oplus_dsl::Elem;
 
 /// The part of the work on a tile that is the same for any part of the width: products over pairs of times, and copies of keys.
 const SHARED: f64 = 0.35;
-/// The time of a walk whose queries have warps of their own, in that of one that takes their products itself.
+/// The waits of a tile that has been prepared, in those of one that a block prepares for itself.
+const PREPARED: f64 = 0.9;
+/// The waits of a walk whose queries have warps of their own, in those of one that takes their products itself: where a block has a
+/// multiprocessor for itself, and where others are beside it.
 const READERS: f64 = 0.75;
+const READERS_BESIDE: f64 = 1.5;
 /// How much more work there is where factors are handed over.
 const HANDED: f64 = 1.1;
 /// How much longer the work on high and low parts takes.
 const SPLIT: f64 = 2.0;
-/// Microseconds of a multiprocessor on a tile of times that a kernel of its own prepares, at a depth of 64.
-const PREPARE: f64 = 1.2;
 /// How much longer copies of single elements take.
 const SINGLE: f64 = 2.4;
+/// Microseconds of a multiprocessor on a tile of times that a kernel of its own prepares, and for each 64 of the depth where decays
+/// differ along it.
+const PREPARE: f64 = 1.0;
+const PREPARE_CHANNELS: f64 = 3.0;
+/// How much longer the preparation takes where there are two keys.
+const TWO_KEYS: f64 = 1.5;
+/// Microseconds of a tile, for each 64 of the depth, in which a block computes the decays of its times.
+const DECAYS: f64 = 0.25;
+
+/// What decays differ along.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::schedules) enum Decays {
+    Nothing,
+    Time,
+    Channels,
+}
+
+impl Decays {
+    pub(in crate::schedules) fn of(form: &DeltaRule) -> Decays {
+        match form.channels {
+            Some(_) => Decays::Channels,
+            None if form.decays() => Decays::Time,
+            None => Decays::Nothing,
+        }
+    }
+}
+
+/// A walk over the tiles of the blocks of a schedule.
+pub(in crate::schedules) struct WalkCost {
+    /// Blocks that share a multiprocessor, and blocks for each multiprocessor.
+    pub resident: u32,
+    pub of_one: f64,
+    pub decays: Decays,
+    /// The work on a tile, in that of the rule itself.
+    pub times: f64,
+}
 
 /// How much longer products of a parameter's elements take: those of `f32` are three.
 pub(in crate::schedules) fn products(stage: &Stage, param: u32) -> f64 {
     if stage.program.params[param as usize].elem == Elem::F32 { SPLIT } else { 1.0 }
 }
 
-/// Microseconds of a walk over the tiles of blocks of a schedule, where the work on a tile is so many times that of the rule itself.
-pub(in crate::schedules) fn walk(
-    schedule: &ChunkDelta,
-    problem: &Problem<'_>,
-    blocks: u32,
-    of_one: f64,
-    channels: bool,
-    times: f64,
-) -> f64 {
-    let Constants { chunk_delta_tile, chunk_delta_wait, chunk_delta_channels, .. } = *problem.constants;
-    let tiles = problem.length().div_ceil(u64::from(TIMES)) as f64;
-    let resident = of_one.min(f64::from(blocks)).max(1.0);
+impl WalkCost {
+    /// The time in microseconds.
+    pub(in crate::schedules) fn micros(&self, schedule: &ChunkDelta, problem: &Problem<'_>) -> f64 {
+        let Constants { chunk_delta_tile, chunk_delta_wait, chunk_delta_channels, .. } = *problem.constants;
+        let tiles = problem.length().div_ceil(u64::from(TIMES)) as f64;
+        let resident = self.of_one.min(f64::from(self.resident)).max(1.0);
+        let depth = f64::from(schedule.depth) / 64.0;
+        let part = f64::from(schedule.places) / f64::from(TIMES);
+        let is_prepared = schedule.sweep == RuleSweep::Walk;
+        let shorter = match schedule.readers {
+            true if resident > 1.0 => READERS_BESIDE,
+            true => READERS,
+            false => 1.0,
+        };
+        let more = if schedule.readers { HANDED } else { 1.0 };
+        let shared = if is_prepared { 0.0 } else { SHARED };
+        let work = more * self.times * chunk_delta_tile * depth * (shared + (1.0 - SHARED) * part);
+        let wait = if is_prepared { PREPARED } else { 1.0 } * shorter * chunk_delta_wait;
+        let decays = match self.decays {
+            _ if is_prepared => 0.0,
+            Decays::Nothing => 0.0,
+            Decays::Time => DECAYS * depth,
+            Decays::Channels => chunk_delta_channels * depth,
+        };
+        let slower = if schedule.vector == 1 { SINGLE } else { 1.0 };
+        tiles * slower * (self.of_one * work + self.of_one / resident * (wait + decays))
+    }
+}
+
+/// Microseconds of the kernel that prepares the tiles, of which there are so many, for the walk, and of its launch.
+fn preparation(schedule: &ChunkDelta, problem: &Problem<'_>, form: &DeltaRule, of_one: f64) -> f64 {
     let depth = f64::from(schedule.depth) / 64.0;
-    let part = f64::from(schedule.places) / f64::from(TIMES);
-    let (shorter, more) = if schedule.readers { (READERS, HANDED) } else { (1.0, 1.0) };
-    let work = more * times * chunk_delta_tile * depth * (SHARED + (1.0 - SHARED) * part);
-    let wait = shorter * chunk_delta_wait + if channels { chunk_delta_channels * depth } else { 0.0 };
-    let slower = if schedule.vector == 1 { SINGLE } else { 1.0 };
-    tiles * slower * (of_one * work + of_one / resident * wait)
+    let of_tile = if form.channels.is_some() { PREPARE_CHANNELS * depth } else { PREPARE };
+    let keys = if form.has_two_keys() { TWO_KEYS } else { 1.0 };
+    of_one * of_tile * keys * products(problem.stage, form.row.param) + problem.constants.launch
 }
 
 /// Microseconds of a stage of these sizes, and why.
 pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Memory) -> Cost {
+    let Ok(form) = problem.stage.kind().delta() else {
+        return Cost { micros: f64::INFINITY, why: String::new() };
+    };
     let tiles = problem.length().div_ceil(u64::from(TIMES));
     let blocks = schedule.blocks(problem);
-    let form = problem.stage.kind().delta();
-    let channels = form.as_ref().is_ok_and(|form| form.channels.is_some());
-    let products = form.map_or(1.0, |form| products(problem.stage, form.row.param));
-    let of_one = memory.share_of_one(blocks as f64);
-    // The tiles of channels leave no room for a second block.
-    let resident = if channels { 1 } else { schedule.blocks };
-    let tile_words = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
-    if schedule.sweep == RuleSweep::Walk {
-        let prepare = ChunkDelta { sweep: RuleSweep::Prepare, ..*schedule };
-        let prepared = prepare.blocks(problem);
-        let depth = f64::from(schedule.depth) / 64.0;
-        let preparing = memory.share_of_one(prepared as f64) * PREPARE * depth * products;
-        let micros = preparing + walk(schedule, problem, schedule.blocks, of_one, false, products);
-        let why = format!("{} prepared, then {tile_words}", counted(prepared, "tile"));
-        return Cost { micros: micros.max(memory.micros()), why };
+    let is_prepared = schedule.sweep == RuleSweep::Walk;
+    // Where blocks prepare the tiles of channels themselves, these leave no room for a second block.
+    let is_alone = form.channels.is_some() && !is_prepared;
+    let walk = WalkCost {
+        resident: if is_alone { 1 } else { schedule.blocks },
+        of_one: memory.share_of_one(blocks as f64),
+        decays: Decays::of(form),
+        times: products(problem.stage, form.row.param),
+    };
+    let mut micros = walk.micros(schedule, problem);
+    let mut why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
+    if is_prepared {
+        let prepared = ChunkDelta { sweep: RuleSweep::Prepare, ..*schedule }.blocks(problem);
+        micros += preparation(schedule, problem, form, memory.share_of_one(prepared as f64));
+        why = format!("{} prepared, then {why}", counted(prepared, "tile"));
     }
-    let micros = walk(schedule, problem, resident, of_one, channels, products);
-    let why = tile_words;
     Cost { micros: micros.max(memory.micros()), why }
 }

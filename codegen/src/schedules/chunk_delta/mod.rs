@@ -71,7 +71,7 @@ pub(in crate::schedules) use candidates::{stages_of, vector_of};
 pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
-pub(in crate::schedules) use cost::{products, walk as cost_of_walk};
+pub(in crate::schedules) use cost::{Decays, WalkCost, products};
 pub(in crate::schedules) use rates::{ADDED, FROM_START, TO_END, before_step, forgotten, reset_at};
 pub(in crate::schedules) use scores::{PairBlock, PairLogs};
 pub(in crate::schedules) use state::State;

@@ -1,7 +1,7 @@
 //! The cost of the sweeps of a gradient of a delta rule in chunks.
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES, blocks_of_walks};
-use crate::schedules::chunk_delta::{cost_of_walk, products};
+use crate::schedules::chunk_delta::{Decays, WalkCost, products};
 use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
@@ -29,9 +29,11 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let depth = f64::from(schedule.depth) / 64.0;
     let resident = blocks_of_walks(problem.stage, schedule);
     let form = problem.stage.kind().delta_back();
+    let decays = form.as_ref().map_or(Decays::Nothing, |form| Decays::of(&form.states));
     let products = form.map_or(1.0, |form| products(problem.stage, form.states.row.param));
     let channels = schedule.sweep == DeltaSweep::Channels;
-    let one_walk = cost_of_walk(&schedule.walked(), problem, resident, of_one, channels, WALK * products);
+    let times = WALK * products;
+    let one_walk = WalkCost { resident, of_one, decays, times }.micros(&schedule.walked(), problem);
     let fits_beside = 2 * blocks <= u64::from(problem.target.multiprocessors);
     let walks = match (schedule.concurrent, fits_beside) {
         (true, true) => one_walk,
