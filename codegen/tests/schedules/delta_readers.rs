@@ -1,5 +1,6 @@
 //! Delta rules in chunks whose queries have warps of their own: the bits of those whose warps take them while they walk.
 
+use oplus_codegen::plan::Planner;
 use oplus_codegen::schedules::{ChunkDelta, RuleSweep, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
@@ -8,7 +9,7 @@ use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::Program;
 
 use crate::chunk_delta::{CHANNELS, OTHERS, TWO_KEYS, WRITTEN, chunked, inputs, model, model_of, sizes, written_of};
-use crate::device::{Placement, Setting, Work, run};
+use crate::device::{Placement, Setting, Work, call, run};
 use crate::sequences::{self, Case};
 
 /// Compares the outputs of both by blocks of so many places.
@@ -140,4 +141,29 @@ fn readers_of_packed_sequences() {
             );
         }
     }
+}
+
+#[test]
+fn the_planner_takes_readers_for_few_long_sequences() {
+    let has_readers = |name: &str, lengths: [usize; 5]| {
+        let program = &model(name);
+        let planner = Planner::new(program, &Target::H200).expect("cuts");
+        let plan = planner.plan(&call(program, &sizes(program, lengths), Placement::Contiguous)).expect("plans");
+        let walks = plan.steps.iter().filter_map(|step| match &step.schedule {
+            Schedule::ChunkDelta(own) if own.sweep != RuleSweep::Prepare => Some(own.readers),
+            _ => None,
+        });
+        walks.last().unwrap_or_else(|| panic!("{name} takes chunks"))
+    };
+    for name in ["delta_rule", "gated_delta_rule"] {
+        assert!(has_readers(name, [1, 16, 65_536, 128, 128]), "{name}");
+        assert!(!has_readers(name, [8, 16, 4096, 64, 64]), "{name}");
+    }
+    let last_only = &written_of(WRITTEN[1], Elem::Bf16);
+    let planner = Planner::new(last_only, &Target::H200).expect("cuts");
+    let plan = planner
+        .plan(&call(last_only, &sizes(last_only, [1, 16, 65_536, 128, 128]), Placement::Contiguous))
+        .expect("plans");
+    let reads = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(own) if own.readers);
+    assert!(!plan.steps.iter().any(|step| reads(&step.schedule)), "no queries are read");
 }
