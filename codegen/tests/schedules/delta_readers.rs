@@ -149,11 +149,11 @@ fn the_planner_takes_readers_for_few_long_sequences() {
         let program = &model(name);
         let planner = Planner::new(program, &Target::H200).expect("cuts");
         let plan = planner.plan(&call(program, &sizes(program, lengths), Placement::Contiguous)).expect("plans");
-        let walks = plan.steps.iter().filter_map(|step| match &step.schedule {
+        let mut walks = plan.steps.iter().filter_map(|step| match &step.schedule {
             Schedule::ChunkDelta(own) if own.sweep != RuleSweep::Prepare => Some(own.readers),
             _ => None,
         });
-        walks.last().unwrap_or_else(|| panic!("{name} takes chunks"))
+        walks.next_back().unwrap_or_else(|| panic!("{name} takes chunks"))
     };
     for name in ["delta_rule", "gated_delta_rule"] {
         assert!(has_readers(name, [1, 16, 65_536, 128, 128]), "{name}");
