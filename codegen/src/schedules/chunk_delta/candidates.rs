@@ -77,7 +77,7 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
 /// The schedule whose tiles of times are prepared by a kernel of its own.
 fn prepared(form: &DeltaRule, own: ChunkDelta, factors: Elem) -> Option<ChunkDelta> {
     let blocks = if form.channels.is_some() && own.depth <= 64 { 2 } else { own.blocks };
-    let stages = if bytes_of_prepared(form, &own, factors) > MOST_PREPARED / 3 / blocks { 2 } else { 3 };
+    let stages = (MOST_PREPARED / blocks / bytes_of_prepared(form, &own, factors)).clamp(1, 3);
     (own.vector > 1).then_some(ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own })
 }
 
