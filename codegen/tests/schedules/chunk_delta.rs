@@ -249,6 +249,10 @@ fn chunks_of_large_tiles_give_what_the_rule_means() {
         check(rwkv7, [1, 1, 131, keys - 24, 24], (Placement::Padded, Order::Descending));
     }
     check(&model_of("rwkv7", Elem::F32), [1, 1, 67, 47, 13], (Placement::Strided, Order::Random(5)));
+    // Only prepared tiles have room.
+    check(&model_of("rwkv7", Elem::F32), [1, 1, 131, 128, 32], (Placement::Contiguous, Order::Random(6)));
+    check(&model_of("rwkv7", Elem::F32), [1, 2, 70, 116, 20], (Placement::Padded, Order::Descending));
+    check(&written_of(TWO_KEYS[2], Elem::F32), [1, 1, 97, 128, 16], (Placement::Contiguous, Order::Random(7)));
 }
 
 /// States that no `f16` holds: keys are short, and values near the greatest number.

@@ -32,12 +32,9 @@ pub fn cases() -> Vec<Case> {
     let others = [Elem::F16, Elem::F32]
         .into_iter()
         .flat_map(|elem| SHAPES[..2].iter().flat_map(move |shape| rules.map(|rule| (rule, *shape, elem))));
-    // With a decay for each channel tiles of `f32` fit 64 keys, and with two keys 32.
-    let fits = |rule: &Rule, shape: &[usize; 4], elem| elem != Elem::F32 || rule.0 != "kda" || shape[3] <= 64;
-    let others = others.filter(|(rule, shape, elem)| fits(rule, shape, *elem));
-    let of_half = (of_two_keys, OF_TWO_KEYS[0], Elem::F16);
+    let of_two_keys = [Elem::F16, Elem::F32].map(|elem| (of_two_keys, OF_TWO_KEYS[0], elem));
     let layer: Rule = ("gated-delta-layer", gated_delta_layer(), with_gate);
-    let all = one.chain(two).chain(others).chain([of_half, (layer, SHAPES[0], Elem::Bf16)]);
+    let all = one.chain(two).chain(others).chain(of_two_keys).chain([(layer, SHAPES[0], Elem::Bf16)]);
     all.flat_map(|(rule, shape, elem)| [false, true].map(|back| case(rule, shape, elem, back))).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES, WARPS};
+use super::prepared::TileLens;
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
@@ -25,7 +26,7 @@ pub(in crate::schedules) fn vector_of(elem: Elem) -> Option<u32> {
 const MOST_IN_FLIGHT: u32 = 160 << 10;
 
 /// Bytes of shared memory for the tiles in flight of blocks that walk prepared ones.
-const MOST_PREPARED: u32 = 216 << 10;
+const MOST_PREPARED: u32 = 225 << 10;
 
 /// Tiles in flight of a rule whose factors are of a type: fewer where those over the depth would not have room.
 pub(in crate::schedules) fn stages_of(form: &DeltaRule, factors: Elem, depth: u32) -> u32 {
@@ -77,20 +78,14 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
 /// The schedule whose tiles of times are prepared by a kernel of its own.
 fn prepared(form: &DeltaRule, own: ChunkDelta, factors: Elem) -> Option<ChunkDelta> {
     let blocks = if form.channels.is_some() && own.depth <= 64 { 2 } else { own.blocks };
-    let stages = if bytes_of_prepared(form, &own, factors) > MOST_PREPARED / 3 / blocks { 2 } else { 3 };
+    let stages = (MOST_PREPARED / bytes_of_prepared(form, &own, factors)).clamp(1, 3);
     (own.vector > 1).then_some(ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own })
 }
 
 /// Bytes of a tile that has been prepared, of values, and of what is handed over.
 fn bytes_of_prepared(form: &DeltaRule, own: &ChunkDelta, factors: Elem) -> u32 {
-    let (is_queried, has_two_keys) = (u32::from(form.readout.is_some()), u32::from(form.has_two_keys()));
-    let has_columns = form.channels.is_some() || form.column.param != form.key;
-    let deep = 1 + u32::from(has_columns) + is_queried + has_two_keys;
-    let pairs = (1 + is_queried) * (1 + has_two_keys);
-    let of_time = deep * own.depth + pairs * ROWS + own.places;
-    let handed = own.depth + (1 + has_two_keys) * ROWS;
-    let of_time = if own.readers { of_time + handed * own.walkers() } else { of_time };
-    // Decays over chunks, and rates.
-    let numbers = WARPS * own.depth + 8 * TIMES;
-    TIMES * of_time * factors.bytes().unwrap_or(4) as u32 + 4 * numbers
+    let TileLens { deep, pairs, numbers } = TileLens::of(form, own);
+    let rows = 1 + u32::from(form.has_two_keys());
+    let handed = if own.readers { own.walkers() * TIMES * (own.depth + rows * ROWS) } else { 0 };
+    (deep + pairs + TIMES * own.places + handed) * factors.bytes().unwrap_or(4) as u32 + 4 * numbers
 }

@@ -9,7 +9,7 @@ use oplus_dsl::ir::{Literal, Unary};
 
 use super::ahead::{TilePlace, Tiles};
 use super::channel_logs::{Fragment, Logs};
-use super::{COLUMNS, ChunkDelta, DeltaKernel, PITCH, ROWS, TIMES, WARPS};
+use super::{COLUMNS, ChunkDelta, DeltaKernel, PITCH, ROWS, RuleSweep, TIMES, WARPS};
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars, zeros};
 use crate::block::pair::Values;
@@ -18,7 +18,7 @@ use crate::block::prepare::copied_fragment;
 use crate::block::split_tile::{piece_of_eight, place_of_two, store_two};
 use crate::build::{Builder, f32};
 use crate::stage::kind::{Channels, DeltaRule};
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;
 
 /// Factors of two tiles that are multiplied by decays, in shared memory.
@@ -38,6 +38,14 @@ pub(in crate::schedules) struct ChannelTiles {
     pub(super) logs: [SharedId; 2],
 }
 
+/// The tiles over the depth that are copied.
+pub(super) struct Copied<'t> {
+    pub keys: &'t Tile,
+    pub columns: Option<&'t Tile>,
+    pub queries: Option<&'t Tile>,
+    pub rows: Option<&'t Tile>,
+}
+
 /// The triangular system of a chunk: of the rows that are added, or of x less what each step reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::schedules) enum System {
@@ -49,13 +57,23 @@ pub(in crate::schedules) enum System {
 pub(super) type Products = Vec<[Reg; 4]>;
 
 impl ChannelTiles {
-    /// The tiles of a kernel whose decays differ along the depth.
-    pub(super) fn declare(b: &mut Builder, elem: Elem, schedule: &ChunkDelta, form: &DeltaRule) -> ChannelTiles {
+    /// The tiles of a kernel whose decays differ along the depth. A kernel that prepares one tile of each writes factors in the place of what they
+    /// are made of, where both have one type.
+    pub(super) fn declare(
+        b: &mut Builder,
+        elem: Elem,
+        schedule: &ChunkDelta,
+        form: &DeltaRule,
+        copied: Copied<'_>,
+    ) -> ChannelTiles {
         let (depth, pairs) = (schedule.depth, schedule.pairs());
-        let mut tile = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, pairs * TIMES, depth) };
-        let (keys, columns) = (tile("decayed_keys"), tile("decayed_columns"));
-        let queries = form.readout.as_ref().map(|_| tile("decayed_queries"));
-        let rows = form.has_two_keys().then(|| tile("decayed_rows"));
+        let mut tile = |name: &str, copied: Option<&Tile>| match copied {
+            Some(copied) if schedule.sweep == RuleSweep::Prepare && copied.elem == elem => copied.clone(),
+            _ => Tile { rows: TIMES, ..Tile::bare(b, name, elem, pairs * TIMES, depth) },
+        };
+        let (keys, columns) = (tile("decayed_keys", Some(copied.keys)), tile("decayed_columns", copied.columns));
+        let queries = form.readout.as_ref().map(|_| tile("decayed_queries", copied.queries));
+        let rows = form.has_two_keys().then(|| tile("decayed_rows", copied.rows));
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let ends = array("decays", pairs * WARPS * depth);
         let logs = ["logs", "read_logs"].map(|name| array(name, schedule.systems() * PITCH));
@@ -140,19 +158,16 @@ impl DeltaKernel<'_> {
         let start = b.mul(place.pairs.index, channels.keys.len());
         let read = self.powers_of(b, &logs.read);
         let columns = times(b, &columns, &read);
-        self.store_factor(b, &channels.columns, start, sixteen, &columns);
         let after = if self.form.channels == Some(Channels::ReadAfter) { read } else { self.powers_of(b, &logs.after) };
         let queries = queries.map(|queries| times(b, &queries, &after));
-        if let (Some(queries), Some(tile)) = (&queries, &channels.queries) {
-            self.store_factor(b, tile, start, sixteen, queries);
-        }
         let ends = logs.end.map(|two| two.map(|end| b.let_(Ty::F32, Expr::Exp2Fast(end))));
         self.store_ends(b, channels, place, sixteen, &ends);
         let is_mild = logs.is_mild(b);
         let inverse = logs.after.map(|two| two.map(|log| b.unary(Unary::Neg, log)));
         let inverse = self.powers_of(b, &inverse);
         let zero = Operand::Const(Ty::U32, Literal::Int(0));
-        for ((vectors, tile), [system, weights]) in added.iter().zip(sums) {
+        let mut to_ends: Vec<[[Reg; 2]; 4]> = vec![];
+        for ((vectors, _), [system, weights]) in added.iter().zip(sums) {
             let apart = times(b, vectors, &inverse);
             let right = Parts::of_pairs(b, self.elem(), &apart).map(|pair| b.select(is_mild, pair, zero)).as_right();
             self.add_products(b, system, &columns, right);
@@ -160,18 +175,30 @@ impl DeltaKernel<'_> {
                 self.add_products(b, weights, queries, right);
             }
             let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.mul(apart[r][c], ends[r / 2][c])));
-            self.store_factor(b, tile, start, sixteen, &to_end);
+            to_ends.push(to_end.map(|two| two.map(|factor| b.var(factor))));
         }
         let is_strong = b.unary(Unary::Not, is_mild);
         b.if_(is_strong, |b| {
             let apart = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
             let decays = self.powers_of(b, &apart);
-            for (vectors, tile) in &added {
-                let to_end = times(b, vectors, &decays);
-                self.store_factor(b, tile, start, sixteen, &to_end);
+            for ((vectors, _), to_end) in added.iter().zip(&to_ends) {
+                let strong = times(b, vectors, &decays);
+                to_end.iter().flatten().zip(strong.iter().flatten()).for_each(|(own, factor)| b.assign(*own, *factor));
             }
             self.add_by_channel(b, channels, place, logs, sixteen, sums);
         });
+        if self.schedule.sweep == RuleSweep::Prepare {
+            // Factors take the place of elements that other lanes have read.
+            b.push(Stmt::SyncWarp);
+        }
+        self.store_factor(b, &channels.columns, start, sixteen, &columns);
+        if let (Some(queries), Some(tile)) = (&queries, &channels.queries) {
+            self.store_factor(b, tile, start, sixteen, queries);
+        }
+        for ((_, tile), to_end) in added.iter().zip(&to_ends) {
+            let to_end = to_end.map(|two| two.map(Operand::Reg));
+            self.store_factor(b, tile, start, sixteen, &to_end);
+        }
     }
 
     /// The elements of 16 channels of a tile that was copied, at the warp's chunk.

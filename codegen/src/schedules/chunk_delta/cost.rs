@@ -14,6 +14,8 @@ use oplus_dsl::Elem;
 const SHARED: f64 = 0.35;
 /// The waits of a tile that has been prepared, in those of one that a block prepares for itself.
 const PREPARED: f64 = 0.9;
+/// The waits of a prepared tile that is copied when the one before has been walked.
+const IN_TURN: f64 = 1.6;
 /// The waits of a walk whose queries have warps of their own, in those of one that takes their products itself: where a block has a
 /// multiprocessor for itself, and where others are beside it.
 const READERS: f64 = 0.75;
@@ -83,7 +85,12 @@ impl WalkCost {
         let more = if schedule.readers { HANDED } else { 1.0 };
         let shared = if is_prepared { 0.0 } else { SHARED };
         let work = more * self.times * chunk_delta_tile * depth * (shared + (1.0 - SHARED) * part);
-        let wait = if is_prepared { PREPARED } else { 1.0 } * shorter * chunk_delta_wait;
+        let copied = match (is_prepared, schedule.stages) {
+            (true, 1) => IN_TURN,
+            (true, _) => PREPARED,
+            (false, _) => 1.0,
+        };
+        let wait = copied * shorter * chunk_delta_wait;
         let decays = match self.decays {
             _ if is_prepared => 0.0,
             Decays::Nothing => 0.0,

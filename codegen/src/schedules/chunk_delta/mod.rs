@@ -59,7 +59,7 @@ use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
-use channels::ChannelTiles;
+use channels::{ChannelTiles, Copied};
 use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 use prepared::OwnTile;
@@ -92,7 +92,8 @@ pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
     let ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep, readers } = *schedule;
-    let is_possible = depth > 0 && depth.is_multiple_of(ROWS) && stages > 1 && blocks > 0 && !(padded && wide);
+    let is_possible =
+        depth > 0 && depth.is_multiple_of(ROWS) && stages >= schedule.least_stages() && blocks > 0 && !(padded && wide);
     if !is_possible || !matches!(vector, 1 | 2 | 4 | 8) || !matches!(places, 16 | 32 | 64) {
         return Err(LowerError::parameters(schedule));
     }
@@ -207,7 +208,8 @@ impl<'s> DeltaKernel<'s> {
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query.param, form.depth, schedule.depth));
         let mut rows = form.has_two_keys().then(|| tile(form.row.param, form.depth, schedule.depth));
         let elem = factor_elem(keys.elem, schedule.vector, schedule.depth);
-        let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule, form));
+        let copied = Copied { keys: &keys, columns: columns.as_ref(), queries: queries.as_ref(), rows: rows.as_ref() };
+        let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule, form, copied));
         let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, schedule.pairs() * TIMES, ROWS) };
         let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
         let of_values = form.has_two_keys().then(|| ["values_read", "values_queried"].map(&mut pairs));

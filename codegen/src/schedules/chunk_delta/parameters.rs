@@ -51,6 +51,11 @@ impl ChunkDelta {
         self.walkers() * if self.readers { 2 } else { 1 }
     }
 
+    /// The fewest tiles in flight: blocks that compute products over pairs of times have one at which they work, and one that is walked.
+    pub(super) fn least_stages(&self) -> u32 {
+        if self.sweep == RuleSweep::Walk { 1 } else { 2 }
+    }
+
     /// The tiles whose products over pairs of times are in shared memory.
     pub(super) fn pairs(&self) -> u32 {
         if self.sweep == RuleSweep::Walk { self.stages } else { PAIRS.min(self.stages - 1) }
@@ -72,7 +77,7 @@ impl ChunkDelta {
         if self.sweep == RuleSweep::Whole {
             return vec![*self];
         }
-        let blocks = if self.depth > 64 { 1 } else { 2 };
+        let blocks = if self.depth > 64 { 2 } else { 4 };
         // One tile of each.
         let prepare =
             ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self };

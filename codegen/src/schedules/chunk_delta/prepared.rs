@@ -43,16 +43,34 @@ fn stores_factors(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> boo
     form.channels.is_some() || own == Elem::F32 || factor_elem(own, schedule.vector, schedule.depth) != own
 }
 
+/// What the walk needs of a tile, in numbers.
+pub(super) struct TileLens {
+    /// Factors over the depth.
+    pub deep: u32,
+    /// Inverses and weights.
+    pub pairs: u32,
+    /// Decays over chunks, and rates.
+    pub numbers: u32,
+}
+
+impl TileLens {
+    pub(super) fn of(form: &DeltaRule, schedule: &ChunkDelta) -> TileLens {
+        let (is_queried, has_two_keys) = (u32::from(form.readout.is_some()), u32::from(form.has_two_keys()));
+        let has_columns = u32::from(form.channels.is_some() || form.column.param != form.key);
+        let ends = if form.channels.is_some() { WARPS * schedule.depth } else { 0 };
+        TileLens {
+            deep: (1 + has_columns + is_queried + has_two_keys) * TIMES * schedule.depth,
+            pairs: (1 + is_queried) * (1 + has_two_keys) * TIMES * ROWS,
+            numbers: ends + super::rates::kinds(form).len() as u32 * TIMES,
+        }
+    }
+}
+
 /// How many numbers are stored for a tile: factors and weights, and decays and rates.
 fn lens(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> [u64; 2] {
-    let (is_queried, has_two_keys) = (u64::from(form.readout.is_some()), u64::from(form.has_two_keys()));
-    let has_columns = form.channels.is_some() || form.column.param != form.key;
-    let [times, depth] = [TIMES, schedule.depth].map(u64::from);
-    let deep = (1 + u64::from(has_columns) + is_queried + has_two_keys) * times * depth;
+    let TileLens { deep, pairs, numbers } = TileLens::of(form, schedule);
     let deep = if stores_factors(stage, form, schedule) { deep } else { 0 };
-    let pairs = (1 + is_queried) * (1 + has_two_keys) * times * u64::from(ROWS);
-    let ends = if form.channels.is_some() { u64::from(WARPS) * depth } else { 0 };
-    [deep + pairs, ends + super::rates::kinds(form).len() as u64 * times]
+    [deep + pairs, numbers].map(u64::from)
 }
 
 /// How many numbers are stored for all tiles; `None` when 63 bits cannot count them.
