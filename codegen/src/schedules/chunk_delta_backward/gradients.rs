@@ -1,7 +1,6 @@
 //! The third sweep: a block has 64 times of a recurrence, and goes through the parts of its width.
 
 use super::common::{Place, Third};
-use super::products::Sixteen;
 use super::tiles::{Tiles, is_large};
 use super::{BLOCKS, ChunkDeltaBackward, TIMES, WARPS};
 use crate::block::args::Args;
@@ -56,6 +55,9 @@ pub(super) struct Gradients<'s> {
     pub half: Operand,
     pub fragment: FragmentPlace,
 }
+
+/// The thread's numbers at two neighbouring blocks of columns.
+pub(super) type Sixteen = [[Operand; 4]; 2];
 
 /// A part of the width.
 #[derive(Clone, Copy)]

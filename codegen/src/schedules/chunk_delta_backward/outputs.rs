@@ -2,8 +2,7 @@
 
 use super::TIMES;
 use super::common::Place;
-use super::gradients::{Gradients, Part, Sums};
-use super::products::Sixteen;
+use super::gradients::{Gradients, Part, Sixteen, Sums};
 use super::steps::Share;
 use crate::block::layout::TileStage;
 use crate::block::matmul::COLUMNS;

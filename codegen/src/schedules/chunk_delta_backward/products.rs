@@ -2,7 +2,7 @@
 
 use super::BLOCKS;
 use super::common::Place;
-use super::gradients::{Gradients, ONLY, Part, Sums};
+use super::gradients::{Gradients, ONLY, Part, Sixteen, Sums};
 use super::rates::{BEFORE, SUMS};
 use crate::block::halves::HalfViews;
 use crate::block::layout::{TileStage, right_rows};
@@ -14,9 +14,6 @@ use crate::build::Builder;
 use crate::tile::{Expr, Operand};
 use oplus_dsl::{Elem, Ty};
 use std::ops::Range;
-
-/// The thread's numbers at two neighbouring blocks of columns.
-pub(super) type Sixteen = [[Operand; 4]; 2];
 
 /// The lanes by which a warp reads weights of pairs and the vectors that these weigh.
 pub(super) struct PairViews {

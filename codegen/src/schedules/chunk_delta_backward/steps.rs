@@ -1,8 +1,7 @@
 //! Sums over the depth at every time: outputs are maps of some, and the energy of a step follows from the others.
 
 use super::common::{Place, without_decay};
-use super::gradients::{Gradients, TOTALS};
-use super::products::Sixteen;
+use super::gradients::{Gradients, Sixteen, TOTALS};
 use super::rates::{ADDED, EACH, GIVEN, READ};
 use super::{TIMES, WARPS};
 use crate::block::lane_sum::{Neighbours, Side, over_lanes, sum_beside};

@@ -1,8 +1,7 @@
 //! The weights of pairs of times: products of rows, decayed from the earlier time to the later, with the factors of both.
 
 use super::TIMES;
-use super::gradients::{Gradients, ONLY, Sums};
-use super::products::Sixteen;
+use super::gradients::{Gradients, ONLY, Sixteen, Sums};
 use super::rates::{ADDED, BEFORE, GIVEN, READ, SUMS};
 use super::steps::PairShares;
 use crate::block::layout::Tile;
