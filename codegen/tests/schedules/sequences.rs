@@ -378,8 +378,8 @@ fn the_planner_takes_blocks_of_sequences() {
         let planner = Planner::new(program, &Target::H200).expect("cuts");
         let plan = planner.plan(&call(program, &sizes, case.placement)).expect("plans");
         assert_eq!(plan.cut, CutKind::Sequences, "{}", program.name);
-        // Readouts are stored where a norm is computed of them, and no states.
+        // Readouts are stored where a norm is computed of them, factors where a kernel of its own prepares them, and no states.
         let readouts = 8 * 16 * 4096 * 64 * 4;
-        assert!(plan.buffer_bytes() < 2 * readouts, "{}: {} bytes", program.name, plan.buffer_bytes());
+        assert!(plan.buffer_bytes() < 3 * readouts, "{}: {} bytes", program.name, plan.buffer_bytes());
     }
 }

@@ -155,11 +155,21 @@ impl DeltaKernel<'_> {
             (Some(rows), Some(tile)) => vec![(rows, tile), (keys, &channels.keys)],
             _ => vec![(keys, &channels.keys)],
         };
+        // A kernel that prepares tiles stores its factors last, where they take the place of elements that other lanes have read.
+        let is_last = self.schedule.sweep == RuleSweep::Prepare;
         let start = b.mul(place.pairs.index, channels.keys.len());
+        let store = |b: &mut Builder, tile: &Tile, factors: &Fragment, now: bool| {
+            if now {
+                self.store_factor(b, tile, start, sixteen, factors);
+            }
+        };
         let read = self.powers_of(b, &logs.read);
         let columns = times(b, &columns, &read);
+        store(b, &channels.columns, &columns, !is_last);
         let after = if self.form.channels == Some(Channels::ReadAfter) { read } else { self.powers_of(b, &logs.after) };
         let queries = queries.map(|queries| times(b, &queries, &after));
+        let queried = queries.as_ref().zip(channels.queries.as_ref());
+        queried.inspect(|(queries, tile)| store(b, tile, queries, !is_last));
         let ends = logs.end.map(|two| two.map(|end| b.let_(Ty::F32, Expr::Exp2Fast(end))));
         self.store_ends(b, channels, place, sixteen, &ends);
         let is_mild = logs.is_mild(b);
@@ -167,7 +177,7 @@ impl DeltaKernel<'_> {
         let inverse = self.powers_of(b, &inverse);
         let zero = Operand::Const(Ty::U32, Literal::Int(0));
         let mut to_ends: Vec<[[Reg; 2]; 4]> = vec![];
-        for ((vectors, _), [system, weights]) in added.iter().zip(sums) {
+        for ((vectors, tile), [system, weights]) in added.iter().zip(sums) {
             let apart = times(b, vectors, &inverse);
             let right = Parts::of_pairs(b, self.elem(), &apart).map(|pair| b.select(is_mild, pair, zero)).as_right();
             self.add_products(b, system, &columns, right);
@@ -175,29 +185,27 @@ impl DeltaKernel<'_> {
                 self.add_products(b, weights, queries, right);
             }
             let to_end = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.mul(apart[r][c], ends[r / 2][c])));
+            store(b, tile, &to_end, !is_last);
             to_ends.push(to_end.map(|two| two.map(|factor| b.var(factor))));
         }
         let is_strong = b.unary(Unary::Not, is_mild);
         b.if_(is_strong, |b| {
             let apart = [0, 1, 2, 3].map(|r: usize| [0, 1].map(|c| b.sub(logs.end[r / 2][c], logs.after[r][c])));
             let decays = self.powers_of(b, &apart);
-            for ((vectors, _), to_end) in added.iter().zip(&to_ends) {
+            for ((vectors, tile), to_end) in added.iter().zip(&to_ends) {
                 let strong = times(b, vectors, &decays);
+                store(b, tile, &strong, !is_last);
                 to_end.iter().flatten().zip(strong.iter().flatten()).for_each(|(own, factor)| b.assign(*own, *factor));
             }
             self.add_by_channel(b, channels, place, logs, sixteen, sums);
         });
-        if self.schedule.sweep == RuleSweep::Prepare {
-            // Factors take the place of elements that other lanes have read.
+        if is_last {
             b.push(Stmt::SyncWarp);
         }
-        self.store_factor(b, &channels.columns, start, sixteen, &columns);
-        if let (Some(queries), Some(tile)) = (&queries, &channels.queries) {
-            self.store_factor(b, tile, start, sixteen, queries);
-        }
+        store(b, &channels.columns, &columns, is_last);
+        queried.inspect(|(queries, tile)| store(b, tile, queries, is_last));
         for ((_, tile), to_end) in added.iter().zip(&to_ends) {
-            let to_end = to_end.map(|two| two.map(Operand::Reg));
-            self.store_factor(b, tile, start, sixteen, &to_end);
+            store(b, tile, &to_end.map(|two| two.map(Operand::Reg)), is_last);
         }
     }
 

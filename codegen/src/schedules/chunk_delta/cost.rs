@@ -30,6 +30,8 @@ const SINGLE: f64 = 2.4;
 /// differ along it.
 const PREPARE: f64 = 1.0;
 const PREPARE_CHANNELS: f64 = 3.0;
+/// Microseconds by which a prepared tile of high and low parts takes longer to copy than the elements of a tensor.
+const COPIED_PARTS: f64 = 0.6;
 /// How much longer the preparation takes where there are two keys.
 const TWO_KEYS: f64 = 1.5;
 /// Microseconds of a tile, for each 64 of the depth, in which a block computes the decays of its times.
@@ -131,6 +133,9 @@ pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Me
     if is_prepared {
         let prepared = ChunkDelta { sweep: RuleSweep::Prepare, ..*schedule }.blocks(problem);
         micros += preparation(schedule, problem, form, memory.share_of_one(prepared as f64));
+        // High and low parts are copied from memory by each block.
+        let is_split = walk.times > 1.0;
+        micros += if is_split { walk.of_one * tiles as f64 * COPIED_PARTS } else { 0.0 };
         why = format!("{} prepared, then {why}", counted(prepared, "tile"));
     }
     Cost { micros: micros.max(memory.micros()), why }
