@@ -143,7 +143,9 @@ fn delta() -> Vec<Row> {
         ("bf16, 8 × 16 heads, 4096 steps, 128 × 128", "bf16-b8h16t4096k128v128"),
         ("bf16, 16 heads, 65536 steps, 128 × 128", "bf16-b1h16t65536k128v128"),
         ("f16, 8 × 16 heads, 4096 steps, 64 × 64", "f16-b8h16t4096k64v64"),
+        ("f16, 8 × 16 heads, 4096 steps, 128 × 128", "f16-b8h16t4096k128v128"),
         ("f32, 8 × 16 heads, 4096 steps, 64 × 64", "f32-b8h16t4096k64v64"),
+        ("f32, 8 × 16 heads, 4096 steps, 128 × 128", "f32-b8h16t4096k128v128"),
     ];
     let rows = |(shape, case): (&str, &str)| {
         rules.map(|(rule, name)| Row::both(&format!("{rule} {shape}"), &format!("{name}-{case}")))
@@ -151,6 +153,8 @@ fn delta() -> Vec<Row> {
     let two_keys = [
         Row::both("RWKV-7 bf16, 8 × 16 heads, 4096 steps, 64 × 64", "rwkv7-bf16-b8h16t4096k64v64"),
         Row::both("RWKV-7 bf16, 16 heads, 65536 steps, 64 × 64", "rwkv7-bf16-b1h16t65536k64v64"),
+        Row::both("RWKV-7 f16, 8 × 16 heads, 4096 steps, 64 × 64", "rwkv7-f16-b8h16t4096k64v64"),
+        Row::both("RWKV-7 f32, 8 × 16 heads, 4096 steps, 64 × 64", "rwkv7-f32-b8h16t4096k64v64"),
     ];
     shapes.into_iter().flat_map(rows).chain(two_keys).collect()
 }

@@ -15,12 +15,10 @@
 //! Where a decay differs along the depth, the factors of these products are multiplied by decays. Where what z reads of the state is added
 //! times another vector than values are, values have a term of their own in each line.
 //!
-//! There, too, what walks need of the tiles of times may be computed by [a kernel of its own](prepared).
-//!
 //! A block has some places of the width of a recurrence and goes from the first time to the last, in tiles of 64 times. Four warps work one
 //! tile ahead: each computes the products over pairs of times of a chunk, and inverts 1 − A by substitution in `f32`. The other warps walk:
 //! each has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks without waiting for
-//! the others. Where blocks are few, each warp that walks has [a partner](readers) that takes the products of queries behind it.
+//! the others. [A kernel of its own](prepared) may compute ahead all that walks need of the tiles. Where blocks are few, each warp that walks has [a partner](readers) that takes the products of queries behind it.
 
 mod ahead;
 mod candidates;
