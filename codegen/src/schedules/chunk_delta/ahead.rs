@@ -125,11 +125,16 @@ impl DeltaKernel<'_> {
         let first = self.schedule.with_places();
         let walks = b.lt(self.thread.warp, first);
         b.if_else(walks, walk, |b| {
-            let number = b.sub(self.thread.number, first * WARP);
-            let warp = b.sub(self.thread.warp, first);
-            let thread = Thread { number, warp, ..self.thread };
-            ahead(b, &Self { thread, ..self.clone() });
+            let own = self.behind_warps(b, first);
+            ahead(b, &own);
         });
+    }
+
+    /// The kernel as the warps behind the first ones see it, which count from 0.
+    pub(super) fn behind_warps(&self, b: &mut Builder, first: u32) -> Self {
+        let number = b.sub(self.thread.number, first * WARP);
+        let warp = b.sub(self.thread.warp, first);
+        Self { thread: Thread { number, warp, ..self.thread }, ..self.clone() }
     }
 
     /// Goes through the tiles ahead of the walk: starts copies, computes products over `pairs` of times of each, inverts their systems, and

@@ -57,8 +57,8 @@ pub(in crate::schedules) enum System {
 pub(super) type Products = Vec<[Reg; 4]>;
 
 impl ChannelTiles {
-    /// The tiles of a kernel whose decays differ along the depth. A kernel that prepares one tile of each writes factors in the place of what they
-    /// are made of, where both have one type.
+    /// The tiles of a kernel whose decays differ along the depth. A kernel that prepares one tile of each writes factors in the place of what
+    /// they are made of, where both have one type.
     pub(super) fn declare(
         b: &mut Builder,
         elem: Elem,

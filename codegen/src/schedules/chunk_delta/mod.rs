@@ -18,7 +18,8 @@
 //! A block has some places of the width of a recurrence and goes from the first time to the last, in tiles of 64 times. Four warps work one
 //! tile ahead: each computes the products over pairs of times of a chunk, and inverts 1 − A by substitution in `f32`. The other warps walk:
 //! each has 16 places of the width, whose states stay in its registers as left factors, and goes through the chunks without waiting for
-//! the others. A kernel of its own (`prepared`) may compute ahead all that walks need of the tiles. Where blocks are few, each warp that walks has a partner (`readers`) that takes the products of queries behind it.
+//! the others. A kernel of its own (`prepared`) may compute ahead all that walks need of the tiles. Where blocks are few, each warp that
+//! walks has a partner (`readers`) that takes the products of queries behind it.
 
 mod ahead;
 mod candidates;

@@ -37,6 +37,16 @@ pub(super) struct OwnTile {
     exists: Operand,
 }
 
+/// A thread's four numbers of an array.
+struct OwnNumbers {
+    array: SharedId,
+    /// The array's length in a tile.
+    len: u32,
+    /// The first one's index in a tile of the array, `i32`, and its place in memory, `i64`.
+    own: Operand,
+    place: Operand,
+}
+
 /// Whether factors over the depth are stored for the walk: where they are not the elements of the tensors.
 fn stores_factors(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
     let own = elem(stage, Tensor::Param(form.key));
@@ -198,15 +208,22 @@ impl DeltaKernel<'_> {
             copy.store(b, tile, self.args.scratch[0], at);
             at = b.add(at, i64::from(tile.len()));
         }
-        let own = b.mul(thread, ACCESS);
-        let mut at = numbers;
+        self.each_number(b, numbers, |b, number| {
+            let four = b.load(Memory::Shared(number.array), number.own, ACCESS, None, zero(Ty::F32));
+            b.store(Memory::Global(self.args.scratch[1]), number.place, &four, None);
+        });
+    }
+
+    /// Goes through the arrays of numbers, whose first one is number `from` (`i64`) in memory, where the thread has four in them.
+    fn each_number(&self, b: &mut Builder, from: Operand, mut then: impl FnMut(&mut Builder, OwnNumbers)) {
+        let own = b.mul(self.thread.number, ACCESS);
+        let mut at = from;
         for (array, len) in self.prepared_numbers() {
             let is_own = b.lt(own, len);
             b.if_(is_own, |b| {
-                let four = b.load(Memory::Shared(array), own, ACCESS, None, zero(Ty::F32));
-                let to = b.convert(Ty::I64, own);
-                let to = b.add(at, to);
-                b.store(Memory::Global(self.args.scratch[1]), to, &four, None);
+                let place = b.convert(Ty::I64, own);
+                let place = b.add(at, place);
+                then(b, OwnNumbers { array, len, own, place });
             });
             at = b.add(at, i64::from(len));
         }
@@ -258,19 +275,11 @@ impl DeltaKernel<'_> {
             copy.start(b, tile, place.pairs.index, self.args.scratch[0], at);
             at = b.add(at, i64::from(tile.len()));
         }
-        let own = b.mul(thread, ACCESS);
-        let mut at = numbers;
-        for (to, len) in self.prepared_numbers() {
-            let is_own = b.lt(own, len);
-            b.if_(is_own, |b| {
-                let start = b.mul(place.pairs.index, len);
-                let to_index = b.add(start, own);
-                let from_index = b.convert(Ty::I64, own);
-                let from_index = b.add(at, from_index);
-                let from = self.args.scratch[1];
-                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: ACCESS, guard: None });
-            });
-            at = b.add(at, i64::from(len));
-        }
+        self.each_number(b, numbers, |b, OwnNumbers { array: to, len, own, place: from_index }| {
+            let start = b.mul(place.pairs.index, len);
+            let to_index = b.add(start, own);
+            let from = self.args.scratch[1];
+            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: ACCESS, guard: None });
+        });
     }
 }

@@ -17,7 +17,6 @@ use crate::block::matmul::{Blocks, Factor};
 use crate::block::pair::Values;
 use crate::block::parts::Parts;
 use crate::block::ring::RingStage;
-use crate::block::thread::Thread;
 use crate::build::{Builder, zero};
 use crate::target::WARP;
 use crate::tile::{Memory, Operand, SharedId, SharedKind};
@@ -170,10 +169,8 @@ impl DeltaKernel<'_> {
         let walkers = self.schedule.walkers();
         let walks = b.lt(self.thread.warp, walkers);
         b.if_else(walks, walk, |b| {
-            let number = b.sub(self.thread.number, walkers * WARP);
-            let warp = b.sub(self.thread.warp, walkers);
-            let thread = Thread { number, warp, ..self.thread };
-            read(b, &Self { thread, ..self.clone() }, handed);
+            let own = self.behind_warps(b, walkers);
+            read(b, &own, handed);
         });
     }
 

@@ -15,6 +15,9 @@ const CROWDED: f64 = 1.05;
 /// The work of the third sweep on a tile of 64 times and a part of the width, most of which is memory.
 const GRADIENTS: f64 = 11.0;
 
+/// The constant of the third sweep whose persistent blocks copy parts of the width ahead.
+const PERSISTENT: f64 = 7.0;
+
 /// The constant of the third sweep where decays differ along the depth: it reads four times as many states.
 const CHANNELS: f64 = 18.0;
 
@@ -41,7 +44,11 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
         (false, _) => 2.0 * one_walk,
     };
     let parts = ChunkDeltaBackward { places: TIMES, ..walk }.blocks(problem).saturating_mul(tiles);
-    let each = if channels { CHANNELS } else { GRADIENTS };
+    let each = match (channels, schedule.persistent) {
+        (true, _) => CHANNELS,
+        (false, true) => PERSISTENT,
+        (false, false) => GRADIENTS,
+    };
     let gradients = memory.share_of_one(parts as f64) * each * chunk_delta_tile * depth * slower * products;
     let count = counted(parts, "tile");
     let at_once = if schedule.concurrent { " each at the same time" } else { "" };
