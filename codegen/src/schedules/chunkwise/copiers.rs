@@ -62,8 +62,9 @@ impl ChunkwiseKernel<'_> {
         let Some(handover) = self.handover else { return };
         let origins = self.origins(b);
         let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
-        let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let base = self.base(b);
+        let ahead = self.factored.map(|_| self.read_first(b, &mut values, iterations));
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
             if self.is_split() {
@@ -73,7 +74,7 @@ impl ChunkwiseKernel<'_> {
                 self.wait_free(b, handover, to);
                 self.write_parts(b, read, to.index);
                 self.hand_over(b, handover, iteration, to, &rates);
-            } else if self.factored.is_some() {
+            } else if let Some(ahead) = &ahead {
                 self.wait_free(b, handover, to);
                 let first = self.first_time(b, iteration, iterations);
                 for (tile, origin) in self.tiles().zip(&origins) {
@@ -81,8 +82,10 @@ impl ChunkwiseKernel<'_> {
                 }
                 let is_first = b.eq(self.thread.warp, 0);
                 b.if_(is_first, |b| {
-                    let rates = self.rates(b, &values, first);
+                    let next = self.read_next(b, &values, ahead, iteration, iterations);
+                    let rates = self.rates_ahead(b, &values, ahead, first);
                     self.store_factors(b, handover, iteration, to.index, &rates, base);
+                    ahead.assign(b, &next);
                 });
                 b.arrive(self.keys.full, to.index);
             } else {
@@ -98,7 +101,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The first time of an iteration's chunk.
-    fn first_time(&self, b: &mut Builder, iteration: Operand, iterations: Iterations) -> Operand {
+    pub(super) fn first_time(&self, b: &mut Builder, iteration: Operand, iterations: Iterations) -> Operand {
         let chunk = self.chunk(b, iteration, iterations);
         b.mul(chunk, self.schedule.times())
     }

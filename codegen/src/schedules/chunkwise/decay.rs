@@ -137,6 +137,12 @@ impl ChunkwiseKernel<'_> {
 
     /// Evaluates the decays and gains of the lane's times of a chunk from its first time on.
     pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
+        let places = self.places(b, first);
+        Rates::at(b, &mut values.clone(), &places, self.form.decay, &[&self.form.gain])
+    }
+
+    /// The lane's times of a chunk from its first time on.
+    pub(super) fn places(&self, b: &mut Builder, first: Operand) -> Vec<Index> {
         let per_lane = self.schedule.times() / WARP;
         let own = b.mul(self.thread.lane, per_lane);
         let own = b.add(first, own);
@@ -144,8 +150,7 @@ impl ChunkwiseKernel<'_> {
             let at = b.add(own, k);
             self.index_along(b, at, self.form.time)
         };
-        let places: Vec<Index> = (0..per_lane).map(&mut place).collect();
-        Rates::at(b, &mut values.clone(), &places, self.form.decay, &[&self.form.gain])
+        (0..per_lane).map(&mut place).collect()
     }
 
     /// Writes the rates of an iteration, by the first warp.

@@ -23,6 +23,7 @@
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
+mod ahead;
 mod asynchronous;
 pub(crate) mod candidates;
 pub(crate) mod channels;
