@@ -25,51 +25,58 @@ fn check(program: &Program, lengths: [usize; 5], how: (Placement, Order)) {
     compare(program, lengths, how, is_prepared);
 }
 
-/// Whether blocks of walks have so many places, and both walks are one launch.
+/// The walks whose bits are wanted.
 #[derive(Clone, Copy)]
-struct Walks {
-    places: u32,
-    concurrent: bool,
+enum Walks {
+    /// Blocks prepare their own tiles, and have any places of the width.
+    Own,
+    /// Tiles are prepared by a kernel of its own. Blocks have so many places, and both walks may be one launch.
+    Prepared { places: u32, concurrent: bool },
 }
 
-const ALONE: Walks = Walks { places: 64, concurrent: false };
+const ALONE: Walks = Walks::Prepared { places: 64, concurrent: false };
 
-/// The bits of all outputs, over tiles that are prepared by a kernel of its own or not.
+/// The bits of all outputs along time, or of sequences: sums over all times are stages of their own.
 fn bits(
     program: &Program,
     (sizes, given): (&[usize], &[Array]),
     (placement, order): (Placement, Order),
     walks: Walks,
-    prepared: bool,
 ) -> Vec<Vec<u64>> {
     // Of a greater depth sums would have another order.
     let depth = program.axis("K").map(|axis| sizes[axis.0 as usize] as u32);
     let is_taken = |schedule: &Schedule| {
         let Schedule::ChunkDeltaBackward(own) = schedule else { return false };
-        let is_own = (own.places, own.concurrent, own.prepared) == (walks.places, walks.concurrent, prepared);
+        let is_own = match walks {
+            Walks::Own => !own.prepared,
+            Walks::Prepared { places, concurrent } => {
+                (own.places, own.concurrent, own.prepared) == (places, concurrent, true)
+            }
+        };
         is_own && Some(own.depth) == depth && own.vector > 1
     };
     let work = Work::of(chunked(program, sizes, placement, &Target::H200, is_taken));
     let found = run(program, &work, given, sizes, Setting { placement, order, isa: Isa::Sm90a });
-    let bits = |array: &Array| array.as_floats().expect("floats").iter().map(|x| x.to_bits()).collect();
-    found.iter().map(bits).collect()
+    let has_time = |output: &Output| output.axes.iter().any(|axis| ["T", "S"].contains(&program.axis_name(*axis)));
+    let outputs = found.iter().zip(&program.outputs).filter(|(_, output)| has_time(output));
+    outputs.map(|(array, _)| array.as_floats().expect("floats").iter().map(|x| x.to_bits()).collect()).collect()
 }
 
-/// Compares both for some inputs.
-fn check_bits(program: &Program, of: (&[usize], &[Array]), how: (Placement, Order), walks: Walks) {
-    let [own, prepared] = [false, true].map(|prepared| bits(program, of, how, walks, prepared));
-    assert!(own.iter().flatten().any(|bits| *bits != 0), "{}", program.name);
-    // Sums over all times are stages of their own.
-    let has_time = |output: &Output| output.axes.iter().any(|axis| ["T", "S"].contains(&program.axis_name(*axis)));
-    let outputs = own.iter().zip(&prepared).zip(&program.outputs);
-    for ((own, prepared), output) in outputs.filter(|(_, output)| has_time(output)) {
-        assert!(own == prepared, "{} {:?} {how:?}: `{}` differs", program.name, of.0, output.name);
+/// Compares the bits over prepared tiles with those of walks whose blocks prepare their own.
+fn check_bits(program: &Program, of: (&[usize], &[Array]), how: (Placement, Order), prepared: &[Walks]) {
+    let wanted = bits(program, of, (how.0, Order::Ascending), Walks::Own);
+    assert!(wanted.iter().flatten().any(|bits| *bits != 0), "{}", program.name);
+    for walks in prepared {
+        let found = bits(program, of, how, *walks);
+        for (k, (wanted, found)) in wanted.iter().zip(&found).enumerate() {
+            assert!(wanted == found, "{} {:?} {how:?}: output {k} of those along time differs", program.name, of.0);
+        }
     }
 }
 
-fn same(program: &Program, lengths: [usize; 5], order: Order, walks: Walks) {
+fn same(program: &Program, lengths: [usize; 5], order: Order, prepared: &[Walks]) {
     let sizes = sizes(program, lengths);
-    check_bits(program, (&sizes, &inputs(program, &sizes)), (Placement::Contiguous, order), walks);
+    check_bits(program, (&sizes, &inputs(program, &sizes)), (Placement::Contiguous, order), prepared);
 }
 
 #[test]
@@ -91,7 +98,7 @@ fn prepared_walks_of_any_number_of_times() {
         let program = &gradient(&model_of(name, Elem::Bf16));
         for (k, times) in [1, 15, 16, 17, 63, 64, 65, 129, 330].into_iter().enumerate() {
             check(program, [1, 2, times, 64, 64], (Placement::Contiguous, Order::Random(k as u64)));
-            same(program, [2, 1, times, 64, 64], Order::Random(k as u64), ALONE);
+            same(program, [2, 1, times, 64, 64], Order::Random(k as u64), &[ALONE]);
         }
     }
 }
@@ -101,32 +108,22 @@ fn prepared_tiles_give_the_bits_of_tiles_that_blocks_prepare() {
     for elem in TYPES {
         let texts = CHANNELS.iter().chain(&TWO_KEYS).map(|text| written_of(text, elem));
         for program in ["kda", "rwkv7"].map(|name| model_of(name, elem)).into_iter().chain(texts) {
-            same(&gradient(&program), [1, 2, 150, 64, 64], Order::Random(1), ALONE);
+            same(&gradient(&program), [1, 2, 150, 64, 64], Order::Random(1), &[ALONE]);
         }
         let kda = &gradient(&model_of("kda", elem));
-        same(kda, [1, 1, 193, 128, 128], Order::Descending, ALONE);
+        same(kda, [1, 1, 193, 128, 128], Order::Descending, &[ALONE]);
     }
 }
 
 #[test]
 fn prepared_walks_at_the_same_time_and_of_few_places() {
     for elem in TYPES {
-        for (name, keys) in [("kda", 64), ("kda", 128), ("rwkv7", 64)] {
-            let program = &gradient(&model_of(name, elem));
-            for (places, order) in [(64, Order::Random(1)), (32, Order::Descending), (16, Order::Random(2))] {
-                // Both walks at once have no room for two tiles that blocks prepare themselves.
-                let concurrent = Walks { places, concurrent: true };
-                let alone = Walks { places, concurrent: false };
-                let sizes = sizes(program, [1, 2, 130, keys, 64]);
-                let given = inputs(program, &sizes);
-                let of = |order, walks, prepared| {
-                    bits(program, (&sizes, &given), (Placement::Contiguous, order), walks, prepared)
-                };
-                let wanted = of(Order::Ascending, alone, false);
-                for walks in [alone, concurrent] {
-                    assert!(of(order, walks, true) == wanted, "{name} {elem} {keys} {places}");
-                }
-            }
+        for (name, keys, order) in
+            [("kda", 64, Order::Random(1)), ("kda", 128, Order::Descending), ("rwkv7", 32, Order::Random(2))]
+        {
+            let both =
+                [false, true].map(|concurrent| [16, 32, 64].map(|places| Walks::Prepared { places, concurrent }));
+            same(&gradient(&model_of(name, elem)), [1, 2, 130, keys, 64], order, both.as_flattened());
         }
     }
 }
@@ -141,7 +138,7 @@ fn prepared_walks_of_packed_sequences() {
                 let case = Case { offsets, sizes: [1, 2, 32, 64], placement: Placement::Contiguous, order };
                 let sizes = case.sizes(program);
                 let given = case.inputs(program, &sizes);
-                check_bits(program, (&sizes, &given), (case.placement, order), ALONE);
+                check_bits(program, (&sizes, &given), (case.placement, order), &[ALONE]);
             }
         }
     }
