@@ -73,7 +73,11 @@ impl Builder {
     /// Declares a shared array.
     pub fn shared(&mut self, name: impl Into<String>, kind: SharedKind, len: u32) -> SharedId {
         let name = name.into();
-        let fits = |place: &usize| self.kernel.shared[*place].kind == kind;
+        // Arrays of nothing neither take memory nor leave any.
+        let fits = |place: &usize| {
+            let own = &self.kernel.shared[*place];
+            own.kind == kind && (own.len > 0) == (len > 0)
+        };
         let namesake = |place: &usize| fits(place) && self.kernel.shared[*place].name == name;
         let found = self.reusable.iter().position(namesake).or_else(|| self.reusable.iter().position(fits));
         if let Some(place) = found.map(|found| self.reusable.remove(found)) {

@@ -9,6 +9,7 @@ mod call_pieces;
 mod chunk_delta;
 mod chunk_delta_backward;
 mod chunkwise_backward;
+mod delta_prepared_walks;
 mod delta_readers;
 mod device;
 mod elements;

@@ -26,7 +26,7 @@ pub(in crate::schedules) fn vector_of(elem: Elem) -> Option<u32> {
 const MOST_IN_FLIGHT: u32 = 160 << 10;
 
 /// Bytes of shared memory for the tiles in flight of blocks that walk prepared ones.
-const MOST_PREPARED: u32 = 225 << 10;
+pub(in crate::schedules) const MOST_PREPARED: u32 = 225 << 10;
 
 /// Tiles in flight of a rule whose factors are of a type: fewer where those over the depth would not have room.
 pub(in crate::schedules) fn stages_of(form: &DeltaRule, factors: Elem, depth: u32) -> u32 {

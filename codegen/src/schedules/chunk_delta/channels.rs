@@ -56,6 +56,21 @@ pub(in crate::schedules) enum System {
 /// Registers with products over pairs of times.
 pub(super) type Products = Vec<[Reg; 4]>;
 
+/// Products over pairs of times of a chunk, each with the vectors that the state is read by and with queries.
+pub(in crate::schedules) struct PairProducts {
+    /// Of the vectors that are added times what the state gives.
+    of_rows: [Products; 2],
+    /// Where there are two keys, of those that values are added times.
+    of_values: Option<[Products; 2]>,
+}
+
+impl PairProducts {
+    /// The products that make the triangular system.
+    pub(in crate::schedules) fn system(&self) -> Blocks {
+        block_values(&self.of_rows[0])
+    }
+}
+
 impl ChannelTiles {
     /// The tiles of a kernel whose decays differ along the depth. A kernel that prepares one tile of each writes factors in the place of what
     /// they are made of, where both have one type.
@@ -92,6 +107,19 @@ impl DeltaKernel<'_> {
         place: &TilePlace,
         system: System,
     ) {
+        let products = self.channel_products(b, values, tiles, channels, place);
+        self.store_products(b, &products, place, system);
+    }
+
+    /// The products over pairs of times of the warp's chunk; writes the factors of the walk.
+    pub(in crate::schedules) fn channel_products(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        tiles: Tiles,
+        channels: &ChannelTiles,
+        place: &TilePlace,
+    ) -> PairProducts {
         let mut values = values.clone();
         let first = tiles.first_time(b, place.number);
         let row = self.first_row(b);
@@ -118,16 +146,26 @@ impl DeltaKernel<'_> {
             let all = next.iter().flatten().zip(later.iter().flatten());
             all.for_each(|(register, log)| b.assign(*register, *log));
         });
-        let [products, weights] = &of_rows;
+        PairProducts { of_rows, of_values }
+    }
+
+    /// Writes the system of the warp's chunk, and the weights of pairs of times.
+    pub(in crate::schedules) fn store_products(
+        &self,
+        b: &mut Builder,
+        products: &PairProducts,
+        place: &TilePlace,
+        system: System,
+    ) {
         match system {
-            System::OfRows => self.store_system(b, &block_values(products), place),
-            System::OfErrors => self.store_error_system(b, &block_values(products), place),
+            System::OfRows => self.store_system(b, &products.system(), place),
+            System::OfErrors => self.store_error_system(b, &products.system(), place),
         }
         let is_queried = self.queries.is_some();
         if is_queried {
-            self.store_weights(b, &self.weights, &block_values(weights), place);
+            self.store_weights(b, &self.weights, &block_values(&products.of_rows[1]), place);
         }
-        if let (Some([read, queried]), Some([to_read, to_queries])) = (&of_values, &self.of_values) {
+        if let (Some([read, queried]), Some([to_read, to_queries])) = (&products.of_values, &self.of_values) {
             self.store_read_weights(b, to_read, &block_values(read), place);
             if is_queried {
                 self.store_weights(b, to_queries, &block_values(queried), place);

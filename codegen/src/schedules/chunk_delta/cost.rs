@@ -105,11 +105,23 @@ impl WalkCost {
 }
 
 /// Microseconds of the kernel that prepares the tiles, of which there are so many, for the walk, and of its launch.
-fn preparation(schedule: &ChunkDelta, problem: &Problem<'_>, form: &DeltaRule, of_one: f64) -> f64 {
+pub(in crate::schedules) fn preparation(
+    schedule: &ChunkDelta,
+    problem: &Problem<'_>,
+    form: &DeltaRule,
+    of_one: f64,
+) -> f64 {
     let depth = f64::from(schedule.depth) / 64.0;
     let of_tile = if form.channels.is_some() { PREPARE_CHANNELS * depth } else { PREPARE };
     let keys = if form.has_two_keys() { TWO_KEYS } else { 1.0 };
     of_one * of_tile * keys * products(problem.stage, form.row.param) + problem.constants.launch
+}
+
+/// Microseconds by which walks of prepared tiles take longer, as each block copies high and low parts from memory.
+pub(in crate::schedules) fn copied_parts(problem: &Problem<'_>, form: &DeltaRule, of_one: f64) -> f64 {
+    let tiles = problem.length().div_ceil(u64::from(TIMES)) as f64;
+    let is_split = products(problem.stage, form.row.param) > 1.0;
+    if is_split { of_one * tiles * COPIED_PARTS } else { 0.0 }
 }
 
 /// Microseconds of a stage of these sizes, and why.
@@ -133,9 +145,7 @@ pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Me
     if is_prepared {
         let prepared = ChunkDelta { sweep: RuleSweep::Prepare, ..*schedule }.blocks(problem);
         micros += preparation(schedule, problem, form, memory.share_of_one(prepared as f64));
-        // High and low parts are copied from memory by each block.
-        let is_split = walk.times > 1.0;
-        micros += if is_split { walk.of_one * tiles as f64 * COPIED_PARTS } else { 0.0 };
+        micros += copied_parts(problem, form, walk.of_one);
         why = format!("{} prepared, then {why}", counted(prepared, "tile"));
     }
     Cost { micros: micros.max(memory.micros()), why }

@@ -15,7 +15,7 @@ const ACCESS: u32 = 4;
 
 impl DeltaKernel<'_> {
     /// Writes the inverse of 1 − A, less 1, of the warp's chunk: a lane has a column of it.
-    pub(super) fn invert(&self, b: &mut Builder, place: &TilePlace) {
+    pub(in crate::schedules) fn invert(&self, b: &mut Builder, place: &TilePlace) {
         b.push(Stmt::SyncWarp);
         let column = b.binary(Binary::Rem, self.thread.lane, Operand::i32(ROWS as i32));
         let mut inverse: Vec<Operand> = vec![];

@@ -37,6 +37,7 @@ mod scores;
 mod solve;
 mod staged;
 mod state;
+mod stored;
 mod strategy;
 mod strong;
 mod walk;
@@ -66,14 +67,16 @@ use readers::Handed;
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
-pub(in crate::schedules) use candidates::{stages_of, vector_of};
+pub(in crate::schedules) use candidates::{MOST_PREPARED, stages_of, vector_of};
 pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
-pub(in crate::schedules) use cost::{Decays, WalkCost, products};
-pub(in crate::schedules) use rates::{ADDED, FROM_START, TO_END, before_step, forgotten, reset_at};
+pub(in crate::schedules) use cost::{Decays, WalkCost, copied_parts, preparation, products};
+pub(in crate::schedules) use prepared::of_all_tiles;
+pub(in crate::schedules) use rates::{ADDED, FROM_START, READ, TO_END, before_step, forgotten, reset_at};
 pub(in crate::schedules) use scores::{PairBlock, PairLogs};
 pub(in crate::schedules) use state::State;
+pub(in crate::schedules) use stored::{Stored, StoredIn};
 pub(in crate::schedules) use strategy::fit;
 pub(in crate::schedules) use walk::AllLanes;
 
@@ -258,6 +261,19 @@ impl<'s> DeltaKernel<'s> {
             own_tile,
             handed: None,
         }
+    }
+
+    /// The kernel for a rule of the same vectors with other numbers: its rates are its own, and where there is one key its systems, too. These
+    /// take the place of logarithms.
+    pub(in crate::schedules) fn beside(&self, b: &mut Builder, form: &'s DeltaRule) -> DeltaKernel<'s> {
+        let kind = SharedKind::Elem(Elem::F32);
+        let names = rates::kinds(form).iter().map(|name| format!("other_{name}"));
+        let rates = names.map(|name| b.shared(name, kind, self.schedule.stages * TIMES)).collect();
+        let kernel = DeltaKernel { form, rates, ..self.clone() };
+        let Some(channels) = self.channels.as_ref().filter(|_| !form.has_two_keys()) else { return kernel };
+        let pairs = self.schedule.pairs() * TIMES;
+        let inverses = Tile { rows: TIMES, ..Tile::bare(b, "other_inverses", self.elem(), pairs, ROWS) };
+        DeltaKernel { systems: channels.logs[0], inverses, ..kernel }
     }
 
     /// The type of factors of products.

@@ -77,10 +77,12 @@ impl ChunkDelta {
         if self.sweep == RuleSweep::Whole {
             return vec![*self];
         }
+        vec![self.preparation(), *self]
+    }
+
+    /// The kernel that prepares tiles for a walk: blocks have one tile of each.
+    pub(in crate::schedules) fn preparation(&self) -> ChunkDelta {
         let blocks = if self.depth > 64 { 2 } else { 4 };
-        // One tile of each.
-        let prepare =
-            ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self };
-        vec![prepare, *self]
+        ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self }
     }
 }

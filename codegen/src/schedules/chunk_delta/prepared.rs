@@ -10,22 +10,19 @@ use oplus_dsl::{Elem, Ty};
 
 use super::ahead::{TilePlace, Tiles};
 use super::channels::{ChannelTiles, System};
+use super::stored::{Stored, StoredIn};
 use super::{ChunkDelta, DeltaKernel, ROWS, RuleSweep, TIMES, WARPS};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
-use crate::block::copy::WholeCopy;
 use crate::block::layout::Tile;
 use crate::block::pair::Values;
 use crate::block::prepare::factor_elem;
 use crate::block::ring::RingStage;
-use crate::build::{Builder, zero};
+use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
 use crate::target::WARP;
-use crate::tile::{Memory, Operand, SharedId, Special, Stmt};
-
-/// Numbers of an access to shared memory.
-const ACCESS: u32 = 4;
+use crate::tile::{Operand, Special, Stmt};
 
 /// The tile of a block that prepares one.
 #[derive(Clone, Copy)]
@@ -37,14 +34,12 @@ pub(super) struct OwnTile {
     exists: Operand,
 }
 
-/// A thread's four numbers of an array.
-struct OwnNumbers {
-    array: SharedId,
-    /// The array's length in a tile.
-    len: u32,
-    /// The first one's index in a tile of the array, `i32`, and its place in memory, `i64`.
-    own: Operand,
-    place: Operand,
+/// The tile of a block that prepares one, when its vectors are there.
+pub(in crate::schedules) struct PreparedTile {
+    /// Its place in shared memory.
+    pub at: TilePlace,
+    /// Its number among all that are prepared, `i64`.
+    pub number: Operand,
 }
 
 /// Whether factors over the depth are stored for the walk: where they are not the elements of the tensors.
@@ -90,11 +85,21 @@ pub(super) fn scratch(
     schedule: &ChunkDelta,
     size: impl Fn(Axis) -> i64,
 ) -> Option<Vec<u64>> {
+    of_all_tiles(stage, form, lens(stage, form, schedule), size)
+}
+
+/// How many numbers are stored for all tiles, from those of a tile; `None` when 63 bits cannot count them.
+pub(in crate::schedules) fn of_all_tiles(
+    stage: &Stage,
+    form: &DeltaRule,
+    lens: [u64; 2],
+    size: impl Fn(Axis) -> i64,
+) -> Option<Vec<u64>> {
     let outer = form.outer.minus(stage.axis_of_sequences());
     let rows = outer.iter().try_fold(1_i64, |n, axis| n.checked_mul(size(axis)))?;
     let tiles = rows.checked_mul(stage.tiles_of_times(form.time, TIMES, &size) as i64)?;
     let len = |len: u64| tiles.checked_mul(len as i64).map(|n| n as u64);
-    lens(stage, form, schedule).into_iter().map(len).collect()
+    lens.into_iter().map(len).collect()
 }
 
 /// The tile of a block, and the indices along the outer axes of its recurrence.
@@ -118,8 +123,14 @@ pub(super) fn own_tile(
 }
 
 impl DeltaKernel<'_> {
-    /// Computes what the walk needs of the block's tile, and stores it.
-    pub(super) fn prepare_tile(&self, b: &mut Builder, own: OwnTile) {
+    /// Goes to the block's tile: computes its rates, also those that the kernel `beside` has of its own, and waits for its vectors.
+    pub(in crate::schedules) fn in_own_tile(
+        &self,
+        b: &mut Builder,
+        beside: Option<&Self>,
+        then: impl FnOnce(&mut Builder, &Values, &PreparedTile),
+    ) {
+        let Some(own) = self.own_tile else { return };
         b.if_(own.exists, |b| {
             let is_first = b.eq(self.thread.number, Operand::i32(0));
             b.if_(is_first, |b| {
@@ -134,17 +145,26 @@ impl DeltaKernel<'_> {
                 tile.fill(b, &source, origin, first, Operand::i32(0));
             }
             let values = self.values_at();
-            let rates = self.rates(b, &values, first);
-            self.store_rates(b, &rates, Operand::i32(0));
+            for kernel in [self].into_iter().chain(beside) {
+                let rates = kernel.rates(b, &values, first);
+                kernel.store_rates(b, &rates, Operand::i32(0));
+            }
             b.barrier();
             self.deep_tiles().for_each(|tile| b.wait(tile.full, RingStage::FIRST));
             let number = b.binary(Binary::Div, first, TIMES);
             let (stage, rates) = (RingStage::FIRST, Operand::i32(0));
-            let place = TilePlace { number, stage, deep: stage, pairs: stage, rates };
-            self.compute_pairs(b, &values, &place);
-            self.invert(b, &place);
+            let at = TilePlace { number, stage, deep: stage, pairs: stage, rates };
+            then(b, &values, &PreparedTile { at, number: own.place });
+        });
+    }
+
+    /// Computes what the walk needs of the block's tile, and stores it.
+    pub(super) fn prepare_tile(&self, b: &mut Builder) {
+        self.in_own_tile(b, None, |b, values, tile| {
+            self.compute_pairs(b, values, &tile.at);
+            self.invert(b, &tile.at);
             b.barrier();
-            self.store_prepared(b, own.place);
+            self.stored().store(b, self.stored_in(), self.thread.number, tile.number);
         });
     }
 
@@ -174,64 +194,32 @@ impl DeltaKernel<'_> {
         self.schedule.sweep == RuleSweep::Walk && stores_factors(self.stage, self.form, self.schedule)
     }
 
-    /// The tiles that are prepared, in the order in which they are stored.
-    fn prepared_tiles(&self) -> Vec<&Tile> {
-        let mut all: Vec<&Tile> = match &self.channels {
+    /// What is prepared of a tile of the rule.
+    pub(super) fn stored(&self) -> Stored<'_> {
+        let (depth, mut stored) = (self.schedule.depth, Stored::default());
+        let factors: Vec<&Tile> = match &self.channels {
             Some(ChannelTiles { keys, columns, queries, rows, .. }) => {
                 [keys, columns].into_iter().chain(queries).chain(rows).collect()
             }
             None if stores_factors(self.stage, self.form, self.schedule) => self.deep_tiles().collect(),
             None => vec![],
         };
-        let of_values = self.of_values.as_ref().map(|[read, _]| read);
-        all.extend([&self.inverses].into_iter().chain(of_values));
+        factors.into_iter().for_each(|tile| stored.factors(Some(tile), depth));
+        stored.pairs(Some(&self.inverses));
+        let [read, queried] = [0, 1].map(|k: usize| self.of_values.as_ref().map(|tiles| &tiles[k]));
+        read.into_iter().for_each(|tile| stored.pairs(Some(tile)));
         if self.queries.is_some() {
-            let of_values = self.of_values.as_ref().map(|[_, queried]| queried);
-            all.extend([&self.weights].into_iter().chain(of_values));
+            [&self.weights].into_iter().chain(queried).for_each(|tile| stored.pairs(Some(tile)));
         }
-        all
+        let ends = self.channels.as_ref().map(|channels| channels.ends);
+        ends.into_iter().for_each(|ends| stored.array(Some(ends), WARPS * depth));
+        self.rates.iter().for_each(|array| stored.array(Some(*array), TIMES));
+        stored
     }
 
-    /// The arrays of numbers that are prepared, in the order in which they are stored, each with its length in a tile.
-    fn prepared_numbers(&self) -> Vec<(SharedId, u32)> {
-        let ends = self.channels.as_ref().map(|channels| (channels.ends, WARPS * self.schedule.depth));
-        ends.into_iter().chain(self.rates.iter().map(|array| (*array, TIMES))).collect()
-    }
-
-    /// Stores what has been prepared as tile number `place` (`i64`).
-    fn store_prepared(&self, b: &mut Builder, place: Operand) {
-        let thread = self.thread.number;
-        let [factors, numbers] = self.prepared_from(b, place);
-        let mut at = factors;
-        for tile in self.prepared_tiles() {
-            let copy = WholeCopy { thread, threads: WARPS * WARP, len: tile.len() };
-            copy.store(b, tile, self.args.scratch[0], at);
-            at = b.add(at, i64::from(tile.len()));
-        }
-        self.each_number(b, numbers, |b, number| {
-            let four = b.load(Memory::Shared(number.array), number.own, ACCESS, None, zero(Ty::F32));
-            b.store(Memory::Global(self.args.scratch[1]), number.place, &four, None);
-        });
-    }
-
-    /// Goes through the arrays of numbers, whose first one is number `from` (`i64`) in memory, where the thread has four in them.
-    fn each_number(&self, b: &mut Builder, from: Operand, mut then: impl FnMut(&mut Builder, OwnNumbers)) {
-        let own = b.mul(self.thread.number, ACCESS);
-        let mut at = from;
-        for (array, len) in self.prepared_numbers() {
-            let is_own = b.lt(own, len);
-            b.if_(is_own, |b| {
-                let place = b.convert(Ty::I64, own);
-                let place = b.add(at, place);
-                then(b, OwnNumbers { array, len, own, place });
-            });
-            at = b.add(at, i64::from(len));
-        }
-    }
-
-    /// The numbers of the first factor and of the first other number of tile number `place` (`i64`).
-    fn prepared_from(&self, b: &mut Builder, place: Operand) -> [Operand; 2] {
-        lens(self.stage, self.form, self.schedule).map(|len| b.mul(place, Operand::i64(len as i64)))
+    /// The memory in which the tiles of the rule are prepared.
+    pub(super) fn stored_in(&self) -> StoredIn {
+        StoredIn([self.args.scratch[0], self.args.scratch[1]])
     }
 
     /// The number of the first prepared tile of the block's recurrence, `i64`.
@@ -246,7 +234,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Goes through the tiles ahead of the walk, and starts the copies of what has been prepared, and of values.
-    pub(super) fn copy_ahead(&self, b: &mut Builder, tiles: Tiles) {
+    pub(in crate::schedules) fn copy_ahead(&self, b: &mut Builder, tiles: Tiles, stored: &Stored, from: StoredIn) {
         let source = self.source();
         let copied = self.tiles().filter(|tile| self.is_copied(tile));
         let copies: Vec<(&Tile, Operand)> = copied.map(|tile| (tile, self.origin(b, tile, &source))).collect();
@@ -256,30 +244,13 @@ impl DeltaKernel<'_> {
             let before = place.pairs.before(b);
             b.wait(self.walked, before);
             self.fetch(b, &copies, number, tiles);
-            let own = b.convert(Ty::I64, number);
+            let own = tiles.place(b, number);
+            let own = b.convert(Ty::I64, own);
             let own = b.add(first, own);
-            self.copy_prepared(b, own, &place);
+            stored.copy(b, from, self.thread.number, own, &place);
             b.arrive_with_copies(self.ready, place.pairs.index);
             // Slots in which factors are handed over are free, too: all warps have walked the tile before.
             b.arrive(self.ready, place.pairs.index);
-        });
-    }
-
-    /// Starts the copies of what has been prepared for a tile.
-    fn copy_prepared(&self, b: &mut Builder, own: Operand, place: &TilePlace) {
-        let thread = self.thread.number;
-        let [factors, numbers] = self.prepared_from(b, own);
-        let mut at = factors;
-        for tile in self.prepared_tiles() {
-            let copy = WholeCopy { thread, threads: WARPS * WARP, len: tile.len() };
-            copy.start(b, tile, place.pairs.index, self.args.scratch[0], at);
-            at = b.add(at, i64::from(tile.len()));
-        }
-        self.each_number(b, numbers, |b, OwnNumbers { array: to, len, own, place: from_index }| {
-            let start = b.mul(place.pairs.index, len);
-            let to_index = b.add(start, own);
-            let from = self.args.scratch[1];
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: ACCESS, guard: None });
         });
     }
 }

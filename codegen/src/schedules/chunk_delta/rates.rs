@@ -156,7 +156,7 @@ impl DeltaKernel<'_> {
 pub(super) const SUMS: usize = 0;
 pub(super) const BEFORE: usize = 1;
 /// The factors of z, and of values.
-pub(super) const READ: usize = 2;
+pub(in crate::schedules) const READ: usize = 2;
 pub(in crate::schedules) const ADDED: usize = 3;
 /// The factors of z times the decay from the chunk's start to before each step.
 const SCALE: usize = 4;

@@ -23,8 +23,8 @@ pub(in crate::schedules) struct AllLanes {
 
 impl DeltaKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
-        if let Some(own) = self.own_tile {
-            return self.prepare_tile(b, own);
+        if self.own_tile.is_some() {
+            return self.prepare_tile(b);
         }
         let tiles = self.tiles_of_times(b, false);
         let values = self.values_at();
@@ -40,7 +40,7 @@ impl DeltaKernel<'_> {
         };
         let is_prepared = self.schedule.sweep == RuleSweep::Walk;
         self.in_roles(b, walk, |b, own| match &own.channels {
-            _ if is_prepared => own.copy_ahead(b, tiles),
+            _ if is_prepared => own.copy_ahead(b, tiles, &own.stored(), own.stored_in()),
             Some(channels) => own.compute_ahead(b, &values, tiles, |b, place| {
                 own.channel_pairs(b, &values, tiles, channels, place, System::OfRows);
             }),

@@ -1,9 +1,11 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
+use super::prepared::lens;
+use super::{ChunkDeltaBackward, DeltaSweep, STAGES, TIMES, blocks_of_walks};
 use crate::block::prepare::factor_elem;
-use crate::schedules::chunk_delta::{stages_of, vector_of};
+use crate::schedules::chunk_delta::{MOST_PREPARED, stages_of, vector_of};
 use crate::stage::Stage;
+use crate::stage::kind::DeltaRuleBackward;
 use crate::target::Isa;
 use oplus_dsl::Elem;
 
@@ -28,7 +30,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
             let stages = stages_of(&form.cotangents, factor_elem(elem, vector, depth), depth);
             // Smaller devices have no memory for two parts of a wide state.
             let persistent = isa == Isa::Sm90a && !has_channels && wide && !is_split;
-            let concurrent = false;
+            let (concurrent, prepared) = (false, false);
             let one = ChunkDeltaBackward {
                 sweep,
                 depth,
@@ -40,10 +42,24 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
                 stages,
                 concurrent,
                 persistent,
+                prepared,
             };
             let both = (vector > 1).then_some(ChunkDeltaBackward { concurrent: true, ..one });
-            [one].into_iter().chain(both)
+            [one].into_iter().chain(both).flat_map(|own| [own].into_iter().chain(with_prepared(stage, form, own)))
         })
     };
+    let of = &of;
     DEPTHS.into_iter().flat_map(|depth| [TIMES, 32, 16].into_iter().flat_map(move |places| of(depth, places))).collect()
+}
+
+/// The schedule whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
+fn with_prepared(stage: &Stage, form: &DeltaRuleBackward, own: ChunkDeltaBackward) -> Option<ChunkDeltaBackward> {
+    let is_meant = form.states.channels.is_some() && own.vector > 1;
+    let prepared = ChunkDeltaBackward { prepared: true, ..own };
+    let elem = stage.program.params[form.states.row.param as usize].elem;
+    let factors = factor_elem(elem, own.vector, own.depth);
+    let [deep, numbers] = lens(form, own.depth).map(|len| len as u32);
+    let bytes = (deep + TIMES * own.places) * factors.bytes().unwrap_or(4) as u32 + 4 * numbers;
+    let stages = (MOST_PREPARED / blocks_of_walks(stage, &prepared) / bytes).clamp(1, STAGES);
+    is_meant.then_some(ChunkDeltaBackward { stages, ..prepared })
 }

@@ -1,7 +1,7 @@
 //! The cost of the sweeps of a gradient of a delta rule in chunks.
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES, blocks_of_walks};
-use crate::schedules::chunk_delta::{Decays, WalkCost, products};
+use crate::schedules::chunk_delta::{Decays, WalkCost, copied_parts, preparation, products};
 use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
@@ -39,6 +39,10 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let one_walk = WalkCost { resident, of_one, decays, times }.micros(&schedule.walked(), problem);
     let fits_beside = 2 * blocks <= u64::from(problem.target.multiprocessors);
     let walks = match (schedule.concurrent, fits_beside) {
+        // Blocks of both walks share multiprocessors, and wait at the same time.
+        (true, false) if schedule.prepared => {
+            WalkCost { resident, of_one: 2.0 * of_one, decays, times }.micros(&schedule.walked(), problem)
+        }
         (true, true) => one_walk,
         (true, false) => CROWDED * 2.0 * one_walk,
         (false, _) => 2.0 * one_walk,
@@ -49,10 +53,23 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
         (false, true) => PERSISTENT,
         (false, false) => GRADIENTS,
     };
+    let prepared = preparation_of(schedule, problem, memory, of_one);
     let gradients = memory.share_of_one(parts as f64) * each * chunk_delta_tile * depth * slower * products;
     let count = counted(parts, "tile");
     let at_once = if schedule.concurrent { " each at the same time" } else { "" };
     let blocks = counted(blocks, "block");
-    let why = format!("two walks of {} by {blocks}{at_once}, then {count}", counted(tiles, "tile"));
-    Cost { micros: (walks + gradients).max(memory.micros()), why }
+    let before = if schedule.prepared { "tiles prepared, then " } else { "" };
+    let why = format!("{before}two walks of {} by {blocks}{at_once}, then {count}", counted(tiles, "tile"));
+    Cost { micros: (prepared + walks + gradients).max(memory.micros()), why }
+}
+
+/// Microseconds of the kernel that prepares tiles for both walks, and by which these take longer.
+fn preparation_of(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, memory: &Memory, of_one: f64) -> f64 {
+    let form = problem.stage.kind().delta_back().ok().filter(|_| schedule.prepared);
+    form.map_or(0.0, |form| {
+        let tiles = ChunkDeltaBackward { sweep: DeltaSweep::Prepare, ..*schedule }.blocks(problem);
+        let tiles_of_one = memory.share_of_one(tiles as f64);
+        let own = preparation(&schedule.walked(), problem, &form.cotangents, tiles_of_one);
+        own + 2.0 * copied_parts(problem, &form.cotangents, of_one)
+    })
 }

@@ -39,6 +39,7 @@ mod gradients;
 mod outputs;
 mod parameters;
 mod persistent;
+mod prepared;
 mod products;
 mod rates;
 mod rows;
@@ -53,7 +54,7 @@ mod weights;
 pub use parameters::{ChunkDeltaBackward, DeltaSweep};
 
 use super::LowerError;
-use super::chunk_delta::TIMES;
+use super::chunk_delta::{TIMES, of_all_tiles};
 use crate::block::args::Args;
 use crate::block::sequence::SequenceTile;
 use crate::build::Builder;
@@ -64,6 +65,7 @@ use crate::tile::{Kernel, Operand, Special};
 use channels::ChannelGradients;
 use gradients::Gradients;
 use oplus_dsl::ir::Axis;
+use prepared::Preparation;
 use walk::Walk;
 
 /// How many blocks of 16 times the times of a block of the third sweep have.
@@ -78,7 +80,8 @@ const STAGES: u32 = 3;
 /// The tile kernel of a stage under one sweep of the schedule.
 fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<Kernel, LowerError> {
     let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, stages, .. } = *schedule;
-    let is_possible = matches!(stages, 2 | STAGES)
+    let least = if schedule.prepared { 1 } else { 2 };
+    let is_possible = (least..=STAGES).contains(&stages)
         && depth.is_power_of_two()
         && (32..=MOST_DEPTH).contains(&depth)
         && blocks > 0
@@ -93,12 +96,14 @@ fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<K
         .delta_back()
         .map_err(|refusal| LowerError::Kind { schedule: ChunkDeltaBackward::NAME, refusal })?;
     let is_other = if form.states.channels.is_some() { DeltaSweep::Gradients } else { DeltaSweep::Channels };
-    if schedule.sweep == is_other {
+    let is_prepared = form.states.channels.is_some() && vector > 1;
+    if schedule.sweep == is_other || schedule.prepared && !is_prepared {
         return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     with_kernel(&mut b, stage, form, schedule, |b, kernel| match kernel {
+        Either::Preparation(kernel) => kernel.body(b),
         Either::Walk(kernel) => kernel.body(b),
         Either::Walks([states, cotangents]) => {
             let half = b.special(Special::BlockY);
@@ -127,8 +132,9 @@ fn shared_bytes(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 /// Blocks of walks that share a multiprocessor.
 fn blocks_of_walks(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
     let form = stage.kind().delta_back();
-    let is_large = form.is_ok_and(|form| tiles::is_large(stage, form, 2 * schedule.depth));
-    let is_alone = is_large || schedule.depth > 64 || schedule.vector == 1 || schedule.sweep == DeltaSweep::Channels;
+    let prepares_channels = |form: &DeltaRuleBackward| form.states.channels.is_some() && !schedule.prepared;
+    let is_large = form.is_ok_and(|form| prepares_channels(form) || tiles::is_large(stage, form, 2 * schedule.depth));
+    let is_alone = is_large || schedule.depth > 64 || schedule.vector == 1;
     if is_alone { 1 } else { 2 }
 }
 
@@ -136,10 +142,12 @@ fn blocks_of_walks(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
     let blocks = blocks_of_walks(stage, schedule);
     let walk = |sweep| ChunkDeltaBackward { sweep, blocks, persistent: false, ..*schedule };
-    if schedule.concurrent {
-        return vec![walk(DeltaSweep::Walks), *schedule];
-    }
-    vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents), *schedule]
+    let walks = match schedule.concurrent {
+        true => vec![walk(DeltaSweep::Walks)],
+        false => vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents)],
+    };
+    let prepare = schedule.prepared.then(|| prepared::sweep(schedule));
+    prepare.into_iter().chain(walks).chain([*schedule]).collect()
 }
 
 /// How many numbers the walks store: states of every 64 times, or of every 16 where decays differ along the depth, cotangents of states, and rows of each time of both; of a rule with two keys two rows of cotangents. `None` when 63
@@ -148,7 +156,7 @@ fn scratch(
     stage: &Stage,
     form: &DeltaRuleBackward,
     schedule: &ChunkDeltaBackward,
-    size: impl Fn(Axis) -> i64,
+    size: impl Fn(Axis) -> i64 + Copy,
 ) -> Option<Vec<u64>> {
     let states = &form.states;
     let outer = states.outer.minus(stage.axis_of_sequences());
@@ -160,11 +168,16 @@ fn scratch(
     let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;
     let mut all = vec![state, state, row?, row?];
     all.extend(states.has_two_keys().then_some(row?));
+    if schedule.prepared {
+        let lens = prepared::lens(form, schedule.depth);
+        all.extend(of_all_tiles(stage, states, lens, size)?);
+    }
     Some(all)
 }
 
 /// The kernel of a sweep.
 enum Either<'k, 's> {
+    Preparation(&'k Preparation<'s>),
     Walk(&'k Walk<'s>),
     /// The walk of states and that of cotangents.
     Walks([&'k Walk<'s>; 2]),
@@ -189,6 +202,10 @@ fn with_kernel(
         return then(b, Either::Channels(&kernel));
     }
     let walked = schedule.walked();
+    if schedule.sweep == DeltaSweep::Prepare {
+        let kernel = Preparation::declare(b, stage, form, &walked, args);
+        return then(b, Either::Preparation(&kernel));
+    }
     if schedule.sweep == DeltaSweep::Walks {
         let states = Walk::declare(b, stage, form, DeltaSweep::States, &walked, args.clone());
         let cotangents = |b: &mut Builder| Walk::declare(b, stage, form, DeltaSweep::Cotangents, &walked, args);

@@ -21,18 +21,22 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
-        /// Tiles of 64 times in flight in walks, 3, or 2 where tiles are large.
+        /// Tiles of 64 times in flight in walks, 3, or 2 where tiles are large. Of those that have been prepared 1 to 3.
         stages: u32 = 3,
         /// Whether both walks are one launch, half of whose blocks are of each.
         concurrent: bool = false,
         /// Whether blocks of gradients go through several tiles of 64 times, and copy parts of the width while they compute others.
         persistent: bool = false,
+        /// Whether a kernel of its own prepares for both walks what they need of the tiles of times.
+        prepared: bool = false,
     }
 }
 
 word! {
     /// The kernels of the gradient of a delta rule, in order.
     DeltaSweep {
+        /// Prepares what both walks need of 64 times.
+        Prepare = "prepare",
         /// Walks the chunks of a recurrence; saves the state before every 64 times and e of each time.
         States = "states",
         /// Walks the chunks from the last to the first; saves the cotangent of the state after every 64 times, and its products with keys.
@@ -61,10 +65,16 @@ impl ChunkDeltaBackward {
         matches!(self.sweep, DeltaSweep::Gradients | DeltaSweep::Channels)
     }
 
-    /// The schedule of walks, as that of the rule itself.
+    /// Whether the sweep goes through the times of a recurrence.
+    pub(super) fn walks(&self) -> bool {
+        matches!(self.sweep, DeltaSweep::States | DeltaSweep::Cotangents | DeltaSweep::Walks)
+    }
+
+    /// The schedule of walks, or of the kernel that prepares tiles for them, as that of the rule itself.
     pub(super) fn walked(&self) -> ChunkDelta {
         let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, stages, .. } = *self;
-        let (readers, sweep) = (false, RuleSweep::Whole);
-        ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers, sweep }
+        let (readers, sweep) = (false, if self.prepared { RuleSweep::Walk } else { RuleSweep::Whole });
+        let walk = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers, sweep };
+        if self.sweep == DeltaSweep::Prepare { walk.preparation() } else { walk }
     }
 }

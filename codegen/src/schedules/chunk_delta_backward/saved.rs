@@ -48,7 +48,7 @@ impl Saved {
         // The third sweep copies the times of one of its blocks, whose panels follow one another.
         let times = if kernel.channels.is_some() { super::channels::times(kernel.schedule.depth) } else { TIMES };
         let layout = Tile { rows: times, depth: TIMES, elem: kernel.elem(), ..kernel.values.clone() };
-        let value_rows = scratch.get(4).copied().filter(|_| is_back);
+        let value_rows = scratch.get(4).copied().filter(|_| is_back && kernel.form.has_two_keys());
         Saved { states, rows, value_rows, array, pitch, layout }
     }
 

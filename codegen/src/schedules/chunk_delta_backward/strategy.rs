@@ -57,7 +57,9 @@ impl Strategy for ChunkDeltaBackward {
         let form = stage.kind().delta_back();
         let own = form.map_or(Elem::Bf16, |form| stage.program.params[form.states.row.param as usize].elem);
         let saved = factor_elem(own, self.vector, self.depth);
-        names.into_iter().map(|name| (name, saved)).collect()
+        names.extend(self.prepared.then_some("prepared"));
+        let rates = self.prepared.then_some(("prepared_rates", Elem::F32));
+        names.into_iter().map(|name| (name, saved)).chain(rates).collect()
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
@@ -83,12 +85,21 @@ impl Strategy for ChunkDeltaBackward {
         // Persistent blocks count tiles.
         let tiles = ChunkDeltaBackward { persistent: false, ..*self }.blocks(problem);
         Misfit::count(tiles, "tiles")?;
+        if self.prepared {
+            let prepare = ChunkDeltaBackward { sweep: DeltaSweep::Prepare, ..*self };
+            Misfit::count(prepare.blocks(problem), "tiles")?;
+        }
         counted(problem.size(form.states.time), TIMES * STAGES)
     }
 
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let Ok(form) = problem.stage.kind().delta_back() else { return 0 };
         let points = problem.bound.count(form.states.outer.iter());
+        if self.sweep == DeltaSweep::Prepare {
+            let tiles = problem.stage.tiles_of_times(form.states.time, TIMES, |axis| problem.size(axis));
+            let outer = form.states.outer.minus(problem.stage.axis_of_sequences());
+            return problem.bound.count(outer.iter()).saturating_mul(tiles);
+        }
         if let Some(sequences) = problem.stage.sequences().filter(|_| self.is_last()) {
             let tiles = sequences.tiles(|axis| problem.size(axis), TIMES) as u64;
             let parts = if self.sweep == DeltaSweep::Channels { TIMES / super::channels::times(self.depth) } else { 1 };
@@ -127,6 +138,9 @@ impl Strategy for ChunkDeltaBackward {
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
         let places = self.places;
         match self.sweep {
+            DeltaSweep::Prepare => {
+                format!("a block per {TIMES} times of a recurrence: factors of both walks, their systems and weights")
+            }
             DeltaSweep::States => format!(
                 "a block per {places} places of the width of a recurrence; the state before every 64 times saved, and what each step moves it by"
             ),
@@ -152,7 +166,7 @@ impl Strategy for ChunkDeltaBackward {
     fn picture(&self, stage: &Stage) -> Picture {
         let form = stage.kind().delta_back().map(|form| &form.states);
         let within = form.map_or(vec![], |form| vec![form.width, form.depth]);
-        let carry = if self.is_last() { Carry::None } else { Carry::Kept };
+        let carry = if self.walks() { Carry::Kept } else { Carry::None };
         Picture { along: stage.axis(), within, length: u64::from(TIMES), across: 1, tile: None, carry }
     }
 

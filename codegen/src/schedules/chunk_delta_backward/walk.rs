@@ -1,6 +1,7 @@
 //! The walks: a block goes through the times of a recurrence, either way, and saves states and rows for the third sweep.
 
 use super::DeltaSweep;
+use super::prepared::{Sharing, stored_in};
 use super::saved::Saved;
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
@@ -8,7 +9,9 @@ use crate::block::layout::{Lanes, left_rows};
 use crate::block::pair::Values;
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
-use crate::schedules::chunk_delta::{AllLanes, DeltaKernel, Factors, State, System, TilePlace, Tiles, WARPS};
+use crate::schedules::chunk_delta::{
+    AllLanes, DeltaKernel, Factors, RuleSweep, State, Stored, System, TilePlace, Tiles, WARPS,
+};
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 use crate::tile::Operand;
@@ -76,6 +79,9 @@ impl<'s> Walk<'s> {
             self.finals(b, &values, &state);
         };
         kernel.in_roles(b, walk, |b, own| {
+            if own.schedule.sweep == RuleSweep::Walk {
+                return own.copy_ahead(b, tiles, &self.stored(own), stored_in(own));
+            }
             own.compute_ahead(b, &values, tiles, |b, place| match (&own.channels, self.is_back) {
                 (Some(channels), is_back) => {
                     let has_two_keys = own.form.has_two_keys();
@@ -86,6 +92,12 @@ impl<'s> Walk<'s> {
                 (None, false) => own.error_pairs(b, &lanes.all, place),
             });
         });
+    }
+
+    /// What the walk copies of tiles that have been prepared.
+    fn stored<'k>(&self, own: &'k DeltaKernel<'_>) -> Stored<'k> {
+        let sharing = if self.is_back { Sharing::of_cotangents(own) } else { Sharing::of_errors(own) };
+        sharing.stored(&self.form.states, own.schedule.depth)
     }
 
     fn lanes(&self, b: &mut Builder) -> WalkLanes {
