@@ -105,13 +105,26 @@ impl Tile {
         first: Operand,
         stage: Operand,
     ) {
+        self.start_copies_in_steps(b, source, origin, first, stage);
+        self.arrive(b, source, stage);
+    }
+
+    /// Does as [`Self::start_copies`], and finds each piece from the one before.
+    pub(crate) fn start_copies_in_steps(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        origin: Origin,
+        first: Operand,
+        stage: Operand,
+    ) {
         let pieces = self.pieces();
         let (total, rows) = (self.rows * pieces, source.threads / pieces);
         if !source.threads.is_multiple_of(pieces)
             || !rows.is_multiple_of(EIGHT as u32)
             || !total.is_multiple_of(source.threads)
         {
-            return self.fill(b, source, origin, first, stage);
+            return self.start_copies(b, source, origin, first, stage);
         }
         let into = Copied { origin, first, start: b.mul(stage, self.len()) };
         let mut piece = self.copied_piece(b, source, &into, source.thread);
@@ -119,7 +132,6 @@ impl Tile {
             self.copy_elements(b, source, piece);
             piece = self.further(b, source, piece, rows as i32);
         }
-        self.arrive(b, source, stage);
     }
 
     /// Starts copies of the rows from `first` (`i32`) on into a stage.
@@ -217,7 +229,7 @@ impl Tile {
     }
 
     /// Arrives at a stage with the thread's copies.
-    fn arrive(&self, b: &mut Builder, source: &Source, stage: Operand) {
+    pub(crate) fn arrive(&self, b: &mut Builder, source: &Source, stage: Operand) {
         if source.fenced && source.vector == 1 {
             b.push(Stmt::FenceAsync);
         }

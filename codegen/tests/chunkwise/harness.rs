@@ -27,6 +27,7 @@ pub(crate) const CHUNKS: Chunkwise = Chunkwise {
     vector: 1,
     blocks: 1,
     copiers: 0,
+    heads: 1,
 };
 
 /// A standard model without some of its optional parameters.
@@ -106,7 +107,7 @@ impl<'a> Case<'a> {
     }
 
     /// The outputs of the kernels for so many segments, in some order of events.
-    fn run(&self, schedule: &Chunkwise, (segments, order): (usize, Order)) -> Vec<Array> {
+    pub(crate) fn run(&self, schedule: &Chunkwise, (segments, order): (usize, Order)) -> Vec<Array> {
         let mut memory = Memory::new();
         let mut buffers: HashMap<Tensor, BufferId> = HashMap::new();
         for (i, input) in self.inputs.iter().enumerate() {
@@ -136,7 +137,7 @@ impl<'a> Case<'a> {
             }
         };
         for own in with_ends(self.stage, schedule) {
-            let blocks = rows as usize * if own.ends { segments - 1 } else { segments };
+            let blocks = (rows as usize / own.heads as usize) * if own.ends { segments - 1 } else { segments };
             if blocks == 0 {
                 continue;
             }

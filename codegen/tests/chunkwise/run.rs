@@ -1,6 +1,6 @@
 //! Kernels against the interpreter.
 
-use oplus_codegen::schedules::{Chunkwise, Unit};
+use oplus_codegen::schedules::{Chunkwise, Unit, chunkwise};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::Elem;
 
@@ -262,6 +262,43 @@ fn check_copied(elem: Elem, vector: u32) {
         }
         case.check_segments(&of, 3.min(t.div_ceil(64)), Order::Random(1));
     }
+}
+
+/// Blocks of two recurrences with the same queries and keys give the bits of blocks of one, whatever the order in which their threads run.
+#[test]
+fn two_heads_of_a_block() {
+    for (name, depth, padded, t, h, p) in [
+        ("ssd", 16, false, 1, 2, 64),
+        ("ssd", 32, true, 63, 4, 56),
+        ("ssd", 64, false, 64, 2, 64),
+        ("ssd_softplus", 32, true, 65, 2, 64),
+        ("ssd_packed", 32, false, 200, 2, 64),
+        ("ssd", 128, false, 331, 2, 64),
+    ] {
+        let stage = stage(&model(name, Elem::Bf16, &[]));
+        let one = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, vector: 8, ..CHUNKS };
+        let two = Chunkwise { heads: 2, stages: 3, ..one };
+        let n = depth as usize - if padded { 8 } else { 0 };
+        let sizes = [("B", 2), ("T", t), ("G", 1), ("H", h), ("P", p), ("N", n)];
+        let mut case = Case::new(&stage, &sizes);
+        for by in [0.1, 40.0] {
+            case.change("a", |_, a| by * a);
+            for segments in [1, 3.min(t.div_ceil(64))] {
+                let alone = case.run(&one, (segments, Order::Ascending));
+                for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
+                    case.check_segments(&two, segments, order);
+                    assert_eq!(case.run(&two, (segments, order)), alone, "{name} {t} {segments} {by}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn recurrences_with_keys_of_their_own_have_blocks_of_their_own() {
+    let stage = stage(&model("retention", Elem::Bf16, &[]));
+    let two = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth: 64, vector: 8, heads: 2, ..CHUNKS };
+    assert!(chunkwise::lower(&stage, &two, "k").is_err());
 }
 
 #[test]

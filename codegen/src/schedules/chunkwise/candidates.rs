@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{COPIERS, Chunkwise, ChunkwiseKernel, shared_bytes};
+use super::{COPIERS, Chunkwise, ChunkwiseKernel, heads, shared_bytes};
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -40,8 +40,19 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let elem = stage.program.params[form.key as usize].elem;
     let of = |unit, warps, depth, Tiles { padded, wide, vector }: Tiles| {
         let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
-        let schedule =
-            Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2, copiers: 0 };
+        let schedule = Chunkwise {
+            ends: false,
+            warps,
+            unit,
+            depth,
+            padded,
+            wide,
+            stages: 2,
+            vector,
+            blocks: 2,
+            copiers: 0,
+            heads: 1,
+        };
         let blocks = match (elem, unit) {
             (Elem::Bf16, _) | (Elem::F16, Unit::Warpgroup) => 2,
             // The warps that copy have a chunk's elements in registers.
@@ -71,7 +82,12 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         };
         numbers.iter().map(move |copiers| Chunkwise { copiers: *copiers, ..schedule })
     };
-    all.flat_map(with_copiers).collect()
+    let with_heads = |schedule: Chunkwise| {
+        let several = Chunkwise { heads: heads::HEADS, stages: heads::STAGES, blocks: 1, ..schedule };
+        let are_possible = heads::are_possible(stage, form, &several);
+        [schedule].into_iter().chain(are_possible.then_some(several))
+    };
+    all.flat_map(with_copiers).flat_map(with_heads).collect()
 }
 
 /// Whether a schedule of so many warps and such a depth is offered: warps have the registers for it, and it does well. Chunks of two

@@ -16,8 +16,8 @@ use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::{Elem, Ty};
 
-/// The number of the barrier of the warps that multiply.
-const WALKERS: u32 = 1;
+/// The number of the barrier of the warps that multiply, for the first of a block's recurrences.
+pub(super) const WALKERS: u32 = 1;
 
 /// The mbarriers, one for every stage, by which warps that multiply give stages back to those that copy.
 #[derive(Clone, Copy)]
@@ -41,20 +41,22 @@ impl ChunkwiseKernel<'_> {
     /// Initialises the mbarriers, by one thread.
     pub(super) fn init_handover(&self, b: &mut Builder) {
         if let Some(Handover { free, .. }) = self.handover {
-            b.init_mbarriers(free, self.schedule.stages, self.schedule.walkers());
+            b.init_mbarriers(free, self.schedule.stages, self.schedule.heads * self.schedule.walkers());
         }
     }
 
     /// Divides the block in warps that multiply and warps that copy.
     pub(super) fn roles(&self, b: &mut Builder, iterations: Iterations, before: Operand) {
-        let walks = b.lt(self.thread.warp, self.schedule.warps);
+        let warps = self.schedule.warps * self.schedule.heads;
+        let walks = b.lt(self.thread.warp, warps);
+        let walk = |b: &mut Builder| self.with_own_head(b).walk(b, &[], iterations, before);
         let copy = |b: &mut Builder| {
             let Thread { number, warp, lane } = self.thread;
-            let number = b.sub(number, self.schedule.walkers());
-            let thread = Thread { number, warp: b.sub(warp, self.schedule.warps), lane };
-            ChunkwiseKernel { thread, ..self.clone() }.copy_role(b, iterations);
+            let thread = Thread { number: b.sub(number, warps * WARP), warp: b.sub(warp, warps), lane };
+            let kernel = ChunkwiseKernel { thread, ..self.clone() };
+            if self.schedule.heads > 1 { kernel.copy_heads(b, iterations) } else { kernel.copy_role(b, iterations) }
         };
-        roles::divide(b, walks, self.schedule.registers(), |b| self.walk(b, &[], iterations, before), copy);
+        roles::divide(b, walks, self.schedule.registers(), walk, copy);
     }
 
     /// Copies all chunks of the segment, and writes their sums and gains.
@@ -107,7 +109,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Waits until no thread reads a stage any more.
-    fn wait_free(&self, b: &mut Builder, handover: Handover, to: RingStage) {
+    pub(super) fn wait_free(&self, b: &mut Builder, handover: Handover, to: RingStage) {
         let left = to.before(b);
         b.wait(handover.free, left);
     }
@@ -153,7 +155,7 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn walkers_barrier(&self, b: &mut Builder) {
         match self.handover {
             None => b.barrier(),
-            Some(_) => b.push(Stmt::Barrier { id: WALKERS, threads: self.schedule.walkers() }),
+            Some(_) => self.barrier_of_head(b),
         }
     }
 

@@ -8,6 +8,9 @@ use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
 use oplus_dsl::Elem;
 
+/// Time of a recurrence's chunk in a block with two, by that of one among as many in blocks of their own.
+const SHARED: f64 = 0.75;
+
 /// The estimate in microseconds, and its reason. Blocks go through chunks: four products for each, over time, depth and width.
 pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
     let Problem { stage, target, constants, .. } = *problem;
@@ -29,7 +32,9 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
         _ if schedule.unit == Unit::Warpgroup => (constants.chunkwise_warpgroups, 0.0),
         _ => (constants.chunkwise_warps, 0.0),
     };
-    let iteration = f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
+    let shared = if schedule.heads > 1 { f64::from(schedule.heads) * SHARED } else { 1.0 };
+    let iteration =
+        shared * f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
     Cost { micros: work.iterations(segments, problem) * iteration * slower, why: work.why(segments, target) }

@@ -173,7 +173,10 @@ impl ChunkwiseKernel<'_> {
             return Operand::i32(0);
         }
         let place = match self.handover {
-            Some(_) => Ring::of(self.schedule.stages).at(b, iteration).index,
+            Some(_) => {
+                let stage = Ring::of(self.schedule.stages).at(b, iteration).index;
+                self.of_head(b, stage, self.schedule.stages)
+            }
             None => b.binary(Binary::And, iteration, 1),
         };
         b.mul(place, self.schedule.times())

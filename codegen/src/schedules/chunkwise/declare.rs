@@ -25,6 +25,7 @@ struct Tiles {
     values: Tile,
     gate: Option<Tile>,
     states: Option<Tile>,
+    outputs: Option<Tile>,
     /// Whether states and weights are `tf32` in products.
     is_tf32: bool,
     /// Whether factors are in two parts.
@@ -41,25 +42,32 @@ impl Tiles {
         saved: Option<Saved>,
     ) -> Tiles {
         let (times, stages) = (schedule.times(), schedule.stages);
-        let mut tile = |param: u32, inner: Axis, depth: u32| {
+        let mut tile = |param: u32, inner: Axis, depth: u32, heads: u32| {
             let own = elem(stage, Tensor::Param(param));
             let is_kept = schedule.unit == Unit::Warp || own == Elem::F16;
             let factor = if is_kept { own } else { Elem::Bf16 };
-            let (of, shape) = (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages });
+            let (of, shape) =
+                (TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages: stages * heads });
             Tile::declare_as(b, stage, of, shape, factor)
         };
-        let queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
-        let keys = tile(form.key, form.depth, schedule.depth);
-        let values = tile(form.value, form.width, schedule.width());
+        let queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth, 1));
+        let keys = tile(form.key, form.depth, schedule.depth, 1);
+        let values = tile(form.value, form.width, schedule.width(), schedule.heads);
         let gate = ChunkwiseKernel::gate_of(stage, form, schedule).map(|param| {
             let of = TileOf { param, along: form.time, inner: form.width };
             Tile::declare(b, stage, of, TileShape { rows: times, depth: schedule.width(), stages: 1 })
         });
         let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
         let of_states = saved.map_or(if is_tf32 { Elem::F32 } else { keys.elem }, |saved| saved.elem);
-        let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
+        let of_heads = |rows, depth| TileShape { rows, depth, stages: schedule.heads };
+        let shape = of_heads(schedule.width(), schedule.depth);
+        let states = (!schedule.ends).then(|| Tile::bare_ring(b, "states", of_states, shape));
+        let outputs = (schedule.heads > 1 && queries.is_some()).then(|| {
+            let own = Tile::bare_ring(b, "outputs", keys.elem, of_heads(times, schedule.width()));
+            Tile { param: form.value, ..own }
+        });
         let is_split = parts::are_split(elem(stage, Tensor::Param(keys.param)), schedule);
-        let mut tiles = Tiles { queries, keys, values, gate, states, is_tf32, is_split };
+        let mut tiles = Tiles { queries, keys, values, gate, states, outputs, is_tf32, is_split };
         if is_split {
             tiles = tiles.in_parts(b, stages);
         }
@@ -97,7 +105,7 @@ impl<'s> ChunkwiseKernel<'s> {
         mut args: Args,
         saved: Option<Saved>,
     ) -> Self {
-        let Tiles { queries, keys, values, gate, states, is_tf32, is_split } =
+        let Tiles { queries, keys, values, gate, states, outputs, is_tf32, is_split } =
             Tiles::declare(b, stage, form, schedule, saved);
         let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, is_split);
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
@@ -105,13 +113,14 @@ impl<'s> ChunkwiseKernel<'s> {
         let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
         let powers = is_scaled.then(|| Powers::declare(b, schedule.warps));
         let is_factored = schedule.copiers > 0 && !is_split && (is_scaled || saved.is_none() && !form.reverse);
-        let factored = is_factored.then(|| Factored::declare(b, schedule.stages));
-        let handover = (schedule.copiers > 0).then(|| Handover::declare(b, schedule.stages, schedule.times()));
+        let factored = is_factored.then(|| Factored::declare(b, schedule.stages * schedule.heads));
+        let handover =
+            (schedule.copiers > 0).then(|| Handover::declare(b, schedule.stages, schedule.heads * schedule.times()));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
-        let segment = Segment::of(b, &args, form.outer, slices, schedule.ends);
+        let segment = Segment::of(b, &args, form.outer, slices, schedule);
         let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
         let mut outer = args.indices(b, point, form.outer);
         args.enter_sequence(b, stage, &mut outer);
@@ -131,6 +140,8 @@ impl<'s> ChunkwiseKernel<'s> {
             values,
             gate,
             states,
+            outputs,
+            head: None,
             factored,
             powers,
             is_tf32,
@@ -183,7 +194,7 @@ fn first_saved(
 /// sums of factors in two parts are two numbers each.
 fn rates_len(form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem, is_split: bool) -> [u32; 2] {
     let times = schedule.times();
-    let of_stages = schedule.stages * times;
+    let of_stages = schedule.stages * schedule.heads * times;
     let is_tf32 = schedule.unit == Unit::Warp && elem != Elem::Bf16;
     if schedule.copiers > 0 {
         return [if is_split { 2 * of_stages } else { of_stages }, of_stages];

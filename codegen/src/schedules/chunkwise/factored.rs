@@ -140,6 +140,7 @@ impl ChunkwiseKernel<'_> {
         let whole = b.select(numbers.is_near, whole, f32(1.0));
         let most = self.most_power(b, &factors, whole);
         let is_near = b.select(numbers.is_near, f32(1.0), f32(0.0));
+        let stage = self.of_head(b, stage, self.schedule.stages);
         let (at, first) = (b.mul(stage, NUMBERS), b.eq(self.thread.lane, 0));
         b.store(Memory::Shared(chunks), at, &[numbers.renewal, base, is_near, most], Some(first));
     }

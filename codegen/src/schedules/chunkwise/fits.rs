@@ -1,6 +1,6 @@
 //! The sizes that fit tiles of a recurrence of matrices.
 
-use super::Chunkwise;
+use super::{Chunkwise, heads};
 use crate::schedules::misfit::{Misfit, Wanted};
 use crate::schedules::problem::Problem;
 use crate::stage::kind::MatrixRecurrence;
@@ -61,6 +61,13 @@ pub(super) fn fits(schedule: &Chunkwise, problem: &Problem<'_>) -> Result<(), Mi
     let views = &problem.stage.views;
     if form.readout.as_ref().is_some_and(|readout| !views[readout.query as usize].is_empty()) {
         return Err(Misfit::DisplacedTile);
+    }
+    if let Some(axis) = heads::axis(problem.stage, form).filter(|_| schedule.heads > 1) {
+        let (size, several) = (problem.size(axis), i64::from(schedule.heads));
+        if size % several != 0 {
+            let axis = problem.stage.program.axis_name(axis).to_owned();
+            return Err(Misfit::Size { axis, size, wanted: Wanted::MultipleOf(several) });
+        }
     }
     counted(problem.size(form.time), schedule.times() * stages)
 }

@@ -34,6 +34,7 @@ mod declare;
 mod factored;
 pub(crate) mod fits;
 mod gates;
+mod heads;
 mod numbers;
 pub(crate) mod outputs;
 mod parameters;
@@ -76,7 +77,7 @@ use segments::Segment;
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, .. } = *schedule;
+    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, heads, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -87,6 +88,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     if unit == Unit::Warpgroup && (warps != 4 || form.channels)
         || !matches!(copiers, 0 | COPIERS)
         || copiers > 0 && unit != Unit::Warpgroup
+        || heads > 1 && !heads::are_possible(stage, form, schedule)
     {
         return Err(parameters);
     }
@@ -126,7 +128,10 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
             let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
             // Copies take longer than a chunk's product; those of all threads are started sooner than those of warps that only copy.
             let stages = if schedule.copiers > 0 { 4 } else { 3 };
-            Chunkwise { stages, blocks: blocks_of_ends(schedule.vector).min(most), ..ends }
+            match schedule.heads {
+                1 => Chunkwise { stages, blocks: blocks_of_ends(schedule.vector).min(most), ..ends },
+                _ => Chunkwise { stages: heads::STAGES_OF_ENDS, ..ends },
+            }
         }
         false => ends,
     };
@@ -188,6 +193,10 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
+    /// Outputs on their way to memory, where a block has several recurrences: the others still read the queries.
+    pub(crate) outputs: Option<Tile>,
+    /// The number of the thread's recurrence among those of the block, `i32`, where it has several.
+    pub(crate) head: Option<Operand>,
     /// The numbers of chunks whose weights are products, where warps only copy and no states are saved.
     pub(crate) factored: Option<Factored>,
     /// The powers of two by which states are scaled, if they are of `f16` for a warpgroup.
@@ -269,7 +278,10 @@ impl ChunkwiseKernel<'_> {
 
     /// An evaluator that knows only the block's coordinates, rematerialised.
     fn values(&self, b: &mut Builder) -> Values<'_> {
-        let outer = self.rematerialiser.outer(b, &self.outer);
+        let mut outer = self.rematerialiser.outer(b, &self.outer);
+        if let Some(head) = self.head {
+            heads::move_on(b, &mut outer, head);
+        }
         Values::new(self.stage, &self.args, [self.form.time, self.form.width], outer)
     }
 
@@ -284,6 +296,8 @@ impl ChunkwiseKernel<'_> {
         match self.handover {
             // Sums and gains arrive with the tiles.
             Some(_) if self.is_split() => vec![(self.keys.full, 1)],
+            // Threads that copy for several recurrences report all tiles at once.
+            Some(_) if self.schedule.heads > 1 => vec![(self.keys.full, 2)],
             Some(_) => vec![(self.keys.full, tiles.count() as u32 + 1)],
             None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
             None => tiles.collect(),

@@ -46,6 +46,7 @@ impl ChunkwiseKernel<'_> {
     /// Reads the numbers of a stage's chunk.
     pub(super) fn numbers(&self, b: &mut Builder, stage: Operand) -> Option<ChunkNumbers> {
         let Factored(chunks) = self.factored?;
+        let stage = self.of_head(b, stage, self.schedule.stages);
         let at = b.mul(stage, NUMBERS);
         let four = b.load(Memory::Shared(chunks), at, NUMBERS, None, zero(Ty::F32));
         let is_near = b.ne(four[2], zero(Ty::F32));

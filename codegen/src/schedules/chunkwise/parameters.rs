@@ -32,6 +32,8 @@ schedule! {
         blocks: u32,
         /// Warps that only copy tiles and evaluate decays; without any, the warps that multiply do so.
         copiers: u32 = 0,
+        /// Recurrences that a block walks side by side, 1 or 2, each with warps of its own: those that share queries and keys.
+        heads: u32 = 1,
     }
 }
 
@@ -48,10 +50,10 @@ impl Chunkwise {
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
-        (self.warps + self.copiers) * WARP
+        (self.warps * self.heads + self.copiers) * WARP
     }
 
-    /// Threads of a block that multiply; they come first.
+    /// Threads that multiply for a recurrence; those of all recurrences of a block come first.
     pub fn walkers(&self) -> u32 {
         self.warps * WARP
     }
@@ -60,7 +62,7 @@ impl Chunkwise {
     pub fn registers(&self) -> Option<(u32, u32)> {
         let at_start = (REGISTERS / (self.threads() * self.blocks)) & !7;
         let copying = if self.blocks > 2 { 32 } else { 40 };
-        let walking = (at_start * 2).saturating_sub(copying) & !7;
+        let walking = (at_start * (self.heads + 1)).saturating_sub(copying) / self.heads & !7;
         (self.copiers > 0 && at_start < MOST).then_some((walking.min(MOST), copying))
     }
 

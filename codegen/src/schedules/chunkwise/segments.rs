@@ -6,7 +6,7 @@
 //! the others, the last ones may have fewer.
 
 use super::state::State;
-use super::{COLUMNS, ChunkwiseKernel};
+use super::{COLUMNS, Chunkwise, ChunkwiseKernel};
 use crate::block::args::Args;
 use crate::build::{Builder, f32};
 use crate::tile::{Expr, Memory, Operand, Reg, Special};
@@ -48,10 +48,12 @@ impl Segment {
         args: &Args,
         outer: AxisSet,
         slices: Option<Operand>,
-        without_last: bool,
+        schedule: &Chunkwise,
     ) -> Segment {
         let rows = args.rows(b, outer);
         let rows = slices.map_or(rows, |slices| b.mul(rows, slices));
+        // A block's first recurrence; the others follow it.
+        let rows = if schedule.heads > 1 { b.binary(Binary::Div, rows, i64::from(schedule.heads)) } else { rows };
         let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
             let number = b.special(special);
             b.convert(Ty::I64, number)
@@ -59,7 +61,8 @@ impl Segment {
         let own = b.binary(Binary::Div, blocks, rows);
         let [row, number] = b.div_rem(block, own);
         let [number, own] = [number, own].map(|x| b.convert(Ty::I32, x));
-        let count = b.add(own, i32::from(without_last));
+        let row = if schedule.heads > 1 { b.mul(row, i64::from(schedule.heads)) } else { row };
+        let count = b.add(own, i32::from(schedule.ends));
         Segment { row, number, count }
     }
 

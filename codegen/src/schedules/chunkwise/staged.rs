@@ -32,8 +32,9 @@ enum Place {
 
 impl ChunkwiseKernel<'_> {
     /// The first output with time that the rows of queries have room for, if accesses are of 16 bytes.
-    pub(super) fn staged<'a>(&self, b: &mut Builder, queries: Factor<'a>) -> Option<Staged<'a>> {
-        let has_room = !self.form.channels && queries.tile.panel() >= self.schedule.width();
+    pub(super) fn staged<'a>(&'a self, b: &mut Builder, queries: Factor<'a>) -> Option<Staged<'a>> {
+        let room = self.outputs.as_ref().unwrap_or(queries.tile);
+        let has_room = !self.form.channels && room.panel() >= self.schedule.width();
         let own = elem(self.stage, Tensor::Param(queries.tile.param));
         let is_last = |axis: &&Axis| [self.form.width, self.form.depth].contains(axis);
         let fits = |output: &usize| {
@@ -45,6 +46,10 @@ impl ChunkwiseKernel<'_> {
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
         // All lanes have read the queries.
         b.push(Stmt::SyncWarp);
+        let queries = self.outputs.as_ref().map_or(queries, |tile| {
+            let start = self.of_head(b, Operand::i32(0), tile.len());
+            Factor { tile, start, ..queries }
+        });
         let place = if self.handover.is_some() {
             Place::Matrices(self.lanes_of_rows(b, queries.tile), vec![])
         } else {

@@ -250,6 +250,7 @@ impl ChunkwiseKernel<'_> {
     /// [`Self::store_state`] beside warps that only copy: in packed pairs, which are written as matrices.
     fn store_state_by_matrices(&self, b: &mut Builder, states: &Tile, state: &State) {
         let lanes = self.lanes_of_rows(b, states);
+        let start = self.of_head(b, Operand::i32(0), states.len());
         if let Some((powers, scale)) = self.powers.zip(state.scale).filter(|_| self.saved.is_none()) {
             self.store_scaled_state(b, states, &lanes, state, powers, scale);
         } else {
@@ -257,6 +258,7 @@ impl ChunkwiseKernel<'_> {
             let blocks = if self.saved.is_some() { state.whole_blocks(b) } else { block_values(&state.blocks) };
             for (step, two) in (0..).zip(blocks.chunks(2)) {
                 let index = states.index(b, &lanes, 0, step);
+                let index = b.add(index, start);
                 states.store_blocks(b, index, two);
             }
         }

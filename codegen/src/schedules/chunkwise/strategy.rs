@@ -81,7 +81,8 @@ impl Strategy for Chunkwise {
 
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let form = problem.stage.kind().matrices();
-        form.map_or(0, |form| recurrences(form, self.wide, self.width(), problem.bound))
+        let rows = form.map_or(0, |form| recurrences(form, self.wide, self.width(), problem.bound));
+        rows / u64::from(self.heads)
     }
 
     fn blocks_of_recurrence(&self, problem: &Problem<'_>) -> Option<u64> {
@@ -94,7 +95,8 @@ impl Strategy for Chunkwise {
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().matrices().ok()?;
         let segments = Work::of(self, form, problem).segments(problem);
-        Some(vec![scratch(self.blocks(problem), segments, self.width(), self.depth)?])
+        let rows = self.blocks(problem) * u64::from(self.heads);
+        Some(vec![scratch(rows, segments, self.width(), self.depth)?])
     }
 
     fn cost(&self, problem: &Problem<'_>, _memory: &Memory) -> Cost {
@@ -104,7 +106,8 @@ impl Strategy for Chunkwise {
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
         let ends = if self.ends { ", only their ends" } else { "" };
         let (times, stages) = (self.times(), self.stages);
-        format!("a block per segment of a recurrence{ends}; chunks of {times} times, {stages} in flight")
+        let recurrences = if self.heads > 1 { "two recurrences with the same keys" } else { "a recurrence" };
+        format!("a block per segment of {recurrences}{ends}; chunks of {times} times, {stages} in flight")
     }
 
     fn picture(&self, stage: &Stage) -> Picture {

@@ -273,11 +273,15 @@ impl ChunkwiseKernel<'_> {
     ) -> Chunk<'a> {
         let keys = Factor::of(b, &self.keys, &lanes.keys, stage);
         let keys_in_time = Factor { lanes: &lanes.keys_in_time, ..keys };
-        let values = Factor::of(b, &self.values, &lanes.values, stage);
+        let of_values = self.of_head(b, stage, self.schedule.stages);
+        let values = Factor::of(b, &self.values, &lanes.values, of_values);
         let queries = self.queries.as_ref().zip(lanes.queries.as_ref());
         let queries = queries.map(|(tile, lanes)| Factor::of(b, tile, lanes, stage));
         let states = self.states.as_ref().zip(lanes.states.as_ref());
-        let states = states.map(|(tile, lanes)| Factor { tile, lanes, start: Operand::i32(0) });
+        let states = states.map(|(tile, lanes)| {
+            let start = self.of_head(b, Operand::i32(0), tile.len());
+            Factor { tile, lanes, start }
+        });
         Chunk { iteration, first, queries, keys, keys_in_time, values, values_left: lanes.values_left, states }
     }
 

@@ -59,12 +59,16 @@ impl Work {
     /// Counts the work of a schedule of chunks.
     pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
         let chunks = problem.length().div_ceil(u64::from(schedule.times()));
-        let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound);
+        let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound) / u64::from(schedule.heads);
         let is_final = form.readout.is_none();
         if !has_words(schedule, form, &problem.stage.program) {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
             let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
             return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
+        }
+        if schedule.heads > 1 {
+            let walk = Walk { blocks: 1, alone: 1.0, iteration: 1.0 };
+            return Work { rows, chunks, walk, carries: Walk { iteration: 0.55, ..walk }, is_final };
         }
         let (alone, blocks) = match schedule.copiers {
             0 => (0.75, 3),

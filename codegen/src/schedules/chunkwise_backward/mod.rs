@@ -243,7 +243,8 @@ fn with_kernel(
     let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers, .. } = *schedule;
     let unit = unit(walked, form.elem(stage), isa, copiers);
     let ends = sweep.is_ends();
-    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers };
+    let chunks =
+        Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers, heads: 1 };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = Saved { to, elem: schedule.saved_elem(stage, form), bulk: isa.has_bulk_copies() };
     let kernel = ChunkwiseKernel::declare(b, stage, walked, &chunks, args, (!ends).then_some(saved));
