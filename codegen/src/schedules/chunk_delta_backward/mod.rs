@@ -146,7 +146,7 @@ fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackwar
         true => vec![walk(DeltaSweep::Walks)],
         false => vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents)],
     };
-    let prepare = schedule.prepared.then(|| prepared::sweep(schedule));
+    let prepare = schedule.prepared.then(|| prepared::sweep(stage, schedule));
     prepare.into_iter().chain(walks).chain([*schedule]).collect()
 }
 
