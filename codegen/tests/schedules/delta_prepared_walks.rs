@@ -131,15 +131,14 @@ fn prepared_walks_at_the_same_time_and_of_few_places() {
 /// Sequences that begin and end at states of their own, of more and of fewer times than a chunk, of one and of none.
 #[test]
 fn prepared_walks_of_packed_sequences() {
-    for elem in TYPES {
-        for text in &sequences::WRITTEN[1..3] {
+    let cases =
+        [(Elem::Bf16, 0, Order::Random(1)), (Elem::F16, 1, Order::Descending), (Elem::F32, 6, Order::Random(2))];
+    for text in &sequences::WRITTEN[1..3] {
+        for (elem, offsets, order) in cases {
             let program = &gradient(&written_of(text, elem));
-            for (offsets, order) in [(0, Order::Random(1)), (1, Order::Descending), (6, Order::Random(2))] {
-                let case = Case { offsets, sizes: [1, 2, 32, 64], placement: Placement::Contiguous, order };
-                let sizes = case.sizes(program);
-                let given = case.inputs(program, &sizes);
-                check_bits(program, (&sizes, &given), (case.placement, order), &[ALONE]);
-            }
+            let case = Case { offsets, sizes: [1, 1, 32, 32], placement: Placement::Contiguous, order };
+            let sizes = case.sizes(program);
+            check_bits(program, (&sizes, &case.inputs(program, &sizes)), (case.placement, order), &[ALONE]);
         }
     }
 }

@@ -162,7 +162,7 @@ fn scratch(
     let outer = states.outer.minus(stage.axis_of_sequences());
     let parts = (size(states.width) as u64).div_ceil(u64::from(TIMES)) as i64;
     let rows = outer.iter().try_fold(parts, |n, axis| n.checked_mul(size(axis)))?;
-    let tiles = rows.checked_mul(stage.tiles_of_times(states.time, TIMES, &size) as i64)?;
+    let tiles = rows.checked_mul(stage.tiles_of_times(states.time, TIMES, size) as i64)?;
     let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
     let each = if form.states.channels.is_some() { u64::from(BLOCKS) } else { 1 };
     let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;
