@@ -136,7 +136,7 @@ fn prepared_walks_of_packed_sequences() {
     for text in &sequences::WRITTEN[1..3] {
         for (elem, offsets, order) in cases {
             let program = &gradient(&written_of(text, elem));
-            let case = Case { offsets, sizes: [1, 1, 32, 32], placement: Placement::Contiguous, order };
+            let case = Case { offsets, sizes: [1, 1, 32, 64], placement: Placement::Contiguous, order };
             let sizes = case.sizes(program);
             check_bits(program, (&sizes, &case.inputs(program, &sizes)), (case.placement, order), &[ALONE]);
         }
