@@ -53,7 +53,7 @@ impl<'k, 's> Sharing<'k, 's> {
         Sharing { errors: None, cotangents: Some(kernel) }
     }
 
-    /// What the kernels have of a tile, in the order of memory.
+    /// The kernels' share of a tile, in the order of memory.
     pub(super) fn stored(self, rule: &DeltaRule, depth: u32) -> Stored<'k> {
         let Sharing { errors, cotangents } = self;
         let both = cotangents.or(errors);
