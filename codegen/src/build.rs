@@ -73,7 +73,7 @@ impl Builder {
     /// Declares a shared array.
     pub fn shared(&mut self, name: impl Into<String>, kind: SharedKind, len: u32) -> SharedId {
         let name = name.into();
-        // Arrays of nothing neither take memory nor leave any.
+        // Empty arrays neither take the memory of others nor give theirs.
         let fits = |place: &usize| {
             let own = &self.kernel.shared[*place];
             own.kind == kind && (own.len > 0) == (len > 0)

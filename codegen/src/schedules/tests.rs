@@ -122,6 +122,7 @@ fn chunk_delta_backward() -> ChunkDeltaBackward {
     ChunkDeltaBackward {
         concurrent: false,
         persistent: false,
+        prepared: false,
         sweep: DeltaSweep::Gradients,
         depth: 64,
         padded: true,

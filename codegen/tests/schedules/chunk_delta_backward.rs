@@ -21,6 +21,10 @@ fn is_chunked(schedule: &Schedule) -> bool {
     matches!(schedule, Schedule::ChunkDeltaBackward(own) if !own.concurrent)
 }
 
+fn is_in_chunks(schedule: &Schedule) -> bool {
+    matches!(schedule, Schedule::ChunkDeltaBackward(_))
+}
+
 fn gradient(program: &Program) -> Program {
     adjoint(program).expect("differentiable")
 }
@@ -146,9 +150,9 @@ fn gradients_of_rules_that_are_only_read_at_their_end_store_no_states_of_all_tim
         let program = &gradient(&written(text));
         let (planner, call) = planner_and_call(program, [8, 16, 4096, 64, 64]);
         let plan = planner.plan(&call).expect("plans");
-        assert!(plan.steps.iter().any(|step| is_chunked(&step.schedule)), "{}", program.name);
+        assert!(plan.steps.iter().any(|step| is_in_chunks(&step.schedule)), "{}", program.name);
         let states = 8 * 16 * 4096 * 64 * 64 * 2;
-        assert!(plan.buffer_bytes() < states / 4, "{}: {} bytes", program.name, plan.buffer_bytes());
+        assert!(plan.buffer_bytes() < states / 3, "{}: {} bytes", program.name, plan.buffer_bytes());
     }
 }
 
@@ -248,7 +252,8 @@ fn the_planner_lets_few_blocks_walk_both_ways_at_the_same_time() {
         let of = |schedule: &Schedule| {
             if let Schedule::ChunkDeltaBackward(own) = schedule { Some(own.concurrent) } else { None }
         };
-        plan.steps.iter().find_map(|step| of(&step.schedule)).expect("takes chunks")
+        // The last one: a kernel that prepares tiles has none of the walks.
+        plan.steps.iter().rev().find_map(|step| of(&step.schedule)).expect("takes chunks")
     };
     assert!(concurrent("delta_rule", [1, 16, 65_536, 128, 128]));
     assert!(concurrent("rwkv7", [1, 16, 65_536, 64, 64]));
@@ -344,13 +349,16 @@ fn the_planner_takes_chunks_and_stores_no_states_of_all_times() {
         for size in [64, 128] {
             let (planner, call) = planner_and_call(program, [8, 16, 4096, size, size]);
             let plan = planner.plan(&call).expect("plans");
-            assert!(plan.steps.iter().all(|step| is_chunked(&step.schedule)), "{name} {size}");
+            assert!(plan.steps.iter().all(|step| is_in_chunks(&step.schedule)), "{name} {size}");
             let stored: u64 =
                 plan.buffers.iter().map(|buffer| buffer.len * buffer.elem.bytes().unwrap_or(8) as u64).sum();
             let given = (8 * 16 * 4096 * size * 2) as u64;
             // e, p and two states for every 64 times, or 16, in the type of the inputs.
             let times = if name == "kda" { 16 } else { 64 };
-            assert!(stored <= given * (2 + 2 * size as u64 / times) + (1 << 20), "{name} {size}: {stored} bytes");
+            // Prepared factors of keys, of vectors that the state is read by and of queries, and numbers of pairs and of times.
+            let prepared = if name == "kda" { 4 } else { 0 };
+            let most = given * (2 + 2 * size as u64 / times + prepared) + (1 << 20);
+            assert!(stored <= most, "{name} {size}: {stored} bytes");
         }
     }
 }

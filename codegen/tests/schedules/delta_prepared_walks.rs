@@ -9,7 +9,7 @@ use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::{Output, Program};
 
-use crate::chunk_delta::{CHANNELS, TWO_KEYS, chunked, compare, inputs, model_of, sizes, written_of};
+use crate::chunk_delta::{CHANNELS, TWO_KEYS, chunked, compare, inputs, model_of, simulated_on, sizes, written_of};
 use crate::device::{Placement, Setting, Work, run};
 use crate::sequences::{self, Case};
 
@@ -131,15 +131,14 @@ fn prepared_walks_at_the_same_time_and_of_few_places() {
 /// Sequences that begin and end at states of their own, of more and of fewer times than a chunk, of one and of none.
 #[test]
 fn prepared_walks_of_packed_sequences() {
-    for elem in TYPES {
-        for text in &sequences::WRITTEN[1..3] {
+    let cases =
+        [(Elem::Bf16, 0, Order::Random(1)), (Elem::F16, 1, Order::Descending), (Elem::F32, 6, Order::Random(2))];
+    for text in &sequences::WRITTEN[1..3] {
+        for (elem, offsets, order) in cases {
             let program = &gradient(&written_of(text, elem));
-            for (offsets, order) in [(0, Order::Random(1)), (1, Order::Descending), (6, Order::Random(2))] {
-                let case = Case { offsets, sizes: [1, 2, 32, 64], placement: Placement::Contiguous, order };
-                let sizes = case.sizes(program);
-                let given = case.inputs(program, &sizes);
-                check_bits(program, (&sizes, &given), (case.placement, order), &[ALONE]);
-            }
+            let case = Case { offsets, sizes: [1, 1, 32, 64], placement: Placement::Contiguous, order };
+            let sizes = case.sizes(program);
+            check_bits(program, (&sizes, &case.inputs(program, &sizes)), (case.placement, order), &[ALONE]);
         }
     }
 }
@@ -149,6 +148,26 @@ fn prepared_walks_of_tensors_with_padding() {
     for elem in TYPES {
         for name in ["kda", "rwkv7"] {
             check(&gradient(&model_of(name, elem)), [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
+        }
+    }
+}
+
+/// Devices with less shared memory have fewer tiles in flight.
+#[test]
+fn prepared_walks_on_devices_before_hopper() {
+    let small = Target { shared_bytes: 101_376, ..Target::A100 };
+    for (elem, targets) in [(Elem::Bf16, vec![Target::A100, small]), (Elem::F32, vec![Target::A100])] {
+        let program = &gradient(&model_of("kda", elem));
+        let lengths = [1, 1, 150, 128, 64];
+        let given = inputs(program, &sizes(program, lengths));
+        let of = |target: &Target, order: Order, prepared: bool| {
+            let is_taken = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDeltaBackward(own) if own.prepared == prepared && own.vector > 1);
+            let found = simulated_on(target, program, (lengths, &given), (Placement::Contiguous, order), is_taken);
+            found.iter().map(|array| format!("{array:?}")).collect::<Vec<_>>()
+        };
+        let wanted = of(&Target::H200, Order::Ascending, false);
+        for target in targets {
+            assert!(of(&target, Order::Random(1), true) == wanted, "{elem} {} bytes", target.shared_bytes);
         }
     }
 }

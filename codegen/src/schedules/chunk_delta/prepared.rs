@@ -194,7 +194,7 @@ impl DeltaKernel<'_> {
         self.schedule.sweep == RuleSweep::Walk && stores_factors(self.stage, self.form, self.schedule)
     }
 
-    /// What is prepared of a tile of the rule.
+    /// The layout of a prepared tile of the rule.
     pub(super) fn stored(&self) -> Stored<'_> {
         let (depth, mut stored) = (self.schedule.depth, Stored::default());
         let factors: Vec<&Tile> = match &self.channels {

@@ -13,7 +13,7 @@ use oplus_dsl::Ty;
 /// Numbers of an access to shared memory.
 const ACCESS: u32 = 4;
 
-/// What a kernel stores, or copies, of the tiles that are prepared.
+/// The share of a kernel in the tiles that are prepared: it stores or copies it.
 #[derive(Default)]
 pub(in crate::schedules) struct Stored<'t> {
     /// Its tiles of shared memory, and where each begins.

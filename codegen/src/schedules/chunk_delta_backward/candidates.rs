@@ -45,21 +45,37 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
                 prepared,
             };
             let both = (vector > 1).then_some(ChunkDeltaBackward { concurrent: true, ..one });
-            [one].into_iter().chain(both).flat_map(|own| [own].into_iter().chain(with_prepared(stage, form, own)))
+            [one]
+                .into_iter()
+                .chain(both)
+                .flat_map(move |own| [own].into_iter().chain(with_prepared(stage, isa, form, own)))
         })
     };
     let of = &of;
     DEPTHS.into_iter().flat_map(|depth| [TIMES, 32, 16].into_iter().flat_map(move |places| of(depth, places))).collect()
 }
 
-/// The schedule whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
-fn with_prepared(stage: &Stage, form: &DeltaRuleBackward, own: ChunkDeltaBackward) -> Option<ChunkDeltaBackward> {
-    let is_meant = form.states.channels.is_some() && own.vector > 1;
+/// Bytes of shared memory for the tiles in flight on devices before Hopper: those of compute capability 8.0, and others.
+const BEFORE_HOPPER: [u32; 2] = [156 << 10, 94 << 10];
+
+/// The schedules whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
+fn with_prepared(
+    stage: &Stage,
+    isa: Isa,
+    form: &DeltaRuleBackward,
+    own: ChunkDeltaBackward,
+) -> Vec<ChunkDeltaBackward> {
+    if form.states.channels.is_none() || own.vector == 1 {
+        return vec![];
+    }
     let prepared = ChunkDeltaBackward { prepared: true, ..own };
     let elem = stage.program.params[form.states.row.param as usize].elem;
     let factors = factor_elem(elem, own.vector, own.depth);
     let [deep, numbers] = lens(form, own.depth).map(|len| len as u32);
     let bytes = (deep + TIMES * own.places) * factors.bytes().unwrap_or(4) as u32 + 4 * numbers;
-    let stages = (MOST_PREPARED / blocks_of_walks(stage, &prepared) / bytes).clamp(1, STAGES);
-    is_meant.then_some(ChunkDeltaBackward { stages, ..prepared })
+    let blocks = blocks_of_walks(stage, &prepared);
+    let rooms = if isa == Isa::Sm90a { vec![MOST_PREPARED] } else { BEFORE_HOPPER.to_vec() };
+    let mut stages: Vec<u32> = rooms.into_iter().map(|room| (room / blocks / bytes).clamp(1, STAGES)).collect();
+    stages.dedup();
+    stages.into_iter().map(|stages| ChunkDeltaBackward { stages, ..prepared }).collect()
 }

@@ -28,7 +28,7 @@
 //!
 //! Three kernels, of the [`DeltaSweep`]s: two walk the recurrences in chunks of 16 times as [`chunk_delta`](super::chunk_delta) does, one
 //! each way, and write e and S, or p and D, to memory, the states once for 64 times; the third has a block for every 64 times of a
-//! recurrence. Where few blocks walk, both walks are one launch, and half of its blocks are of each. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.
+//! recurrence. Where decays differ along the depth, a kernel before them may prepare the tiles of times for both walks. Where few blocks walk, both walks are one launch, and half of its blocks are of each. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.
 
 mod candidates;
 mod channels;
@@ -146,7 +146,7 @@ fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackwar
         true => vec![walk(DeltaSweep::Walks)],
         false => vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents)],
     };
-    let prepare = schedule.prepared.then(|| prepared::sweep(schedule));
+    let prepare = schedule.prepared.then(|| prepared::sweep(stage, schedule));
     prepare.into_iter().chain(walks).chain([*schedule]).collect()
 }
 
@@ -162,7 +162,7 @@ fn scratch(
     let outer = states.outer.minus(stage.axis_of_sequences());
     let parts = (size(states.width) as u64).div_ceil(u64::from(TIMES)) as i64;
     let rows = outer.iter().try_fold(parts, |n, axis| n.checked_mul(size(axis)))?;
-    let tiles = rows.checked_mul(stage.tiles_of_times(states.time, TIMES, &size) as i64)?;
+    let tiles = rows.checked_mul(stage.tiles_of_times(states.time, TIMES, size) as i64)?;
     let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
     let each = if form.states.channels.is_some() { u64::from(BLOCKS) } else { 1 };
     let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;

@@ -5,6 +5,7 @@
 //! 64 times and stores it in the layout of shared memory, and the four warps of walks that go ahead only copy what their walk takes.
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
+use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
@@ -12,10 +13,14 @@ use crate::schedules::chunk_delta::{ADDED, DeltaKernel, READ, Stored, StoredIn, 
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaRule, DeltaRuleBackward};
 use crate::tile::SharedId;
+use oplus_dsl::Elem;
 
 /// The sweep that prepares tiles for the walks of a schedule.
-pub(super) fn sweep(schedule: &ChunkDeltaBackward) -> ChunkDeltaBackward {
-    let blocks = schedule.walked().preparation().blocks;
+pub(super) fn sweep(stage: &Stage, schedule: &ChunkDeltaBackward) -> ChunkDeltaBackward {
+    let is_wide =
+        stage.kind().delta_back().is_ok_and(|form| elem(stage, Tensor::Param(form.states.row.param)) == Elem::F32);
+    // Of elements of 32 bits half as many blocks have room.
+    let blocks = schedule.walked().preparation().blocks / if is_wide { 2 } else { 1 };
     let (sweep, places, stages) = (DeltaSweep::Prepare, TIMES, super::STAGES);
     ChunkDeltaBackward { sweep, places, stages, blocks, concurrent: false, persistent: false, ..*schedule }
 }
@@ -48,7 +53,7 @@ impl<'k, 's> Sharing<'k, 's> {
         Sharing { errors: None, cotangents: Some(kernel) }
     }
 
-    /// What the kernels have of a tile, in the order of memory.
+    /// The kernels' share of a tile, in the order of memory.
     pub(super) fn stored(self, rule: &DeltaRule, depth: u32) -> Stored<'k> {
         let Sharing { errors, cotangents } = self;
         let both = cotangents.or(errors);

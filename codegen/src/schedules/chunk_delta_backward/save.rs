@@ -6,8 +6,8 @@ use super::walk::Walk;
 use crate::block::matmul::{Blocks, COLUMNS, ROWS};
 use crate::block::split_tile::{low_index, piece_of_eight, place_of_two, split_eight, split_two};
 use crate::build::{Builder, zero};
-use crate::schedules::chunk_delta::{ELEMENTS, State};
-use crate::tile::{Memory, Operand, ParamId, Stmt};
+use crate::schedules::chunk_delta::{ELEMENTS, RuleSweep, State};
+use crate::tile::{Memory, Operand, ParamId, Shuffle, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
@@ -16,6 +16,9 @@ impl Walk<'_> {
     pub(super) fn save_state(&self, b: &mut Builder, state: &State, number: Operand) {
         let kernel = &self.kernel;
         let first = b.mul(number, Operand::i64(i64::from(TIMES * kernel.keys.depth)));
+        if kernel.schedule.sweep == RuleSweep::Walk {
+            return self.save_sectors(b, state, first);
+        }
         let row = self.saved.first_row(b, kernel);
         let (row, column) = (b.add(row, kernel.fragment.group), kernel.fragment.column(b));
         let column = place_of_two(b, kernel.factor_tile(), column);
@@ -30,6 +33,56 @@ impl Walk<'_> {
                 self.save_two(b, first, index, two);
             }
         }
+    }
+
+    /// Saves the state so that four lanes fill a sector of memory: lanes change numbers with the next ones, and an even lane saves four
+    /// neighbours of an even block, an odd one of an odd block.
+    fn save_sectors(&self, b: &mut Builder, state: &State, first: Operand) {
+        let (kernel, tile) = (&self.kernel, self.kernel.factor_tile());
+        let row = self.saved.first_row(b, kernel);
+        let row = b.add(row, kernel.fragment.group);
+        let [four, odd] = b.div_rem(kernel.fragment.member, 2);
+        let is_odd = b.ne(odd, 0);
+        let column = b.mul(four, 4);
+        let column = place_of_two(b, tile, column);
+        // With the swizzle, the next piece.
+        let of_odd = b.mul(odd, tile.piece());
+        for h in 0..2 {
+            let row = b.add(row, h as u32 * COLUMNS);
+            for (block, two) in (0..).step_by(2).zip(state.chunks_exact(2)) {
+                let piece = piece_of_eight(b, tile, Operand::i32(block));
+                let index = tile.piece_index(b, row, piece);
+                let index = b.binary(Binary::Xor, index, of_odd);
+                let index = b.add(index, column);
+                let words = [0, 1].map(|k: usize| self.words(b, [two[k][2 * h], two[k][2 * h + 1]].map(Operand::Reg)));
+                for (part, (even, other)) in words[0].iter().zip(&words[1]).enumerate() {
+                    let given = b.select(is_odd, *even, *other);
+                    let taken = b.shuffle(Shuffle::Xor, given, Operand::i32(1));
+                    let four = [b.select(is_odd, taken, *even), b.select(is_odd, *other, taken)];
+                    let index = if part == 0 { index } else { low_index(b, tile, index) };
+                    self.save_words(b, first, index, four);
+                }
+            }
+        }
+    }
+
+    /// Two neighbouring numbers of a state as packed pairs: in `f32` of high and of low parts.
+    fn words(&self, b: &mut Builder, two: [Operand; 2]) -> Vec<Operand> {
+        match self.kernel.elem() {
+            Elem::F32 => split_two(b, two).to_vec(),
+            elem => vec![b.pack(elem, two[0], two[1])],
+        }
+    }
+
+    /// Saves two neighbouring packed pairs at the index in a state's tile.
+    fn save_words(&self, b: &mut Builder, first: Operand, index: Operand, words: [Operand; 2]) {
+        let elements = match self.kernel.elem() {
+            Elem::F32 => words.to_vec(),
+            elem => words.into_iter().flat_map(|word| b.unpack(elem, word)).collect(),
+        };
+        let index = b.convert(Ty::I64, index);
+        let index = b.add(first, index);
+        b.store(Memory::Global(self.saved.states), index, &elements, None);
     }
 
     /// Saves two neighbouring numbers of a state at the index in its tile.

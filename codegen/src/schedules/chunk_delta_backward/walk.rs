@@ -94,7 +94,7 @@ impl<'s> Walk<'s> {
         });
     }
 
-    /// What the walk copies of tiles that have been prepared.
+    /// The walk's share of tiles that have been prepared.
     fn stored<'k>(&self, own: &'k DeltaKernel<'_>) -> Stored<'k> {
         let sharing = if self.is_back { Sharing::of_cotangents(own) } else { Sharing::of_errors(own) };
         sharing.stored(&self.form.states, own.schedule.depth)
