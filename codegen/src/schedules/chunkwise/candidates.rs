@@ -82,9 +82,10 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         };
         numbers.iter().map(move |copiers| Chunkwise { copiers: *copiers, ..schedule })
     };
+    // At smaller depths a block of one recurrence reads little beside its values.
     let with_heads = |schedule: Chunkwise| {
         let several = Chunkwise { heads: heads::HEADS, stages: heads::STAGES, blocks: 1, ..schedule };
-        let are_possible = heads::are_possible(stage, form, &several);
+        let are_possible = schedule.depth > 64 && heads::are_possible(stage, form, &several);
         [schedule].into_iter().chain(are_possible.then_some(several))
     };
     all.flat_map(with_copiers).flat_map(with_heads).collect()

@@ -9,7 +9,7 @@ use crate::schedules::problem::Problem;
 use oplus_dsl::Elem;
 
 /// Time of a recurrence's chunk in a block with two, by that of one among as many in blocks of their own.
-const SHARED: f64 = 0.75;
+const SHARED: f64 = 0.9;
 
 /// The estimate in microseconds, and its reason. Blocks go through chunks: four products for each, over time, depth and width.
 pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {

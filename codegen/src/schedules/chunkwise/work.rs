@@ -32,6 +32,8 @@ pub(crate) struct Walk {
     pub blocks: u32,
     /// Time of an iteration where it has one, by that where it has all.
     pub alone: f64,
+    /// The part of a whole filling that the last blocks take, where they are at most one for each multiprocessor.
+    pub rest: f64,
     /// Time of an iteration where it has all, by that of the kernel that goes through all chunks.
     pub iteration: f64,
 }
@@ -43,7 +45,13 @@ impl Walk {
         let multiprocessors = u64::from(target.multiprocessors);
         let block_capacity = self.block_capacity(target);
         if blocks > block_capacity {
-            return blocks.div_ceil(block_capacity) as f64;
+            let rest = blocks % block_capacity;
+            let last = match rest {
+                0 => 0.0,
+                rest if rest <= multiprocessors => self.rest,
+                _ => 1.0,
+            };
+            return (blocks / block_capacity) as f64 + last;
         }
         let beside = blocks.div_ceil(multiprocessors).saturating_sub(1) as f64;
         let others = f64::from(self.blocks.max(2) - 1);
@@ -63,19 +71,20 @@ impl Work {
         let is_final = form.readout.is_none();
         if !has_words(schedule, form, &problem.stage.program) {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
-            let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
+            let walk = Walk { blocks: schedule.blocks, alone, rest: 1.0, iteration: 1.0 };
             return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
         }
         if schedule.heads > 1 {
-            let walk = Walk { blocks: 1, alone: 1.0, iteration: 1.0 };
+            let walk = Walk { blocks: 1, alone: 1.0, rest: 1.0, iteration: 1.0 };
             return Work { rows, chunks, walk, carries: Walk { iteration: 0.55, ..walk }, is_final };
         }
         let (alone, blocks) = match schedule.copiers {
             0 => (0.75, 3),
             _ => (0.6, blocks_beside_copiers(schedule.depth)),
         };
-        let walk = Walk { blocks: 2, alone, iteration: 1.0 };
-        let carries = Walk { blocks, alone: 0.65, iteration: 0.62 };
+        let rest = if schedule.copiers > 0 { 0.6 } else { 1.0 };
+        let walk = Walk { blocks: 2, alone, rest, iteration: 1.0 };
+        let carries = Walk { blocks, alone: 0.65, rest: 1.0, iteration: 0.62 };
         Work { rows, chunks, walk, carries, is_final }
     }
 

@@ -14,7 +14,8 @@ use oplus_dsl::Elem;
 pub(super) fn work(schedule: &ChunkwiseBackward, form: &MatrixRecurrenceBackward, problem: &Problem<'_>) -> Work {
     let Problem { stage, bound, target, .. } = *problem;
     let chunks = problem.length().div_ceil(u64::from(TIMES));
-    let walk = Walk { blocks: blocks_of_walks(stage, form, schedule, target.isa), alone: 0.6, iteration: 1.0 };
+    let walk =
+        Walk { blocks: blocks_of_walks(stage, form, schedule, target.isa), alone: 0.6, rest: 1.0, iteration: 1.0 };
     let rows = recurrences(&form.states, schedule.wide, TIMES, bound);
     Work { rows, chunks, walk, carries: Walk { iteration: 0.6, ..walk }, is_final: false }
 }
