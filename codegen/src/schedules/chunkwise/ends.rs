@@ -3,13 +3,14 @@
 //!
 //! Nothing but the state goes from chunk to chunk, and no thread reads what another has written, so no barrier is needed.
 
-use super::ChunkwiseKernel;
 use super::segments::Iterations;
 use super::walk::{AllLanes, Running};
-use crate::block::matmul::{Factor, finish, start_in_time};
+use super::{ChunkwiseKernel, ROWS};
+use crate::block::matmul::{Factor, finish, scaled_pair, start_in_time};
 use crate::block::ring::Ring;
 use crate::build::{Builder, f32};
 use crate::tile::{Operand, Reg, Stmt};
+use oplus_dsl::Elem;
 use oplus_dsl::ir::Binary;
 
 /// The numbers of a chunk whose product is next, in registers.
@@ -25,21 +26,27 @@ struct NextChunk {
 
 /// What has been read of a chunk.
 struct ReadChunk {
-    left: Vec<[Operand; 4]>,
+    /// The scaled values, not yet packed: what products read may not be written while one is under way.
+    left: Vec<[[Operand; 2]; 4]>,
     by: Operand,
     end: Operand,
     base: Operand,
 }
 
 impl NextChunk {
-    fn of(b: &mut Builder, read: &ReadChunk) -> NextChunk {
-        let left = read.left.iter().map(|four| four.map(|pair| b.var(pair))).collect();
+    fn of(b: &mut Builder, elem: Elem, read: &ReadChunk) -> NextChunk {
+        let mut packed = |[x, y]: [Operand; 2]| {
+            let pair = b.pack(elem, x, y);
+            b.var(pair)
+        };
+        let left = read.left.iter().map(|four| four.map(&mut packed)).collect();
         NextChunk { left, by: b.var(read.by), end: b.var(read.end), base: b.var(read.base) }
     }
 
-    fn assign(&self, b: &mut Builder, read: &ReadChunk) {
-        for (regs, four) in self.left.iter().zip(&read.left) {
-            regs.iter().zip(four).for_each(|(reg, pair)| b.assign(*reg, *pair));
+    fn assign(&self, b: &mut Builder, elem: Elem, read: &ReadChunk) {
+        for (reg, [x, y]) in self.left.iter().flatten().zip(read.left.iter().flatten()) {
+            let pair = b.pack(elem, *x, *y);
+            b.assign(*reg, pair);
         }
         for (reg, number) in [(self.by, read.by), (self.end, read.end), (self.base, read.base)] {
             b.assign(reg, number);
@@ -59,7 +66,7 @@ impl ChunkwiseKernel<'_> {
         b.if_(has_chunks, |b| {
             let lanes = self.lanes(b);
             let first = self.read_chunk(b, &lanes, Operand::i32(0));
-            let next = NextChunk::of(b, &first);
+            let next = NextChunk::of(b, self.elem(), &first);
             b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
                 self.advance_ahead(b, running, &lanes, &next, iteration, iterations);
             });
@@ -93,7 +100,7 @@ impl ChunkwiseKernel<'_> {
         let read = self.read_chunk(b, lanes, known);
         finish(b, &state.blocks, 0);
         self.free(b, stage);
-        next.assign(b, &read);
+        next.assign(b, self.elem(), &read);
     }
 
     /// Waits for the chunk of an iteration, and reads it.
@@ -103,7 +110,12 @@ impl ChunkwiseKernel<'_> {
         b.push(Stmt::FenceAsync);
         let chunk = self.tiles_of(b, lanes, iteration, Operand::i32(0), filled.index);
         let decays = self.decays(b, iteration);
-        let left = self.scaled_values(b, |b, block| self.remaining(b, &decays, block), chunk.values, chunk.values_left);
+        let left = (0..self.schedule.times() / ROWS).map(|sixteen| {
+            let packed = self.values_in_time(b, chunk.values, chunk.values_left, sixteen);
+            let remaining = [0, 1].map(|half| self.remaining(b, &decays, 2 * sixteen + half));
+            [0, 1, 2, 3].map(|r: usize| scaled_pair(b, self.elem(), packed[r], remaining[r / 2]))
+        });
+        let left = left.collect();
         let (by, base) = match decays.numbers {
             Some(numbers) => {
                 let whole = b.select(numbers.is_near, f32(1.0), decays.whole);
