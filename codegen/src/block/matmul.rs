@@ -81,14 +81,9 @@ pub(crate) fn map_transposed(
 
 /// The two elements of a packed pair, each times a number.
 pub(crate) fn scale_pair(b: &mut Builder, elem: Elem, pair: Operand, by: [Operand; 2]) -> Operand {
-    let [x, y] = scaled_pair(b, elem, pair, by);
-    b.pack(elem, x, y)
-}
-
-/// A packed pair of 16-bit values times a number for each, in `f32`.
-pub(crate) fn scaled_pair(b: &mut Builder, elem: Elem, pair: Operand, by: [Operand; 2]) -> [Operand; 2] {
     let [low, high] = b.unpack(elem, pair);
-    [b.mul(low, by[0]), b.mul(high, by[1])]
+    let (low, high) = (b.mul(low, by[0]), b.mul(high, by[1]));
+    b.pack(elem, low, high)
 }
 
 /// Adds left·rightᵀ over the depth.

@@ -15,6 +15,7 @@ fn chunkwise() -> Chunkwise {
         vector: 8,
         blocks: 2,
         copiers: 4,
+        heads: 1,
     }
 }
 

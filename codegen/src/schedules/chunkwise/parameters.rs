@@ -62,7 +62,7 @@ impl Chunkwise {
     pub fn registers(&self) -> Option<(u32, u32)> {
         let at_start = (REGISTERS / (self.threads() * self.blocks)) & !7;
         let copying = if self.blocks > 2 { 32 } else { 40 };
-        let walking = (at_start * (self.heads + 1)).saturating_sub(copying) / self.heads & !7;
+        let walking = ((at_start * (self.heads + 1)).saturating_sub(copying) / self.heads) & !7;
         (self.copiers > 0 && at_start < MOST).then_some((walking.min(MOST), copying))
     }
 

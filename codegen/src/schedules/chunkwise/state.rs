@@ -137,19 +137,14 @@ impl ChunkwiseKernel<'_> {
             return self.scaled_tf32(b, remaining, values, lanes);
         }
         let scaled = |sixteen: u32| {
-            let packed = self.values_in_time(b, values, lanes, sixteen);
+            let rows = b.add(lanes, sixteen * ROWS * values.tile.depth);
+            let index = b.add(rows, values.start);
+            let packed = load_four(b, values.tile, index, true);
             // Registers 0 and 1 have the first eight times, 2 and 3 the others.
             let remaining = [0, 1].map(|half| remaining(b, 2 * sixteen + half));
             [0, 1, 2, 3].map(|r: usize| scale_pair(b, self.elem(), packed[r], remaining[r / 2]))
         };
         (0..self.schedule.times() / ROWS).map(scaled).collect()
-    }
-
-    /// The warp's values at 16 of the chunk's times, as a left factor.
-    pub(super) fn values_in_time(&self, b: &mut Builder, values: Factor, lanes: Operand, sixteen: u32) -> [Operand; 4] {
-        let rows = b.add(lanes, sixteen * ROWS * values.tile.depth);
-        let index = b.add(rows, values.start);
-        load_four(b, values.tile, index, true)
     }
 
     /// S_next = decay·S + Σ scaled value⊗key.

@@ -16,12 +16,12 @@ use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// The lanes by which tiles are read.
-pub(super) struct AllLanes {
+struct AllLanes {
     /// Queries as a left factor.
     queries: Option<Lanes>,
     /// Keys as a right factor over the depth, and over time: of `f32`, lanes name elements of rows 2t.
     keys: Lanes,
-    pub(super) keys_in_time: Lanes,
+    keys_in_time: Lanes,
     /// Values as a right factor over time.
     values: Lanes,
     /// The index of the warp's values as a left factor over time, within 16 times.
@@ -120,10 +120,6 @@ impl ChunkwiseKernel<'_> {
         }
         let logs = b.var(f32(0.0));
         let running = Running { state: &state, logs };
-        if self.scales_ahead() {
-            self.walk_to_end(b, running, iterations);
-            return self.store_carries(b, &state, logs);
-        }
         let walk = Walk { origins, values: &values, running, iterations };
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let kernel = self.rematerialised(b);
@@ -191,7 +187,7 @@ impl ChunkwiseKernel<'_> {
         if self.stage.sequences().is_some() { b.binary(Binary::Max, chunk, 0) } else { chunk }
     }
 
-    pub(super) fn lanes(&self, b: &mut Builder) -> AllLanes {
+    fn lanes(&self, b: &mut Builder) -> AllLanes {
         let (row, half) = left_rows(b, self.thread.lane);
         let of_warp = b.mul(self.thread.warp, ROWS);
         let own = b.add(row, of_warp);
@@ -262,12 +258,12 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Waits until a stage has its tiles.
-    pub(super) fn wait_filled(&self, b: &mut Builder, filled: RingStage) {
+    fn wait_filled(&self, b: &mut Builder, filled: RingStage) {
         self.mbarriers().into_iter().for_each(|(array, _)| b.wait(array, filled));
     }
 
     /// The factors that a chunk's products read.
-    pub(super) fn tiles_of<'a>(
+    fn tiles_of<'a>(
         &'a self,
         b: &mut Builder,
         lanes: &'a AllLanes,

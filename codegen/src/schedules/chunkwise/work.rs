@@ -15,7 +15,9 @@ const MOST: u64 = 64;
 /// Recurrences of so many chunks, and the kernels that walk them.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
+    /// Recurrences, or groups of so many that a block walks side by side.
     pub rows: u64,
+    pub heads: u32,
     pub chunks: u64,
     /// The walk through all chunks.
     pub walk: Walk,
@@ -67,16 +69,17 @@ impl Work {
     /// Counts the work of a schedule of chunks.
     pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
         let chunks = problem.length().div_ceil(u64::from(schedule.times()));
-        let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound) / u64::from(schedule.heads);
+        let heads = schedule.heads;
+        let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound) / u64::from(heads);
         let is_final = form.readout.is_none();
         if !has_words(schedule, form, &problem.stage.program) {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
             let walk = Walk { blocks: schedule.blocks, alone, rest: 1.0, iteration: 1.0 };
-            return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
+            return Work { rows, heads, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
         }
-        if schedule.heads > 1 {
+        if heads > 1 {
             let walk = Walk { blocks: 1, alone: 1.0, rest: 1.0, iteration: 1.0 };
-            return Work { rows, chunks, walk, carries: Walk { iteration: 0.55, ..walk }, is_final };
+            return Work { rows, heads, chunks, walk, carries: Walk { iteration: 0.4, ..walk }, is_final };
         }
         let (alone, blocks) = match schedule.copiers {
             0 => (0.75, 3),
@@ -85,7 +88,7 @@ impl Work {
         let rest = if schedule.copiers > 0 { 0.6 } else { 1.0 };
         let walk = Walk { blocks: 2, alone, rest, iteration: 1.0 };
         let carries = Walk { blocks, alone: 0.65, rest: 1.0, iteration: 0.62 };
-        Work { rows, chunks, walk, carries, is_final }
+        Work { rows, heads, chunks, walk, carries, is_final }
     }
 
     /// The number of segments that takes the least time; none is empty. A sequence among several, whose length only a call's list of offsets
@@ -101,12 +104,16 @@ impl Work {
 
     /// The choice in words.
     pub(crate) fn why(self, segments: u64, target: &Target) -> String {
-        let Work { rows, chunks, walk, .. } = self;
+        let Work { rows, heads, chunks, walk, .. } = self;
         let (blocks, block_capacity) = (rows.saturating_mul(segments), walk.block_capacity(target));
         let how = if segments == 1 { "whole".to_owned() } else { format!("in {segments} segments each") };
+        let recurrences = if heads > 1 {
+            format!("{} of recurrences", counted(rows, "pair"))
+        } else {
+            counted(rows, "recurrence").to_string()
+        };
         format!(
-            "{} of {}, {how}: {} for {}",
-            counted(rows, "recurrence"),
+            "{recurrences} of {}, {how}: {} for {}",
             counted(chunks, "chunk"),
             counted(blocks, "block"),
             counted(block_capacity, "place")

@@ -17,7 +17,7 @@ pub(super) fn work(schedule: &ChunkwiseBackward, form: &MatrixRecurrenceBackward
     let walk =
         Walk { blocks: blocks_of_walks(stage, form, schedule, target.isa), alone: 0.6, rest: 1.0, iteration: 1.0 };
     let rows = recurrences(&form.states, schedule.wide, TIMES, bound);
-    Work { rows, chunks, walk, carries: Walk { iteration: 0.6, ..walk }, is_final: false }
+    Work { rows, heads: 1, chunks, walk, carries: Walk { iteration: 0.6, ..walk }, is_final: false }
 }
 
 /// Microseconds of all sweeps, and why: a product over times, depth and width in each of the first two, three of them and three
