@@ -79,7 +79,7 @@ impl Work {
         }
         if heads > 1 {
             let walk = Walk { blocks: 1, alone: 1.0, rest: 1.0, iteration: 1.0 };
-            return Work { rows, heads, chunks, walk, carries: Walk { iteration: 0.4, ..walk }, is_final };
+            return Work { rows, heads, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
         }
         let (alone, blocks) = match schedule.copiers {
             0 => (0.75, 3),
