@@ -24,6 +24,8 @@ const READERS_BESIDE: f64 = 1.5;
 const HANDED: f64 = 1.1;
 /// How much longer the work on high and low parts takes.
 const SPLIT: f64 = 2.0;
+/// How much longer still it takes where decays differ along a depth above 64, as parts are divided when they are multiplied.
+const SPLIT_LATE: f64 = 1.6;
 /// How much longer copies of single elements take.
 const SINGLE: f64 = 2.4;
 /// Microseconds of a multiprocessor on a tile of times that a kernel of its own prepares, and for each 64 of the depth where decays
@@ -134,11 +136,13 @@ pub(super) fn estimate(schedule: &ChunkDelta, problem: &Problem<'_>, memory: &Me
     let is_prepared = schedule.sweep == RuleSweep::Walk;
     // Where blocks prepare the tiles of channels themselves, these leave no room for a second block.
     let is_alone = form.channels.is_some() && !is_prepared;
+    let times = products(problem.stage, form.row.param);
+    let late = if is_alone && times > 1.0 && schedule.depth > 64 { SPLIT_LATE } else { 1.0 };
     let walk = WalkCost {
         resident: if is_alone { 1 } else { schedule.blocks },
         of_one: memory.share_of_one(blocks as f64),
         decays: Decays::of(form),
-        times: products(problem.stage, form.row.param),
+        times: times * late,
     };
     let mut micros = walk.micros(schedule, problem);
     let mut why = format!("{} of {} times, {}", counted(tiles, "tile"), TIMES, counted(blocks, "block"));
