@@ -66,39 +66,32 @@ impl ChunkwiseKernel<'_> {
         let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
         let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let base = self.base(b);
-        let ahead = self.factored.map(|_| self.read_first(b, &mut values, iterations));
+        let ahead = (!self.is_split()).then(|| self.read_first(b, &mut values, iterations));
+        let is_first = b.eq(self.thread.warp, 0);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
-            if self.is_split() {
-                let first = self.first_time(b, iteration, iterations);
+            let first = self.first_time(b, iteration, iterations);
+            let Some(ahead) = &ahead else {
                 let read = self.read_rows(b, &source, &origins, first);
                 let rates = self.rates(b, &values, first);
                 self.wait_free(b, handover, to);
                 self.write_parts(b, read, to.index);
-                self.hand_over(b, handover, iteration, to, &rates);
-            } else if let Some(ahead) = &ahead {
-                self.wait_free(b, handover, to);
-                let first = self.first_time(b, iteration, iterations);
-                for (tile, origin) in self.tiles().zip(&origins) {
-                    tile.fill_in_steps(b, &source, *origin, first, to.index);
-                }
-                let is_first = b.eq(self.thread.warp, 0);
-                b.if_(is_first, |b| {
-                    let next = self.read_next(b, &values, ahead, iteration, iterations);
-                    let rates = self.rates_ahead(b, &values, ahead, first);
-                    self.store_factors(b, handover, iteration, to.index, &rates, base);
-                    ahead.assign(b, &next);
-                });
-                b.arrive(self.keys.full, to.index);
-            } else {
-                self.wait_free(b, handover, to);
-                let first = self.first_time(b, iteration, iterations);
-                for (tile, origin) in self.tiles().zip(&origins) {
-                    tile.fill(b, &source, *origin, first, to.index);
-                }
-                let rates = self.rates(b, &values, first);
-                self.hand_over(b, handover, iteration, to, &rates);
+                return self.hand_over(b, handover, iteration, to, &rates);
+            };
+            self.wait_free(b, handover, to);
+            for (tile, origin) in self.tiles().zip(&origins) {
+                tile.fill_in_steps(b, &source, *origin, first, to.index);
             }
+            b.if_(is_first, |b| {
+                let next = self.read_next(b, &values, ahead, iteration, iterations);
+                let rates = self.rates_ahead(b, &values, ahead, first);
+                match self.factored {
+                    Some(_) => self.store_factors(b, handover, iteration, to.index, &rates, base),
+                    None => self.store_all_rates(b, handover, iteration, &rates),
+                }
+                ahead.assign(b, &next);
+            });
+            b.arrive(self.keys.full, to.index);
         });
     }
 
@@ -116,9 +109,14 @@ impl ChunkwiseKernel<'_> {
 
     /// Writes the sums and gains of an iteration, and reports that its stage has them and its tiles.
     fn hand_over(&self, b: &mut Builder, handover: Handover, iteration: Operand, to: RingStage, rates: &Rates) {
+        self.store_all_rates(b, handover, iteration, rates);
+        b.arrive(self.keys.full, to.index);
+    }
+
+    /// Writes the sums and gains of an iteration, and the gains scaled to the chunk's end.
+    fn store_all_rates(&self, b: &mut Builder, handover: Handover, iteration: Operand, rates: &Rates) {
         self.store_rates(b, rates, iteration);
         self.store_remaining(b, handover, iteration);
-        b.arrive(self.keys.full, to.index);
     }
 
     /// Writes the gains scaled to the chunk's end, in reverse to before its first time, by the warp that wrote the sums.
