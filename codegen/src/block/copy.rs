@@ -96,20 +96,7 @@ impl Tile {
         self.arrive(b, source, stage);
     }
 
-    /// Does as [`Self::fill`], and finds each piece from the one before: for warps that only copy and have few registers.
-    pub(crate) fn fill_in_steps(
-        &self,
-        b: &mut Builder,
-        source: &Source,
-        origin: Origin,
-        first: Operand,
-        stage: Operand,
-    ) {
-        self.start_copies_in_steps(b, source, origin, first, stage);
-        self.arrive(b, source, stage);
-    }
-
-    /// Does as [`Self::start_copies`], and finds each piece from the one before.
+    /// Does as [`Self::start_copies`], and finds each piece from the one before: for warps that only copy and have few registers.
     pub(crate) fn start_copies_in_steps(
         &self,
         b: &mut Builder,

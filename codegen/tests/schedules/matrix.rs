@@ -122,6 +122,30 @@ fn so_do_wide_states_in_parts() {
     }
 }
 
+/// Few long recurrences that share keys have blocks of two; of an odd number one would be left over, and many fill the device one by one.
+#[test]
+fn few_heads_that_share_keys_are_walked_two_by_two() {
+    for (batch, times, heads, depth, expected) in
+        [(1, 65536, 24, 128, 2), (1, 65536, 23, 128, 1), (8, 2048, 80, 128, 1), (1, 65536, 24, 64, 1)]
+    {
+        let program = model("ssd");
+        let of = |axis: &str| match axis {
+            "B" => batch,
+            "T" => times,
+            "G" => 1,
+            "H" => heads,
+            "N" => depth,
+            _ => 64,
+        };
+        let steps = plan(&program, &sizes(&program, of)).steps;
+        let found = steps.iter().find_map(|step| match &step.schedule {
+            Schedule::Chunkwise(own) => Some(own.heads),
+            _ => None,
+        });
+        assert_eq!(found, Some(expected), "{batch} {times} {heads} {depth}");
+    }
+}
+
 #[test]
 fn so_do_those_that_users_write() {
     let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V]";

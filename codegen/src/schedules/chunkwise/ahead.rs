@@ -1,22 +1,29 @@
-//! Reads of rates a chunk ahead: elements of which decays and gains are computed come from memory while the chunk before is handed over.
+//! The decays and gains of chunks, as a warp that only copies writes them. It reads what they are computed from one chunk ahead.
 //!
-//! A warp that waited for them in every chunk would be what blocks wait for that only find the ends of segments.
+//! The elements of the next chunk come from memory while those of this one are evaluated. A warp that waited for them in every chunk would delay
+//! blocks that only find the ends of segments: these have little else to do.
 
 use super::ChunkwiseKernel;
 use super::decay::Rates;
 use super::segments::Iterations;
 use crate::block::pair::{Coordinates, Values};
+use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::{Binary, Op, Value};
 use oplus_dsl::walk::any;
 
-/// The elements that rates of the next chunk are computed of, in registers.
-pub(super) struct ReadAhead {
+/// What a warp that writes decays and gains keeps from chunk to chunk.
+pub(super) struct RatesAhead<'v> {
+    /// An evaluator that knows what all chunks share.
+    values: Values<'v>,
+    /// The parameters that vary along the time.
     params: Vec<ParamAhead>,
+    /// The sum L of [factors](super::factored), where it is followed.
+    base: Option<Reg>,
 }
 
-/// A parameter that varies along the time.
+/// A parameter whose elements of the next chunk are in registers.
 struct ParamAhead {
     node: Value,
     /// Its elements at the lane's times.
@@ -24,8 +31,10 @@ struct ParamAhead {
 }
 
 impl ChunkwiseKernel<'_> {
-    /// Reads what rates of all chunks share, and the elements of the first chunk.
-    pub(super) fn read_first(&self, b: &mut Builder, values: &mut Values, iterations: Iterations) -> ReadAhead {
+    /// Reads what the decays and gains of all chunks share, and the elements of the first chunk.
+    pub(super) fn read_first(&self, b: &mut Builder, iterations: Iterations) -> RatesAhead<'_> {
+        let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        let base = self.base(b);
         let nodes = self.rate_params();
         let varies = |node: &Value| self.stage.program.node(*node).axes.contains(self.form.time);
         let (varying, constant): (Vec<Value>, Vec<Value>) = nodes.into_iter().partition(varies);
@@ -33,17 +42,39 @@ impl ChunkwiseKernel<'_> {
             values.value(b, node, Coordinates::default());
         }
         let first = self.first_time(b, Operand::i32(0), iterations);
-        let read = self.elements(b, values, &varying, first);
+        let read = self.elements(b, &values, &varying, first);
         let params = varying.into_iter().zip(read).map(|(node, own)| ParamAhead { node, regs: b.vars(&own) });
-        ReadAhead { params: params.collect() }
+        let params = params.collect();
+        RatesAhead { values, params, base }
+    }
+
+    /// Writes the decays and gains of an iteration, whose chunk begins at a time, and reads the elements of the next one.
+    pub(super) fn write_rates(
+        &self,
+        b: &mut Builder,
+        ahead: &RatesAhead,
+        iteration: Operand,
+        first: Operand,
+        iterations: Iterations,
+    ) {
+        let Some(handover) = self.handover else { return };
+        let next = self.read_next(b, ahead, iteration, iterations);
+        let rates = self.rates_ahead(b, ahead, first);
+        match self.factored {
+            Some(_) => {
+                let stage = Ring::of(self.schedule.stages).stage(b, iteration);
+                self.store_factors(b, handover, iteration, stage, &rates, ahead.base);
+            }
+            None => self.store_all_rates(b, handover, iteration, &rates),
+        }
+        ahead.assign(b, &next);
     }
 
     /// The elements of the chunk after an iteration, or of the last one again.
-    pub(super) fn read_next(
+    fn read_next(
         &self,
         b: &mut Builder,
-        values: &Values,
-        ahead: &ReadAhead,
+        ahead: &RatesAhead,
         iteration: Operand,
         iterations: Iterations,
     ) -> Vec<Vec<Operand>> {
@@ -51,12 +82,12 @@ impl ChunkwiseKernel<'_> {
         let known = b.binary(Binary::Min, next, last);
         let first = self.first_time(b, known, iterations);
         let nodes: Vec<Value> = ahead.params.iter().map(|param| param.node).collect();
-        self.elements(b, values, &nodes, first)
+        self.elements(b, &ahead.values, &nodes, first)
     }
 
     /// The rates of a chunk from its first time on, of the elements that have been read ahead.
-    pub(super) fn rates_ahead(&self, b: &mut Builder, values: &Values, ahead: &ReadAhead, first: Operand) -> Rates {
-        let mut values = values.clone();
+    fn rates_ahead(&self, b: &mut Builder, ahead: &RatesAhead, first: Operand) -> Rates {
+        let mut values = ahead.values.clone();
         for param in &ahead.params {
             for (k, reg) in (0..).zip(&param.regs) {
                 values.set(param.node, at_row(k), (*reg).into());
@@ -65,7 +96,7 @@ impl ChunkwiseKernel<'_> {
         self.rates(b, &values, first)
     }
 
-    /// The parameters that logarithms and gains are computed of.
+    /// The parameters that logarithms and gains are computed from.
     fn rate_params(&self) -> Vec<Value> {
         let program = &self.stage.program;
         let of_decay = self.form.decay.iter().flat_map(|decay| [Some(decay.log), decay.reset]).flatten();
@@ -87,9 +118,9 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-impl ReadAhead {
+impl RatesAhead<'_> {
     /// Replaces the elements by those of the next chunk.
-    pub(super) fn assign(&self, b: &mut Builder, next: &[Vec<Operand>]) {
+    fn assign(&self, b: &mut Builder, next: &[Vec<Operand>]) {
         let pairs = self.params.iter().zip(next).flat_map(|(param, next)| param.regs.iter().zip(next));
         pairs.for_each(|(reg, element)| b.assign(*reg, *element));
     }

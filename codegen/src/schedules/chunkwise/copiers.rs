@@ -6,7 +6,7 @@
 use super::ChunkwiseKernel;
 use super::decay::{Rates, with_rounding_errors};
 use super::segments::Iterations;
-use crate::block::copy::Source;
+use crate::block::copy::{Origin, Source};
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::block::roles;
@@ -64,33 +64,42 @@ impl ChunkwiseKernel<'_> {
         let Some(handover) = self.handover else { return };
         let origins = self.origins(b);
         let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
-        let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
-        let base = self.base(b);
-        let ahead = (!self.is_split()).then(|| self.read_first(b, &mut values, iterations));
+        if self.is_split() {
+            return self.copy_parts(b, handover, &source, &origins, iterations);
+        }
+        let ahead = self.read_first(b, iterations);
         let is_first = b.eq(self.thread.warp, 0);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
             let first = self.first_time(b, iteration, iterations);
-            let Some(ahead) = &ahead else {
-                let read = self.read_rows(b, &source, &origins, first);
-                let rates = self.rates(b, &values, first);
-                self.wait_free(b, handover, to);
-                self.write_parts(b, read, to.index);
-                return self.hand_over(b, handover, iteration, to, &rates);
-            };
             self.wait_free(b, handover, to);
             for (tile, origin) in self.tiles().zip(&origins) {
-                tile.fill_in_steps(b, &source, *origin, first, to.index);
+                tile.start_copies_in_steps(b, &source, *origin, first, to.index);
+                tile.arrive(b, &source, to.index);
             }
-            b.if_(is_first, |b| {
-                let next = self.read_next(b, &values, ahead, iteration, iterations);
-                let rates = self.rates_ahead(b, &values, ahead, first);
-                match self.factored {
-                    Some(_) => self.store_factors(b, handover, iteration, to.index, &rates, base),
-                    None => self.store_all_rates(b, handover, iteration, &rates),
-                }
-                ahead.assign(b, &next);
-            });
+            b.if_(is_first, |b| self.write_rates(b, &ahead, iteration, first, iterations));
+            b.arrive(self.keys.full, to.index);
+        });
+    }
+
+    /// Copies all chunks of the segment, whose elements are divided in two parts.
+    fn copy_parts(
+        &self,
+        b: &mut Builder,
+        handover: Handover,
+        source: &Source,
+        origins: &[Origin],
+        iterations: Iterations,
+    ) {
+        let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
+            let to = Ring::of(self.schedule.stages).at(b, iteration);
+            let first = self.first_time(b, iteration, iterations);
+            let read = self.read_rows(b, source, origins, first);
+            let rates = self.rates(b, &values, first);
+            self.wait_free(b, handover, to);
+            self.write_parts(b, read, to.index);
+            self.store_all_rates(b, handover, iteration, &rates);
             b.arrive(self.keys.full, to.index);
         });
     }
@@ -107,14 +116,8 @@ impl ChunkwiseKernel<'_> {
         b.wait(handover.free, left);
     }
 
-    /// Writes the sums and gains of an iteration, and reports that its stage has them and its tiles.
-    fn hand_over(&self, b: &mut Builder, handover: Handover, iteration: Operand, to: RingStage, rates: &Rates) {
-        self.store_all_rates(b, handover, iteration, rates);
-        b.arrive(self.keys.full, to.index);
-    }
-
     /// Writes the sums and gains of an iteration, and the gains scaled to the chunk's end.
-    fn store_all_rates(&self, b: &mut Builder, handover: Handover, iteration: Operand, rates: &Rates) {
+    pub(super) fn store_all_rates(&self, b: &mut Builder, handover: Handover, iteration: Operand, rates: &Rates) {
         self.store_rates(b, rates, iteration);
         self.store_remaining(b, handover, iteration);
     }

@@ -1,7 +1,7 @@
 //! Several recurrences of a block that share queries and keys, as the heads of a group do in Mamba-2.
 //!
-//! Each has a warpgroup that multiplies, values, a state and decays of its own; queries and keys are copied once for all. A block then reads a
-//! third less from the device's cache, whose speed is what limits blocks of one recurrence.
+//! Each has a warpgroup that multiplies, values, a state and decays of its own. Queries and keys are copied once for all, so that a block reads a
+//! third less from the device's cache than blocks of one recurrence each.
 
 use super::copiers::WALKERS;
 use super::segments::Iterations;
@@ -9,7 +9,6 @@ use super::{Chunkwise, ChunkwiseKernel};
 use crate::abi::{Tensor, axes};
 use crate::block::copy::{Origin, Source};
 use crate::block::layout::Tile;
-use crate::block::pair::Values;
 use crate::block::ring::Ring;
 use crate::block::thread::Thread;
 use crate::build::Builder;
@@ -96,9 +95,7 @@ impl ChunkwiseKernel<'_> {
         let origins: Vec<Origin> = shared.iter().map(|tile| tile.origin(b, &source).into()).collect();
         let last = b.binary(Binary::Min, self.thread.warp, self.schedule.heads as i32 - 1);
         let own = self.with_head(b, last);
-        let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], own.outer.clone());
-        let base = own.base(b);
-        let ahead = own.read_first(b, &mut values, iterations);
+        let ahead = own.read_first(b, iterations);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
             let to = Ring::of(self.schedule.stages).at(b, iteration);
             self.wait_free(b, handover, to);
@@ -112,12 +109,7 @@ impl ChunkwiseKernel<'_> {
             }
             self.keys.arrive(b, &source, to.index);
             let has_rates = b.lt(self.thread.warp, self.schedule.heads);
-            b.if_(has_rates, |b| {
-                let next = own.read_next(b, &values, &ahead, iteration, iterations);
-                let rates = own.rates_ahead(b, &values, &ahead, first);
-                own.store_factors(b, handover, iteration, to.index, &rates, base);
-                ahead.assign(b, &next);
-            });
+            b.if_(has_rates, |b| own.write_rates(b, &ahead, iteration, first, iterations));
             b.arrive(self.keys.full, to.index);
         });
     }
