@@ -184,10 +184,10 @@ impl<'s> ChannelGradients<'s> {
         self.set_rows(b, &mut values, &place);
         let sums = self.all_parts(b, &values, &place);
         self.wait_deep(b);
-        let pairs = self.store_pairs(b, &sums);
+        self.store_pairs(b, &sums);
         let totals: Vec<[Reg; 2]> =
             self.form.totals.iter().map(|_| [zero(Ty::F32); 2].map(|none| b.var(none))).collect();
-        self.sixteens(b, &values, &sums, &pairs, &totals);
+        self.sixteens(b, &values, &sums, &totals);
         let totals: Vec<[Operand; 2]> = totals.into_iter().map(|two| two.map(Operand::Reg)).collect();
         self.store_totals(b, &totals);
         self.store_steps(b, &values, &place);

@@ -1,8 +1,8 @@
 //! The gradients at a chunk's times in 16 places of the depth.
 
-use super::sums::{Front, Pairs, Sums};
+use super::sums::{Front, Sums};
 use super::{ChannelGradients, SLICE};
-use crate::block::layout::Tile;
+use crate::block::layout::{Tile, left_rows};
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::parts::Parts;
@@ -39,28 +39,21 @@ impl Powers {
 impl ChannelGradients<'_> {
     /// Goes through the warp's places of the depth, 16 at a time. A loop that is not unrolled takes fewer registers: the sums of later
     /// places move to the front from one iteration to the next.
-    pub(super) fn sixteens(&self, b: &mut Builder, values: &Values, sums: &Sums, pairs: &[Pairs], totals: &[[Reg; 2]]) {
+    pub(super) fn sixteens(&self, b: &mut Builder, values: &Values, sums: &Sums, totals: &[[Reg; 2]]) {
         let regs: Vec<Vec<Reg>> =
             sums.by_sixteen().map(|own| own.into_iter().map(|sum| b.var(sum)).collect()).collect();
         b.for_(Operand::i32(0), Operand::i32((SLICE / ROWS) as i32), Operand::i32(1), |b, sixteen| {
             let own = sums.front(&regs[0]);
-            self.sixteen(b, values, &own, pairs, sixteen, totals);
+            self.sixteen(b, values, &own, sixteen, totals);
             for two in regs.windows(2) {
                 two[0].iter().zip(&two[1]).for_each(|(to, from)| b.assign(*to, (*from).into()));
             }
         });
     }
 
-    /// Computes and stores 16 of the warp's places of the depth, and adds to totals.
-    fn sixteen(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        sums: &Front,
-        pairs: &[Pairs],
-        sixteen: Operand,
-        totals: &[[Reg; 2]],
-    ) {
+    /// Computes and stores 16 of the warp's places of the depth, and adds to totals. Vectors and products over pairs are read again where
+    /// they are needed: beside the sums no registers are left for them.
+    fn sixteen(&self, b: &mut Builder, values: &Values, sums: &Front, sixteen: Operand, totals: &[[Reg; 2]]) {
         let mut values = values.clone();
         let first = b.mul(self.slice, SLICE);
         let column = self.fragment.column(b);
@@ -71,21 +64,23 @@ impl ChannelGradients<'_> {
         let logs = self.log_reader().channel_logs(b, &values, &own);
         let powers = self.powers(b, &logs);
         let added = self.added().into_iter().map(|(_, vectors)| vectors);
-        let tiles = [&self.queries, self.columns()].into_iter().chain(added);
-        let given: Vec<(u32, Fragment)> = tiles.map(|tile| (tile.param, self.loaded(b, tile, sixteen))).collect();
+        let tiles: Vec<&Tile> = [&self.queries, self.columns()].into_iter().chain(added).collect();
+        let given: Vec<Fragment> = tiles.iter().map(|tile| self.loaded(b, tile, sixteen)).collect();
         let vectors = self.vectors(b, &mut values, &given, &own, &powers);
         self.store_vectors(b, &vectors);
         let borders = self.of_borders(b, sums, &logs, &powers);
         let at_end = self.needs_energies().then(|| self.at_end(b, &vectors, &borders, sums, &logs));
-        let found = self.with_pairs(b, pairs, borders, &logs, &powers);
+        let found = self.with_pairs(b, borders, &logs, &powers);
         if let Some(at_end) = at_end {
+            let vectors = self.stored_vectors(b);
             let energies = self.energies(b, &mut values, &vectors, &found, &at_end, &own);
             self.set_all(b, &mut values, DeltaSum::Energies, &energies);
         }
         let all: Vec<Fragment> =
             found.iter().zip(powers.of_vectors()).map(|(found, powers)| times(b, found, powers)).collect();
-        for (param, elements) in &given {
-            each(|r, c, here| values.set_param(*param, here, elements[r][c]));
+        for tile in tiles {
+            let elements = self.loaded(b, tile, sixteen);
+            each(|r, c, here| values.set_param(tile.param, here, elements[r][c]));
         }
         let of_added: &[DeltaSum] =
             if self.rows.is_some() { &[DeltaSum::Reads, DeltaSum::Values] } else { &[DeltaSum::Keys] };
@@ -123,7 +118,7 @@ impl ChannelGradients<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        given: &[(u32, Fragment)],
+        given: &[Fragment],
         own: &Fragment,
         powers: &Powers,
     ) -> Vectors {
@@ -138,7 +133,7 @@ impl ChannelGradients<'_> {
             [0, 1, 2, 3].map(|r: usize| own[r].map(|x| b.mul(x, numbers[r % 2])))
         };
         let mut plain: Vec<Fragment> =
-            given.iter().zip(numbers).map(|((_, own), numbers)| scaled(b, own, numbers)).collect();
+            given.iter().zip(numbers).map(|(own, numbers)| scaled(b, own, numbers)).collect();
         if rule.channels == Some(Channels::ReadAfter) {
             // The vector that the state before the step is read by has the decay as a factor.
             let decays = own.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))));
@@ -173,6 +168,15 @@ impl ChannelGradients<'_> {
         self.sync(b);
     }
 
+    /// The vectors as shared memory has them.
+    fn stored_vectors(&self, b: &mut Builder) -> Vectors {
+        let (row, half) = left_rows(b, self.thread.lane);
+        let lanes = self.factors[0].lanes(b, row, half);
+        let elem = self.factors[0].elem;
+        let own = |tile| self.own_factor(b, tile, &lanes).parts(b, 0, 0, false).pairs(b, elem);
+        self.factors.iter().map(own).collect()
+    }
+
     /// The terms of the state before the chunk and of the cotangent after it, before they are multiplied by powers of the decays.
     fn of_borders(&self, b: &mut Builder, sums: &Front, logs: &Logs, powers: &Powers) -> Vec<[[Operand; 4]; 2]> {
         let is_mild = powers.is_mild;
@@ -197,7 +201,6 @@ impl ChannelGradients<'_> {
     fn with_pairs(
         &self,
         b: &mut Builder,
-        pairs: &[Pairs],
         borders: Vec<[[Operand; 4]; 2]>,
         logs: &Logs,
         powers: &Powers,
@@ -209,7 +212,8 @@ impl ChannelGradients<'_> {
         let right: Vec<Parts> =
             right.into_iter().map(|four| four.map(|pair| b.select(powers.is_mild, pair, nothing))).collect();
         let mut found = borders;
-        for (kind, pairs) in (2..).zip(pairs) {
+        for (kind, tiles) in (2..).zip(&self.pairs) {
+            let pairs = self.stored_pairs(b, tiles);
             for n in 0..2 {
                 pairs.by_later[n].multiply(b, elem, &mut found[n], right[kind]);
                 pairs.by_earlier[n].multiply(b, elem, &mut found[kind], right[n]);

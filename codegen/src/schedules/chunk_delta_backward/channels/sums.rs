@@ -168,31 +168,34 @@ impl ChannelGradients<'_> {
         })
     }
 
-    /// Rounds the products over pairs of times of all kinds. Shared memory transposes them, for a row of each earlier time.
-    pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) -> Vec<Pairs> {
-        let by_later: Vec<[Parts; 2]> =
-            self.pairs.iter().zip(&sums.pairs).map(|(tiles, sums)| self.store_kind(b, tiles, sums)).collect();
+    /// Rounds and writes the products over pairs of times of all kinds. Shared memory transposes them, for a row of each earlier time.
+    pub(super) fn store_pairs(&self, b: &mut Builder, sums: &Sums) {
+        for (tiles, sums) in self.pairs.iter().zip(&sums.pairs) {
+            self.store_kind(b, tiles, sums);
+        }
         self.sync(b);
-        let (row, half) = right_rows(b, self.thread.lane);
-        let lanes = self.pairs[0][0].lanes(b, row, half);
-        let mut earlier = |tile: &Tile| self.own_factor(b, tile, &lanes).parts(b, 0, 0, true);
-        let by_earlier = self.pairs.iter().map(|tiles| tiles.each_ref().map(&mut earlier));
-        by_later.into_iter().zip(by_earlier).map(|(by_later, by_earlier)| Pairs { by_later, by_earlier }).collect()
+    }
+
+    /// The products of a kind as shared memory has them: all kinds would take the registers of sums.
+    pub(super) fn stored_pairs(&self, b: &mut Builder, tiles: &[Tile; 2]) -> Pairs {
+        let [(row, half), (earlier_row, earlier_half)] = [left_rows, right_rows].map(|rows| rows(b, self.thread.lane));
+        let later = tiles[0].lanes(b, row, half);
+        let earlier = tiles[0].lanes(b, earlier_row, earlier_half);
+        let by_later = tiles.each_ref().map(|tile| self.own_factor(b, tile, &later).parts(b, 0, 0, false));
+        let by_earlier = tiles.each_ref().map(|tile| self.own_factor(b, tile, &earlier).parts(b, 0, 0, true));
+        Pairs { by_later, by_earlier }
     }
 
     /// Rounds and writes the products of a kind. Pairs whose times are in the other order have 0.
-    fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) -> [Parts; 2] {
+    fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) {
         let column = self.fragment.column(b);
-        [(Binary::Le, 0), (Binary::Lt, 1)].map(|(earlier, kind): (Binary, usize)| {
-            let blocks = (0..).zip(&sums[kind]).map(|(block, sums)| {
-                PairBlock { row: self.fragment.group, column, block, earlier }.decayed(b, sums, None)
-            });
-            let blocks: Blocks = blocks.collect();
-            for (block, elements) in (0..).zip(&blocks) {
-                self.store_own(b, &tiles[kind], block, elements);
+        for (kind, earlier) in [Binary::Le, Binary::Lt].into_iter().enumerate() {
+            for (block, sums) in (0..).zip(&sums[kind]) {
+                let pairs = PairBlock { row: self.fragment.group, column, block, earlier };
+                let elements = pairs.decayed(b, sums, None);
+                self.store_own(b, &tiles[kind], block as i32, &elements);
             }
-            Parts::of_blocks(b, self.elem(), &blocks)
-        })
+        }
     }
 
     /// Writes a block of eight columns of the warp's 16 rows of a tile.
