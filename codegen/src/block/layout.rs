@@ -7,8 +7,8 @@ use crate::abi::{Tensor, elem};
 use crate::build::{Builder, swizzle};
 use crate::stage::Stage;
 use crate::tile::{Operand, Panels, SharedId, SharedKind};
-use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
 
 /// Bytes of a piece.
 const PIECE: u32 = 16;
@@ -85,6 +85,17 @@ pub(crate) struct TileShape {
 /// The indices at which a lane's rows of matrices begin, for every even piece of a panel's row.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes(Vec<Operand>);
+
+impl Lanes {
+    /// The indices in a memory where the tile begins at `first`, `i64`.
+    pub(crate) fn in_memory(&self, b: &mut Builder, first: Operand) -> Lanes {
+        let index = |place: &Operand| {
+            let place = b.convert(Ty::I64, *place);
+            b.add(first, place)
+        };
+        Lanes(self.0.iter().map(index).collect())
+    }
+}
 
 impl Tile {
     /// Declares a tile of a parameter.

@@ -45,22 +45,19 @@ impl Walk<'_> {
         let is_odd = b.ne(odd, 0);
         let column = b.mul(four, 4);
         let column = place_of_two(b, tile, column);
-        // With the swizzle, the next piece.
-        let of_odd = b.mul(odd, tile.piece());
+        let column = b.convert(Ty::I64, column);
+        let from = b.add(first, column);
+        let lanes = tile.lanes(b, row, odd).in_memory(b, from);
         for h in 0..2 {
-            let row = b.add(row, h as u32 * COLUMNS);
-            for (block, two) in (0..).step_by(2).zip(state.chunks_exact(2)) {
-                let piece = piece_of_eight(b, tile, Operand::i32(block));
-                let index = tile.piece_index(b, row, piece);
-                let index = b.binary(Binary::Xor, index, of_odd);
-                let index = b.add(index, column);
+            for (sixteen, two) in (0..).zip(state.chunks_exact(2)) {
                 let words = [0, 1].map(|k: usize| self.words(b, [two[k][2 * h], two[k][2 * h + 1]].map(Operand::Reg)));
-                for (part, (even, other)) in words[0].iter().zip(&words[1]).enumerate() {
+                let steps = words[0].len() as u32;
+                for (part, (even, other)) in (0..).zip(words[0].iter().zip(&words[1])) {
                     let given = b.select(is_odd, *even, *other);
                     let taken = b.shuffle(Shuffle::Xor, given, Operand::i32(1));
                     let four = [b.select(is_odd, taken, *even), b.select(is_odd, *other, taken)];
-                    let index = if part == 0 { index } else { low_index(b, tile, index) };
-                    self.save_words(b, first, index, four);
+                    let index = tile.index(b, &lanes, h as u32 * COLUMNS, sixteen * steps + part);
+                    self.save_words(b, index, four);
                 }
             }
         }
@@ -74,14 +71,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Saves two neighbouring packed pairs at the index in a state's tile.
-    fn save_words(&self, b: &mut Builder, first: Operand, index: Operand, words: [Operand; 2]) {
+    /// Saves two neighbouring packed pairs at an index.
+    fn save_words(&self, b: &mut Builder, index: Operand, words: [Operand; 2]) {
         let elements = match self.kernel.elem() {
             Elem::F32 => words.to_vec(),
             elem => words.into_iter().flat_map(|word| b.unpack(elem, word)).collect(),
         };
-        let index = b.convert(Ty::I64, index);
-        let index = b.add(first, index);
         b.store(Memory::Global(self.saved.states), index, &elements, None);
     }
 
