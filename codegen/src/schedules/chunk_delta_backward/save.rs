@@ -19,18 +19,25 @@ impl Walk<'_> {
         if kernel.schedule.sweep == RuleSweep::Walk {
             return self.save_sectors(b, state, first);
         }
+        let tile = kernel.factor_tile();
         let row = self.saved.first_row(b, kernel);
         let (row, column) = (b.add(row, kernel.fragment.group), kernel.fragment.column(b));
-        let column = place_of_two(b, kernel.factor_tile(), column);
+        let column = place_of_two(b, tile, column);
+        let column = b.convert(Ty::I64, column);
+        let from = b.add(first, column);
+        // Tiles of keys and of states have one layout. A step has an even and an odd block.
+        let lanes = [0, 1].map(|odd| tile.lanes(b, row, Operand::i32(odd)).in_memory(b, from));
         for h in 0..2 {
-            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            for (block, sums) in (0..).zip(state) {
-                // Tiles of keys and of states have one layout.
-                let piece = piece_of_eight(b, kernel.factor_tile(), Operand::i32(block));
-                let index = kernel.factor_tile().piece_index(b, row, piece);
-                let index = b.add(index, column);
-                let two = [sums[2 * h], sums[2 * h + 1]].map(Operand::Reg);
-                self.save_two(b, first, index, two);
+            for (sixteen, two) in (0..).zip(state.chunks_exact(2)) {
+                for (lanes, sums) in lanes.iter().zip(two) {
+                    let two = [sums[2 * h], sums[2 * h + 1]].map(Operand::Reg);
+                    let stored = self.stored_two(b, two);
+                    let steps = stored.len() as u32;
+                    for (part, elements) in (0..).zip(stored) {
+                        let index = tile.index(b, lanes, h as u32 * COLUMNS, sixteen * steps + part);
+                        b.store(Memory::Global(self.saved.states), index, &elements, None);
+                    }
+                }
             }
         }
     }
@@ -80,19 +87,11 @@ impl Walk<'_> {
         b.store(Memory::Global(self.saved.states), index, &elements, None);
     }
 
-    /// Saves two neighbouring numbers of a state at the index in its tile.
-    fn save_two(&self, b: &mut Builder, first: Operand, index: Operand, two: [Operand; 2]) {
-        let stored = if self.kernel.elem() == Elem::F32 {
-            let [high, low] = split_two(b, two);
-            let beside = low_index(b, self.kernel.factor_tile(), index);
-            vec![(index, vec![high]), (beside, vec![low])]
-        } else {
-            vec![(index, two.to_vec())]
-        };
-        for (index, elements) in stored {
-            let index = b.convert(Ty::I64, index);
-            let index = b.add(first, index);
-            b.store(Memory::Global(self.saved.states), index, &elements, None);
+    /// Two neighbouring numbers of a state as elements in memory: in `f32` their high parts, and their low parts.
+    fn stored_two(&self, b: &mut Builder, two: [Operand; 2]) -> Vec<Vec<Operand>> {
+        match self.kernel.elem() {
+            Elem::F32 => split_two(b, two).map(|part| vec![part]).to_vec(),
+            _ => vec![two.to_vec()],
         }
     }
 
