@@ -119,13 +119,11 @@ impl Walk<'_> {
         let elements = self.eight_saved(b, index);
         let layout = &self.saved.layout;
         let (tile, own) = (chunk * ROWS / layout.rows, chunk * ROWS % layout.rows);
-        let time = b.add(line, Operand::i32(own as i32));
         let first_row = self.saved.first_row(b, kernel);
         let first_piece = b.binary(Binary::Div, first_row, ACCESS);
         let piece = b.add(first_piece, half);
         let piece = piece_of_eight(b, layout, piece);
-        let index = layout.piece_index(b, time, piece);
-        let index = b.add(index, tile * layout.len());
+        let index = layout.piece_index(b, line, piece);
         let first = b.mul(number, Operand::i64(i64::from(TIMES * TIMES)));
         let stored = if layout.elem == Elem::F32 {
             let [high, low] = split_eight(b, &elements);
@@ -137,6 +135,7 @@ impl Walk<'_> {
         for (index, elements) in stored {
             let index = b.convert(Ty::I64, index);
             let index = b.add(first, index);
+            let index = b.add(index, tile * layout.len() + own * layout.panel());
             b.store(Memory::Global(to), index, &elements, None);
         }
         b.push(Stmt::SyncWarp);
