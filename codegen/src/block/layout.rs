@@ -87,6 +87,15 @@ pub(crate) struct TileShape {
 pub(crate) struct Lanes(Vec<Operand>);
 
 impl Lanes {
+    /// The indices in the stage of a tile that begins at `start`. All are made from the first one, which alone takes a register where the
+    /// compiler has none to spare.
+    pub(crate) fn in_stage(&self, b: &mut Builder, TileStage { tile, start }: TileStage) -> Lanes {
+        let first = b.add(self.0[0], start);
+        // A stage begins at a multiple of a panel's row, so pieces differ in bits that it does not change.
+        let others = (1..self.0.len() as u32).map(|step| b.binary(Binary::Xor, first, step * tile.step()));
+        Lanes([first].into_iter().chain(others).collect())
+    }
+
     /// The indices in a memory where the tile begins at `first`, `i64`.
     pub(crate) fn in_memory(&self, b: &mut Builder, first: Operand) -> Lanes {
         let index = |place: &Operand| {

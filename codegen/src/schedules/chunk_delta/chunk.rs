@@ -22,15 +22,20 @@ pub(in crate::schedules) struct Factors<'a> {
 }
 
 impl DeltaKernel<'_> {
+    /// The stage of the factors that the walk takes.
+    pub(in crate::schedules) fn walked_stage(&self, place: &TilePlace) -> Operand {
+        if self.channels.is_some() { place.pairs.index } else { place.deep.index }
+    }
+
     /// The factors of a tile that the walk takes.
     pub(in crate::schedules) fn walked_factors<'a>(
         &'a self,
         b: &mut Builder,
         lanes: &'a AllLanes,
-        place: &TilePlace,
+        stage: Operand,
     ) -> Factors<'a> {
-        let Some(channels) = &self.channels else { return self.factors(b, lanes, place.deep.index) };
-        let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, place.pairs.index);
+        let Some(channels) = &self.channels else { return self.factors(b, lanes, stage) };
+        let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, stage);
         let (keys, columns) = (factor(&channels.keys), factor(&channels.columns));
         let rows = channels.rows.as_ref().map_or(keys, &mut factor);
         Factors { keys, columns, queries: channels.queries.as_ref().map(factor), rows }
@@ -73,7 +78,7 @@ impl DeltaKernel<'_> {
 
     /// All chunks at the warp's places of the width: outputs, and the state after the tile.
     pub(super) fn chunks(&self, b: &mut Builder, points: &Values, state: &State, lanes: &AllLanes, place: &TilePlace) {
-        let factors = self.walked_factors(b, lanes, place);
+        let factors = self.walked_factors(b, lanes, self.walked_stage(place));
         let first = b.mul(place.number, Operand::i32(TIMES as i32));
         let start = b.mul(place.stage.index, Operand::i32(self.values.len() as i32));
         let start = b.add(lanes.values, start);

@@ -177,7 +177,7 @@ impl DeltaKernel<'_> {
     /// Goes through the tiles behind the partner, and stores the outputs of each chunk.
     pub(super) fn read_behind(&self, b: &mut Builder, values: &Values, tiles: Tiles, lanes: &AllLanes, handed: Handed) {
         self.walk(b, tiles, |b, place| {
-            let Some(queries) = self.walked_factors(b, lanes, place).queries else { return };
+            let Some(queries) = self.walked_factors(b, lanes, self.walked_stage(place)).queries else { return };
             let first = b.mul(place.number, TIMES);
             let mut next = self.query(b, queries, lanes, place, 0);
             for chunk in 0..WARPS {

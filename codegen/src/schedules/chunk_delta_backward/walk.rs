@@ -5,7 +5,7 @@ use super::prepared::{Sharing, stored_in};
 use super::saved::Saved;
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
-use crate::block::layout::{Lanes, left_rows};
+use crate::block::layout::{Lanes, TileStage, left_rows};
 use crate::block::pair::Values;
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
@@ -106,6 +106,22 @@ impl<'s> Walk<'s> {
         WalkLanes { all, transposed: self.kernel.inverses.lanes(b, row, half) }
     }
 
+    /// The lanes in the stages of a tile.
+    fn lanes_in(&self, b: &mut Builder, lanes: &WalkLanes, place: &TilePlace) -> WalkLanes {
+        let (kernel, AllLanes { left, right, pairs, in_time, values }) = (&self.kernel, &lanes.all);
+        let deep = TileStage::of(b, kernel.factor_tile(), kernel.walked_stage(place));
+        let of_pairs = TileStage::of(b, &kernel.inverses, place.pairs.index);
+        let of_values = TileStage::of(b, &kernel.values, place.stage.index);
+        let all = AllLanes {
+            left: left.clone(),
+            right: right.in_stage(b, deep),
+            pairs: pairs.in_stage(b, of_pairs),
+            in_time: in_time.in_stage(b, deep),
+            values: b.add(*values, of_values.start),
+        };
+        WalkLanes { all, transposed: lanes.transposed.in_stage(b, of_pairs) }
+    }
+
     /// Computes a tile.
     fn tile(&self, b: &mut Builder, state: &State, lanes: &WalkLanes, tiles: Tiles, place: &TilePlace) {
         let saved = self.saved.number(b, &self.kernel, tiles, place);
@@ -113,7 +129,8 @@ impl<'s> Walk<'s> {
         if !has_channels {
             self.save_state(b, state, saved);
         }
-        let factors = self.kernel.walked_factors(b, &lanes.all, place);
+        let lanes = &self.lanes_in(b, lanes, place);
+        let factors = self.kernel.walked_factors(b, &lanes.all, Operand::i32(0));
         for number in 0..WARPS {
             let chunk = if self.is_back { WARPS - 1 - number } else { number };
             if has_channels {
