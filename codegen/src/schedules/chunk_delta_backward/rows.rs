@@ -27,12 +27,12 @@ impl Walk<'_> {
         let kernel = &self.kernel;
         let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
         if let Some([of_values, _]) = &kernel.of_values {
-            let of_values = Factor::of(b, of_values, &lanes.all.pairs, place.pairs.index);
+            let of_values = Factor::of(b, of_values, &lanes.all.pairs, Operand::i32(0));
             return self.read_chunk(b, chunk, of_values);
         }
         let left = kernel.left_of(b, state);
         let read = kernel.read(b, &left, factors.columns, number);
-        let values = self.own_values(b, lanes, place, number);
+        let values = self.own_values(b, lanes, number);
         let (scale, added) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
         let mut rows: Blocks = vec![];
         for (eight, (read, own)) in read.iter().zip(&values).enumerate() {
@@ -41,7 +41,7 @@ impl Walk<'_> {
                 b.sub(own[2 * h + c], given)
             }));
         }
-        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
+        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, Operand::i32(0));
         self.solve(b, &mut rows, inverses, false, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         let to_end = self.decayed(b, added, TO_END, place, number);
@@ -61,12 +61,12 @@ impl Walk<'_> {
         for (rows, scale) in rows.iter_mut().zip(scale) {
             *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], scale[c]));
         }
-        let values = self.own_values(b, lanes, place, number);
+        let values = self.own_values(b, lanes, number);
         let added = self.columns(b, ADDED, place, number);
         let values = self.scaled(b, &values, added);
         let columns = of_values.parts(b, number * ROWS, 0, false);
         values.multiply(b, kernel.elem(), &mut rows, columns);
-        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, place.pairs.index);
+        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, Operand::i32(0));
         self.solve(b, &mut rows, inverses, false, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         let rows = Parts::of_blocks(b, kernel.elem(), &rows);
@@ -82,7 +82,7 @@ impl Walk<'_> {
     fn save_value_rows(&self, b: &mut Builder, mut sums: Blocks, moved: Parts, given: Parts, chunk: &WalkedChunk<'_>) {
         let (Some(weights), Some(rows)) = (&self.kernel.of_values, self.saved.value_rows) else { return };
         for (tile, left) in weights.iter().zip([moved, given]) {
-            let weights = Factor::of(b, tile, &chunk.lanes.transposed, chunk.place.pairs.index);
+            let weights = Factor::of(b, tile, &chunk.lanes.transposed, Operand::i32(0));
             let columns = weights.parts(b, chunk.number * ROWS, 0, true);
             left.multiply(b, self.kernel.elem(), &mut sums, columns);
         }
@@ -96,14 +96,14 @@ impl Walk<'_> {
         let left = kernel.left_of(b, state);
         let mut rows = kernel.read(b, &left, factors.rows, number);
         let of_values = kernel.of_values.is_some().then(|| kernel.read(b, &left, factors.keys, number));
-        let given = self.own_values(b, lanes, place, number);
+        let given = self.own_values(b, lanes, number);
         let (scale, gains) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
         for (eight, rows) in (0..).zip(&mut rows) {
             if let Some(decays) = kernel.two_decays(b, TO_END, place.rates, 2 * number + eight) {
                 *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], decays[c]));
             }
         }
-        let weights = Factor::of(b, &kernel.weights, &lanes.transposed, place.pairs.index);
+        let weights = Factor::of(b, &kernel.weights, &lanes.transposed, Operand::i32(0));
         let weighed = self.scaled(b, &given, gains);
         let columns = weights.parts(b, number * ROWS, 0, true);
         weighed.multiply(b, kernel.elem(), &mut rows, columns);
@@ -127,11 +127,8 @@ impl Walk<'_> {
     }
 
     /// The values of the warp's places at the times of a chunk.
-    fn own_values(&self, b: &mut Builder, lanes: &WalkLanes, place: &TilePlace, chunk: u32) -> Blocks {
-        let values = &self.kernel.values;
-        let start = b.mul(place.stage.index, Operand::i32(values.len() as i32));
-        let start = b.add(lanes.all.values, start);
-        self.kernel.values_of(b, start, chunk)
+    fn own_values(&self, b: &mut Builder, lanes: &WalkLanes, chunk: u32) -> Blocks {
+        self.kernel.values_of(b, lanes.all.values, chunk)
     }
 
     /// Rates of a kind at the thread's columns of a chunk.
