@@ -6,7 +6,7 @@
 use crate::abi::{Tensor, elem};
 use crate::build::{Builder, swizzle};
 use crate::stage::Stage;
-use crate::tile::{Operand, Panels, SharedId, SharedKind};
+use crate::tile::{Operand, Panels, SharedId, SharedKind, Shuffle};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -94,6 +94,13 @@ impl Lanes {
         // A stage begins at a multiple of a panel's row, so pieces differ in bits that it does not change.
         let others = (1..self.0.len() as u32).map(|step| b.binary(Binary::Xor, first, step * tile.step()));
         Lanes([first].into_iter().chain(others).collect())
+    }
+
+    /// The lanes with a first index that compilers keep in one register: through a shuffle none sees the row and the piece that it is made
+    /// of. All lanes of the warp are here.
+    pub(crate) fn kept(&self, b: &mut Builder, lane: Operand) -> Lanes {
+        let first = b.shuffle(Shuffle::Index, self.0[0], lane);
+        Lanes([first].into_iter().chain(self.0[1..].iter().copied()).collect())
     }
 
     /// The indices in a memory where the tile begins at `first`, `i64`.

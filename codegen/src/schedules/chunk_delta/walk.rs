@@ -8,6 +8,7 @@ use crate::tile::Operand;
 use oplus_dsl::Elem;
 
 /// The lanes by which tiles are read.
+#[derive(Clone)]
 pub(in crate::schedules) struct AllLanes {
     /// Tiles over the depth as left factors, from the first row on.
     pub left: Lanes,

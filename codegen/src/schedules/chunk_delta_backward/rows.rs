@@ -5,7 +5,7 @@ use crate::block::matmul::{Blocks, Factor, ROWS};
 use crate::block::parts::{Parts, multiply_in_time};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, State, TO_END, TilePlace};
-use crate::tile::Operand;
+use crate::tile::{Operand, Stmt};
 
 /// Numbers at the thread's two columns of both blocks of eight times of a chunk.
 type Columns = [[Operand; 2]; 2];
@@ -95,7 +95,13 @@ impl Walk<'_> {
         let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
         let left = kernel.left_of(b, state);
         let mut rows = kernel.read(b, &left, factors.rows, number);
-        let of_values = kernel.of_values.is_some().then(|| kernel.read(b, &left, factors.keys, number));
+        let of_values = kernel.of_values.is_some().then(|| {
+            if left.iter().any(|part| part.low().is_some()) {
+                // Two parts of the state leave no registers for both products at once.
+                b.push(Stmt::SyncWarp);
+            }
+            kernel.read(b, &left, factors.keys, number)
+        });
         let given = self.own_values(b, lanes, number);
         let (scale, gains) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
         for (eight, rows) in (0..).zip(&mut rows) {

@@ -16,6 +16,7 @@ use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 use crate::tile::Operand;
 use oplus_dsl::Elem;
+use oplus_dsl::ir::Binary;
 
 /// The kernel of a walk.
 pub(super) struct Walk<'s> {
@@ -75,6 +76,9 @@ impl<'s> Walk<'s> {
         let lanes = self.lanes(b);
         let walk = |b: &mut Builder| {
             let state = kernel.first_state(b, &values);
+            let right = lanes.all.right.kept(b, kernel.thread.lane);
+            let lanes =
+                WalkLanes { all: AllLanes { right, ..lanes.all.clone() }, transposed: lanes.transposed.clone() };
             kernel.walk(b, tiles, |b, place| self.tile(b, &state, &lanes, tiles, place));
             self.finals(b, &values, &state);
         };
@@ -111,13 +115,24 @@ impl<'s> Walk<'s> {
         let (kernel, AllLanes { left, right, pairs, in_time, values }) = (&self.kernel, &lanes.all);
         let deep = TileStage::of(b, kernel.factor_tile(), kernel.walked_stage(place));
         let of_pairs = TileStage::of(b, &kernel.inverses, place.pairs.index);
+        let right = right.in_stage(b, deep);
         let of_values = TileStage::of(b, &kernel.values, place.stage.index);
+        let are_alike = kernel.values.elem != Elem::F32
+            && (kernel.values.panel(), kernel.values.len()) == (deep.tile.panel(), deep.tile.len())
+            && place.stage.index == kernel.walked_stage(place);
+        let values = if are_alike {
+            let own = b.mul(kernel.thread.warp, kernel.values.step());
+            let first = kernel.values.index(b, &right, 0, 0);
+            b.binary(Binary::Xor, first, own)
+        } else {
+            b.add(*values, of_values.start)
+        };
         let all = AllLanes {
             left: left.clone(),
-            right: right.in_stage(b, deep),
+            right,
             pairs: pairs.in_stage(b, of_pairs),
             in_time: in_time.in_stage(b, deep),
-            values: b.add(*values, of_values.start),
+            values,
         };
         WalkLanes { all, transposed: lanes.transposed.in_stage(b, of_pairs) }
     }

@@ -72,7 +72,7 @@ impl ChannelGradients<'_> {
         let at_end = self.needs_energies().then(|| self.at_end(b, &vectors, &borders, sums, &logs));
         let found = self.with_pairs(b, borders, &logs, &powers);
         if let Some(at_end) = at_end {
-            let vectors = self.stored_vectors(b);
+            let vectors = if self.rows.is_some() { self.stored_vectors(b) } else { vectors };
             let energies = self.energies(b, &mut values, &vectors, &found, &at_end, &own);
             self.set_all(b, &mut values, DeltaSum::Energies, &energies);
         }
