@@ -19,6 +19,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Unary, Value};
 const LEAST: f64 = -100.0;
 
 /// The place of a block of the third sweep.
+#[derive(Clone)]
 pub(super) struct Place {
     /// The indices of the outer axes.
     pub outer: Vec<(Axis, Operand)>,

@@ -189,7 +189,7 @@ impl<'s> Gradients<'s> {
         b.barrier();
         self.deep(b, values, place, sums);
         b.barrier();
-        self.store_steps(b, values, place);
+        self.rematerialised(b).store_steps(b, values, place);
     }
 
     /// Keeps the assembler from reading factors before it needs them.

@@ -1,11 +1,12 @@
 //! Where sums over the parts of the width stay in registers: the tiles of 64 times of a block, and the parts of their width, one after the
 //! other. Parts are copied ahead, also those of the next tile.
 
+use super::common::Place;
 use super::gradients::{Gradients, Part, Sums};
 use super::outputs::DeepShares;
 use super::{BLOCKS, TIMES};
 use crate::block::matmul::{Blocks, COLUMNS, ROWS, assign_blocks, block_values, block_vars, zeros};
-use crate::block::ring::{Cursor, Ring};
+use crate::block::ring::{Cursor, Ring, RingStage};
 use crate::build::{Builder, zero};
 use crate::tile::{Operand, Reg, Special, Stmt};
 use oplus_dsl::Ty;
@@ -26,45 +27,95 @@ struct NextPart {
     at: Cursor,
 }
 
+/// The sums over the parts of a tile, in registers, and where in shared memory its next part is.
+struct PartSums {
+    sums: Sums,
+    regs: Vec<Reg>,
+    at: Cursor,
+}
+
+/// Starts the copies of a part after the one of a number, whose stage is free: of this place, part and stage.
+type Fetch<'a> = &'a dyn Fn(&mut Builder, &Place, Part);
+
 impl Gradients<'_> {
     /// Goes through the tiles of the block.
     pub(super) fn walk(&self, b: &mut Builder) {
-        let (ring, ring_of_depth) = (Ring::of(self.tiles.stages), Ring::of(1));
+        if !self.schedule.persistent || self.tile.is_some() {
+            return self.walk_one(b);
+        }
+        let ring_of_depth = Ring::of(1);
         let numbers = self.numbers(b);
         let [first, none] = [numbers.first, Operand::i32(0)].map(|number| b.var(number));
         let next = NextPart { tile: first, part: none, at: Ring::cursor(b, Operand::i32(0), 0) };
         for _ in 0..self.tiles.stages {
             self.fetch_next(b, numbers, &next);
         }
-        let [of_part, of_depth] = [0; 2].map(|parity| Ring::cursor(b, Operand::i32(0), parity));
-        let mut sums = self.zero_sums();
-        let regs: Vec<Reg> = sums.all().copied().collect::<Vec<_>>().into_iter().map(|sum| b.var(sum)).collect();
+        let mut sums = self.part_sums(b);
+        let of_depth = Ring::cursor(b, Operand::i32(0), 0);
         b.for_(numbers.first, numbers.end, numbers.step, |b, number| {
-            let own = self.rematerialised(b);
-            let place = own.third().place(b, &self.tile, None, Some(number));
-            own.fetch_deep(b, &place);
-            let values = own.values(&place);
-            // The first warp has read the rates of the tile before.
-            b.push(Stmt::SyncWarp);
-            own.store_rates(b, &values, &place);
-            regs.iter().for_each(|reg| b.assign(*reg, zero(Ty::F32)));
-            let parts = b.convert(Ty::I32, place.parts);
-            b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
-                own.wait_part(b, of_part.here());
-                let stage = of_part.stage.into();
-                own.prepare_part(b, stage);
-                sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-                own.rematerialised(b).part(b, &values, &place, Part { number: part, stage }, &mut sums);
-                sums.all().zip(&regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
-                ring.advance(b, &of_part);
-                // From here on no thread reads the tiles of this part.
-                b.barrier();
-                self.fetch_next(b, numbers, &next);
-            });
-            sums.all_mut().zip(&regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-            own.after_parts(b, &values, &place, &sums, of_depth.here());
+            self.tile(b, &mut sums, number, of_depth.here(), &|b, _, _| self.fetch_next(b, numbers, &next));
             ring_of_depth.advance(b, &of_depth);
         });
+    }
+
+    /// Goes through the parts of the block's only tile.
+    fn walk_one(&self, b: &mut Builder) {
+        let number = b.special(Special::Block);
+        let own = self.rematerialised(b);
+        let place = own.third().place(b, &self.tile, None, Some(number));
+        let parts = b.convert(Ty::I32, place.parts);
+        let stages = self.tiles.stages;
+        for stage in (0..stages).map(|stage| Operand::i32(stage as i32)) {
+            let exists = b.lt(stage, parts);
+            b.if_(exists, |b| own.fetch_part(b, &place, stage, stage));
+        }
+        let mut sums = self.part_sums(b);
+        self.tile(b, &mut sums, number, RingStage::FIRST, &|b, place, part| {
+            let following = b.add(part.number, stages);
+            let parts = b.convert(Ty::I32, place.parts);
+            let exists = b.lt(following, parts);
+            b.if_(exists, |b| {
+                // Of the number of parts only the half that is not zero is kept.
+                let place = Place { parts: b.convert(Ty::I64, parts), ..place.clone() };
+                self.rematerialised(b).fetch_part(b, &place, following, part.stage);
+            });
+        });
+    }
+
+    /// Computes and stores the outputs of a tile. After every part it starts other copies.
+    fn tile(&self, b: &mut Builder, all: &mut PartSums, number: Operand, of_depth: RingStage, fetch: Fetch<'_>) {
+        let PartSums { sums, regs, at } = all;
+        let own = self.rematerialised(b);
+        let place = own.third().place(b, &self.tile, None, Some(number));
+        own.fetch_deep(b, &place);
+        let values = own.values(&place);
+        // The first warp has read the rates of the tile before.
+        b.push(Stmt::SyncWarp);
+        own.store_rates(b, &values, &place);
+        regs.iter().for_each(|reg| b.assign(*reg, zero(Ty::F32)));
+        let parts = b.convert(Ty::I32, place.parts);
+        b.for_(Operand::i32(0), parts, Operand::i32(1), |b, part| {
+            own.wait_part(b, at.here());
+            let part = Part { number: part, stage: at.stage.into() };
+            self.rematerialised(b).prepare_part(b, part.stage);
+            sums.all_mut().zip(&*regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
+            own.rematerialised(b).part(b, &values, &place, part, sums);
+            sums.all().zip(&*regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
+            // From here on no thread reads the tiles of this part.
+            b.barrier();
+            fetch(b, &place, part);
+            Ring::of(self.tiles.stages).advance(b, at);
+        });
+        sums.all_mut().zip(&*regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
+        self.rematerialised(b).after_parts(b, &values, &place, sums, of_depth);
+    }
+
+    /// Registers for the sums of the parts of a tile.
+    fn part_sums(&self, b: &mut Builder) -> PartSums {
+        let at = Ring::cursor(b, Operand::i32(0), 0);
+        let sums = self.zero_sums();
+        let regs = sums.all().map(|sum| b.var(*sum)).collect();
+        PartSums { sums, regs, at }
     }
 
     /// The sums over no part.
@@ -74,17 +125,14 @@ impl Gradients<'_> {
         Sums { deep, given: pairs.clone(), moved: pairs, energy: zero(Ty::F32) }
     }
 
-    /// The tiles of the block. One of several sequences has tiles of its own, each of which is a block's.
+    /// The tiles of the block.
     fn numbers(&self, b: &mut Builder) -> Numbers {
-        let first = b.special(Special::Block);
-        if !self.schedule.persistent || self.tile.is_some() {
-            return Numbers { first, end: b.add(first, 1), step: Operand::i32(1) };
-        }
         let rule = &self.form.states;
         let points = self.args.rows(b, rule.outer);
         let tiles = b.div_ceil(self.args.size(rule.time), TIMES);
         let all = b.mul(points, tiles);
-        Numbers { first, end: b.convert(Ty::I32, all), step: b.special(Special::Blocks) }
+        let (first, step) = (b.special(Special::Block), b.special(Special::Blocks));
+        Numbers { first, end: b.convert(Ty::I32, all), step }
     }
 
     /// Starts the copies of the next part, if there is one.
