@@ -3,7 +3,7 @@
 use super::ahead::TilePlace;
 use super::solve::AddedRows;
 use super::state::State;
-use super::walk::AllLanes;
+use super::walk::{AllLanes, WalkedTile};
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
 use crate::block::layout::Tile;
 use crate::block::matmul::Factor;
@@ -77,13 +77,13 @@ impl DeltaKernel<'_> {
     }
 
     /// All chunks at the warp's places of the width: outputs, and the state after the tile.
-    pub(super) fn chunks(&self, b: &mut Builder, points: &Values, state: &State, lanes: &AllLanes, place: &TilePlace) {
-        let factors = self.walked_factors(b, lanes, self.walked_stage(place));
+    pub(super) fn chunks(&self, b: &mut Builder, points: &Values, state: &State, tile: &WalkedTile<'_>) {
+        let WalkedTile { lanes, place, .. } = *tile;
+        let factors = self.walked_factors(b, lanes, tile.deep);
         let first = b.mul(place.number, Operand::i32(TIMES as i32));
-        let start = b.mul(place.stage.index, Operand::i32(self.values.len() as i32));
-        let start = b.add(lanes.values, start);
+        let start = lanes.values;
         let from = place.rates;
-        let mut pairs = |tile| Factor::of(b, tile, &lanes.pairs, place.pairs.index);
+        let mut pairs = |of| Factor::of(b, of, &lanes.pairs, tile.pairs);
         let [inverses, weights] = [&self.inverses, &self.weights].map(&mut pairs);
         let of_values = self.of_values.as_ref().map(|[read, queried]| [pairs(read), pairs(queried)]);
         let [keys, rows] = [factors.keys, factors.rows].map(|factor| Factor { lanes: &lanes.in_time, ..factor });

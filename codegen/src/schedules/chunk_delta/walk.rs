@@ -1,11 +1,13 @@
 //! The kernel: a block goes over the times of its recurrence.
 
+use super::ahead::TilePlace;
 use super::channels::System;
 use super::{DeltaKernel, RuleSweep};
-use crate::block::layout::{Lanes, left_rows, right_rows};
+use crate::block::layout::{Lanes, TileStage, left_rows, right_rows};
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::Elem;
+use oplus_dsl::ir::Binary;
 
 /// The lanes by which tiles are read.
 #[derive(Clone)]
@@ -22,6 +24,16 @@ pub(in crate::schedules) struct AllLanes {
     pub values: Operand,
 }
 
+/// A tile of a walk.
+pub(super) struct WalkedTile<'a> {
+    /// The lanes, those of values in the tile's stage.
+    pub lanes: &'a AllLanes,
+    pub place: &'a TilePlace,
+    /// The stages of factors over the depth and over pairs of times, from those that lanes are in.
+    pub deep: Operand,
+    pub pairs: Operand,
+}
+
 impl DeltaKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         if self.own_tile.is_some() {
@@ -33,7 +45,25 @@ impl DeltaKernel<'_> {
         let lanes = self.lanes(b);
         let walk = |b: &mut Builder| {
             let state = self.first_state(b, &values);
-            self.walk(b, tiles, |b, place| self.chunks(b, &values, &state, &lanes, place));
+            let is_prepared = self.schedule.sweep == RuleSweep::Walk;
+            let kept = is_prepared.then(|| self.kept_lanes(b, &lanes));
+            self.walk(b, tiles, |b, place| match &kept {
+                Some(lanes) => {
+                    let lanes = self.lanes_in(b, lanes, place);
+                    self.chunks(
+                        b,
+                        &values,
+                        &state,
+                        &WalkedTile { lanes: &lanes, place, deep: Operand::i32(0), pairs: Operand::i32(0) },
+                    );
+                }
+                None => {
+                    let of_values = TileStage::of(b, &self.values, place.stage.index);
+                    let lanes = AllLanes { values: b.add(lanes.values, of_values.start), ..lanes.clone() };
+                    let (deep, pairs) = (self.walked_stage(place), place.pairs.index);
+                    self.chunks(b, &values, &state, &WalkedTile { lanes: &lanes, place, deep, pairs });
+                }
+            });
             self.finals(b, &values, &state);
         };
         let walk = |b: &mut Builder| {
@@ -47,6 +77,32 @@ impl DeltaKernel<'_> {
             }),
             None => own.compute_ahead(b, &values, tiles, |b, place| own.pairs(b, &lanes, place)),
         });
+    }
+
+    /// The lanes with an index of right factors that stays in one register.
+    pub(in crate::schedules) fn kept_lanes(&self, b: &mut Builder, lanes: &AllLanes) -> AllLanes {
+        AllLanes { right: lanes.right.kept(b, self.thread.lane), ..lanes.clone() }
+    }
+
+    /// The lanes in the stages of a tile.
+    pub(in crate::schedules) fn lanes_in(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) -> AllLanes {
+        let deep = TileStage::of(b, self.factor_tile(), self.walked_stage(place));
+        let of_pairs = TileStage::of(b, &self.inverses, place.pairs.index);
+        let of_values = TileStage::of(b, &self.values, place.stage.index);
+        let right = lanes.right.in_stage(b, deep);
+        // Values and right factors of one layout differ in the pieces that a warp has.
+        let are_alike = self.values.elem != Elem::F32
+            && (self.values.panel(), self.values.len()) == (deep.tile.panel(), deep.tile.len())
+            && place.stage.index == self.walked_stage(place);
+        let values = if are_alike {
+            let own = b.mul(self.thread.warp, self.values.step());
+            let first = self.values.index(b, &right, 0, 0);
+            b.binary(Binary::Xor, first, own)
+        } else {
+            b.add(lanes.values, of_values.start)
+        };
+        let [pairs, in_time] = [(&lanes.pairs, of_pairs), (&lanes.in_time, deep)].map(|(own, at)| own.in_stage(b, at));
+        AllLanes { left: lanes.left.clone(), right, pairs, in_time, values }
     }
 
     pub(in crate::schedules) fn lanes(&self, b: &mut Builder) -> AllLanes {

@@ -16,7 +16,6 @@ use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 use crate::tile::Operand;
 use oplus_dsl::Elem;
-use oplus_dsl::ir::Binary;
 
 /// The kernel of a walk.
 pub(super) struct Walk<'s> {
@@ -112,29 +111,9 @@ impl<'s> Walk<'s> {
 
     /// The lanes in the stages of a tile.
     fn lanes_in(&self, b: &mut Builder, lanes: &WalkLanes, place: &TilePlace) -> WalkLanes {
-        let (kernel, AllLanes { left, right, pairs, in_time, values }) = (&self.kernel, &lanes.all);
-        let deep = TileStage::of(b, kernel.factor_tile(), kernel.walked_stage(place));
-        let of_pairs = TileStage::of(b, &kernel.inverses, place.pairs.index);
-        let right = right.in_stage(b, deep);
-        let of_values = TileStage::of(b, &kernel.values, place.stage.index);
-        let are_alike = kernel.values.elem != Elem::F32
-            && (kernel.values.panel(), kernel.values.len()) == (deep.tile.panel(), deep.tile.len())
-            && place.stage.index == kernel.walked_stage(place);
-        let values = if are_alike {
-            let own = b.mul(kernel.thread.warp, kernel.values.step());
-            let first = kernel.values.index(b, &right, 0, 0);
-            b.binary(Binary::Xor, first, own)
-        } else {
-            b.add(*values, of_values.start)
-        };
-        let all = AllLanes {
-            left: left.clone(),
-            right,
-            pairs: pairs.in_stage(b, of_pairs),
-            in_time: in_time.in_stage(b, deep),
-            values,
-        };
-        WalkLanes { all, transposed: lanes.transposed.in_stage(b, of_pairs) }
+        let of_pairs = TileStage::of(b, &self.kernel.inverses, place.pairs.index);
+        let transposed = lanes.transposed.in_stage(b, of_pairs);
+        WalkLanes { all: self.kernel.lanes_in(b, &lanes.all, place), transposed }
     }
 
     /// Computes a tile.
