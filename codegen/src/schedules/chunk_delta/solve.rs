@@ -7,6 +7,7 @@ use crate::block::parts::Parts;
 use crate::build::Builder;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Elem;
+use oplus_dsl::ir::Binary;
 
 /// The most sums that do not wait for one another.
 const CHAINS: usize = 4;
@@ -72,18 +73,14 @@ impl DeltaKernel<'_> {
         [0, 1].map(own).to_vec()
     }
 
-    /// The values of the warp's places in `f32`, from the index of the stage on.
-    fn single_values_of(&self, b: &mut Builder, start: Operand, chunk: u32) -> Blocks {
+    /// The values of the warp's places in `f32`, from the index of the thread's first one on.
+    fn single_values_of(&self, b: &mut Builder, first: Operand, chunk: u32) -> Blocks {
         let values = &self.values;
-        let (place, time) = (self.first_row(b), self.fragment.column(b));
-        let start = b.add(start, chunk * ROWS * values.panel());
         let mut value = |eight: u32, h: usize, c: usize| {
-            let place = b.add(place, h as u32 * COLUMNS);
-            let time = b.add(time, eight * COLUMNS + c as u32);
-            let [piece, within] = b.div_rem(place, values.piece());
-            let index = values.piece_index(b, time, piece);
-            let index = b.add(index, within);
-            let index = b.add(index, start);
+            // The other place is two pieces further.
+            let place = if h == 0 { first } else { b.binary(Binary::Xor, first, COLUMNS) };
+            let place = if c == 0 { place } else { values.below(b, place) };
+            let index = b.add(place, (chunk * ROWS + eight * COLUMNS) * values.panel());
             b.load1(Memory::Shared(values.array), index)
         };
         [0, 1].map(|eight| ELEMENTS.map(|(h, c)| value(eight, h, c))).to_vec()

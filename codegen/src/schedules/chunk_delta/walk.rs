@@ -20,7 +20,7 @@ pub(in crate::schedules) struct AllLanes {
     pub pairs: Lanes,
     /// Keys as right factors over time.
     pub in_time: Lanes,
-    /// The index of the warp's values as left factors over time, where they have 16 bits.
+    /// The index of the warp's values as left factors over time; of `f32` that of the thread's first one.
     pub values: Operand,
 }
 
@@ -113,8 +113,12 @@ impl DeltaKernel<'_> {
         let right = self.factor_tile().lanes(b, row, half);
         let pairs = self.inverses.lanes(b, row, half);
         let values = match self.values.elem {
-            // Of `f32` single elements are read.
-            Elem::F32 => Operand::i32(0),
+            Elem::F32 => {
+                let (place, time) = (self.first_row(b), self.fragment.column(b));
+                let [piece, within] = b.div_rem(place, self.values.piece());
+                let index = self.values.piece_index(b, time, piece);
+                b.add(index, within)
+            }
             _ => self.values.lanes_at(b, row, half, self.thread.warp),
         };
         AllLanes { left, right, pairs, in_time, values }
