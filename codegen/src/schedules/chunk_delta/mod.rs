@@ -91,6 +91,10 @@ const LARGEST_IN_FLIGHT: u32 = 64;
 /// Elements from one row of a system, or of logarithms, to the next.
 pub(in crate::schedules) const PITCH: u32 = ROWS + 4;
 
+/// Bytes of shared memory of a multiprocessor of Hopper, and those of a block that the device keeps for itself.
+const SHARED_OF_MULTIPROCESSOR: u32 = 228 << 10;
+const SHARED_OF_DEVICE: u32 = 1 << 10;
+
 /// The tile kernel of a stage under such a schedule.
 fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, LowerError> {
     let ChunkDelta { depth, padded, wide, places, stages, vector, blocks, sweep, readers } = *schedule;
@@ -108,7 +112,15 @@ fn lower(stage: &Stage, schedule: &ChunkDelta, symbol: &str) -> Result<Kernel, L
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
     DeltaKernel::declare(&mut b, stage, form, schedule, args).body(&mut b);
-    Ok(b.finish())
+    let mut kernel = b.finish();
+    // Threads of blocks that find no room beside one another have the registers of all.
+    kernel.blocks_per_sm = blocks.min(blocks_with_room(kernel.shared_layout().1)).max(1);
+    Ok(kernel)
+}
+
+/// How many blocks of so many bytes of shared memory a multiprocessor has room for, on the device with most.
+fn blocks_with_room(bytes: u32) -> u32 {
+    SHARED_OF_MULTIPROCESSOR / (bytes + SHARED_OF_DEVICE)
 }
 
 /// The shared memory of the kernel.
