@@ -140,6 +140,11 @@ impl FlashKernel<'_> {
             {
                 let sum = blocks.get(b, self.sum_of_thread(param, row, block, column));
                 let coordinates = Coordinates { row: Some(row), column: None, inner: Some(column) };
+                if payload.outside.is_empty() {
+                    values.set_early_state(payload.state, coordinates, sum);
+                    continue;
+                }
+                let sum = values.late_factor(coordinates).map_or(sum, |factor| b.mul(sum, factor));
                 let total = values.product(b, Some(sum), &payload.outside, coordinates);
                 values.set_state(payload.state, coordinates, total.unwrap_or(zero(Ty::F32)));
             }
