@@ -1,5 +1,6 @@
 //! The outputs of a block's rows.
 
+use super::staged_rows::StagedOutput;
 use super::sums::{PayloadSums, Sums};
 use super::weigh::over_group;
 use super::{COLUMNS, FlashKernel, ThreadTile};
@@ -27,7 +28,12 @@ impl FlashKernel<'_> {
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, thread_tile: ThreadTile, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
         // Where registers are scarce, all rows of an output are stored in succession: their offsets are then needed for one output alone.
-        let at_once = if self.is_scarce() { thread_tile.rows } else { 1 };
+        // Through shared memory go both rows that the thread has of 16.
+        let at_once = match self.free_rows {
+            Some(_) => 2,
+            None if self.is_scarce() => thread_tile.rows,
+            None => 1,
+        };
         for first in (0..thread_tile.rows).step_by(at_once as usize) {
             for output in (0..self.stage.program.outputs.len()).filter(|output| self.is_of_rows(*output)) {
                 self.store(b, &mut values, sums, first..first + at_once, output);
@@ -44,6 +50,10 @@ impl FlashKernel<'_> {
     pub(super) fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
+            Some(axis) if self.stores_whole(output, *axis) && self.can_stage(*axis) => {
+                let staged = StagedOutput { output, axis: *axis };
+                rows.step_by(2).for_each(|row| self.store_staged(b, values, sums, row, staged));
+            }
             Some(axis) if self.stores_whole(output, *axis) => {
                 rows.for_each(|row| self.store_whole(b, values, sums, row, output, *axis));
             }

@@ -1,5 +1,5 @@
-//! Rows of outputs of 16 bits. The four lanes of a row exchange what they have, so that each stores eight elements at once: stores of
-//! pairs would take as long as several tiles.
+//! Rows of outputs of 16 bits. Each of the four lanes of a row stores eight elements at once, stores of pairs would take as long as
+//! several tiles: lanes exchange what they have, or [stage](super::staged_rows) it in shared memory.
 
 use super::finals::InnerPlace;
 use super::sums::Sums;
@@ -52,7 +52,7 @@ impl FlashKernel<'_> {
     }
 
     /// The two elements of an output that the thread has in a block of 8 places of a row, from its first one on, packed.
-    fn packed_places(
+    pub(super) fn packed_places(
         &self,
         b: &mut Builder,
         values: &mut Values,
