@@ -129,6 +129,24 @@ impl<'s> Values<'s> {
         self.rows.insert(number, index);
     }
 
+    /// Makes a row of a number the second one of two rows where a condition holds, else the first one. States and parameters that are known
+    /// of both are selected.
+    pub(crate) fn select_row(&mut self, b: &mut Builder, number: u32, rows: [u32; 2], second: Operand) {
+        let [below, above] = rows.map(|row| self.rows[&row]);
+        let [at, exists] = [(above.at, below.at), (above.exists, below.exists)].map(|(x, y)| b.select(second, x, y));
+        self.set_row(number, Index { at, exists });
+        let coordinates = |row| Coordinates { row: Some(row), ..Coordinates::default() };
+        let nodes = &self.stage.program.nodes;
+        let is_leaf = |i: &u32| matches!(nodes[*i as usize].op, Op::Field(..) | Op::Param(_));
+        for value in (0..nodes.len() as u32).filter(is_leaf).map(Value) {
+            let known = rows.map(|row| self.emitted.get(&(value, coordinates(row))).copied());
+            if let [Some(x), Some(y)] = known {
+                let either = b.select(second, y, x);
+                self.set(value, coordinates(number), either);
+            }
+        }
+    }
+
     /// Sets the index of the thread's column of a number.
     pub(crate) fn set_column(&mut self, number: u32, index: Index) {
         self.columns.insert(number, index);
