@@ -81,7 +81,7 @@ fn packed_pairs_travel_as_they_are() {
         let (x, y) = (b.param("x", ParamKind::Read(elem)), b.param("y", ParamKind::Write(elem)));
         let lane = b.special(Special::Lane);
         let guard = b.lt(lane, Operand::i32(7));
-        let index = b.mul(lane, Operand::i32(2 * n as i32));
+        let index = b.mul(lane, Operand::i32(2 * n));
         let index = b.convert(Ty::I64, index);
         let dst: Vec<_> = (0..n).map(|_| b.reg(Ty::U32)).collect();
         let (memory, otherwise) = (Memory::Global(x), Operand::u32(77));
