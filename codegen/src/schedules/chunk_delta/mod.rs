@@ -318,7 +318,8 @@ impl<'s> DeltaKernel<'s> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: false,
-            rolled: false,
+            // Addresses of all single elements of a large tile would take the registers of those that compute ahead.
+            rolled: self.schedule.vector == 1 && self.channels.is_some() && self.elem() == Elem::F32,
         }
     }
 
