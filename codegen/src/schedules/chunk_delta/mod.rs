@@ -319,7 +319,9 @@ impl<'s> DeltaKernel<'s> {
             padded: self.schedule.padded,
             fenced: false,
             // Addresses of all single elements of a large tile would take the registers of those that compute ahead.
-            rolled: self.schedule.vector == 1 && self.channels.is_some() && (self.elem() == Elem::F32 || self.form.has_two_keys()),
+            rolled: self.schedule.vector == 1
+                && self.channels.is_some()
+                && (self.elem() == Elem::F32 || self.form.has_two_keys()),
         }
     }
 
