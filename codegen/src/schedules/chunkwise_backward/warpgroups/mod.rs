@@ -14,6 +14,7 @@
 //! through shared memory to both warpgroups whose sums they complete.
 
 mod copies;
+mod energy;
 mod keys;
 mod pairs;
 mod parts;

@@ -21,7 +21,7 @@ impl WarpgroupSweep<'_> {
         let sums = Self::sums(b, self.schedule.depth);
         self.each_head(b, &chunk, |own, b, head| {
             own.add_head_to_queries(b, head, &sums);
-            own.share_energy(b, head.stage);
+            own.share_energy_by_products(b, head.stage);
         });
         self.wait_pairs(b);
         if !self.needs(Cotangent::Queries) {
