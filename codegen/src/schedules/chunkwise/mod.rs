@@ -39,6 +39,7 @@ mod numbers;
 pub(crate) mod outputs;
 mod parameters;
 mod parts;
+pub(crate) mod range;
 mod read;
 mod scale;
 mod scaled;

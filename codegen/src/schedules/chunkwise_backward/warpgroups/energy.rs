@@ -29,6 +29,9 @@ impl WarpgroupSweep<'_> {
             mma_two(b, self.states.elem, &mut products, rows, columns);
         }
         let shares = self.on_diagonal(b, &products);
+        let numbers = self.head_numbers(b);
+        let undone = numbers.into_iter().flat_map(|own| [own.undone_states, own.undone_duals]);
+        let shares = undone.fold(shares, |shares, undone| b.mul(shares, undone));
         self.store_energy(b, Some(shares));
     }
 

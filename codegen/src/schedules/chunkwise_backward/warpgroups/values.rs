@@ -1,6 +1,7 @@
 //! value' of a head, by the role of keys.
 
 use super::super::partials::Partials;
+use super::super::rates::Decays;
 use super::{InFlight, WarpgroupSweep};
 use crate::block::layout::TileStage;
 use crate::block::matmul::{Blocks, block_values, block_vars, finish, start, start_rows};
@@ -27,7 +28,11 @@ impl WarpgroupSweep<'_> {
         let own = self.head(b, &chunk, head.iteration);
         let rows = self.read_rows(b, &own.outer, &chunk);
         let mut partials = Partials::default();
-        let found = self.to_end(b, head, products, &mut partials);
+        let powers = self.row_powers(b);
+        let numbers = self.head_numbers(b);
+        let decays = powers.zip(numbers).map(|(powers, own)| powers.of_rows(b, &head.decays, own.undone_duals));
+        let decays = decays.as_ref().unwrap_or(&head.decays);
+        let found = self.to_end(b, (head.stage, decays), products, &mut partials);
         let found = block_vars(b, &found);
         let written = RingStage::only(b, head.iteration);
         b.wait(self.weights_full, written);
@@ -36,6 +41,9 @@ impl WarpgroupSweep<'_> {
         self.store_partials(b, &partials);
         finish(b, &found, 0);
         b.arrive(self.weights_free, Operand::i32(0));
+        if let Some(powers) = powers {
+            powers.divide(b, &found);
+        }
         let place = own.slice.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, head.stage, place, &block_values(&found));
     }
@@ -59,20 +67,20 @@ impl WarpgroupSweep<'_> {
     pub(super) fn to_end(
         &self,
         b: &mut Builder,
-        head: &InFlight,
+        (stage, decays): (Operand, &Decays),
         products: &Blocks,
         partials: &mut Partials,
     ) -> Blocks {
         let mut found = products.clone();
         for (k, block) in (0..).zip(&mut found) {
             self.load_late(b);
-            let values = self.own_block(b, &self.values, head.stage, k);
+            let values = self.own_block(b, &self.values, stage, k);
             for (r, found) in block.iter_mut().enumerate() {
-                *found = b.mul(*found, head.decays.to_end[r / 2]);
+                *found = b.mul(*found, decays.to_end[r / 2]);
                 partials.add_value(b, r / 2, [*found, values[r]]);
             }
         }
-        partials.scale_values(b, &head.decays);
+        partials.scale_values(b, decays);
         found
     }
 }
