@@ -5,14 +5,14 @@
 //! state over all warps read what each has said, and find another power together where one asks for it. The inverse of the power is
 //! saved behind the state.
 
-use super::scaled::{LARGE, NOT_SMALL, largest};
+use super::scaled::{LARGE, NOT_SMALL};
 use super::state::State;
 use super::{COLUMNS, ChunkwiseKernel, Saved};
 use crate::block::bits::in_bits_of;
 use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::pack;
-use crate::block::powers::{at_most, inverse};
+use crate::block::powers::{at_most, inverse, largest_finite};
 use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::ir::Binary;
@@ -86,7 +86,7 @@ impl ChunkwiseKernel<'_> {
     /// Makes the power the one that brings the largest number of all warps near 1; that of a state of zeros stays.
     fn find_power(&self, b: &mut Builder, words: SharedId, state: &State, power: Reg) {
         let all: Vec<Operand> = state.blocks.iter().flatten().map(|reg| Operand::Reg(*reg)).collect();
-        let own = largest(b, &all);
+        let own = largest_finite(b, &all);
         let own = over_lanes(b, Binary::Max, own, &[1, 2, 4, 8, 16]);
         let own = match state.scale {
             Some(scale) => {

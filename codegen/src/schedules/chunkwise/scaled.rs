@@ -196,7 +196,7 @@ fn rescale(b: &mut Builder, state: &State, scale: Scale) {
 }
 
 /// The largest magnitude of numbers.
-pub(super) fn largest(b: &mut Builder, numbers: &[Operand]) -> Operand {
+fn largest(b: &mut Builder, numbers: &[Operand]) -> Operand {
     let all: Vec<Operand> = numbers.iter().map(|x| b.unary(Unary::Abs, *x)).collect();
     all.into_iter().reduce(|x, y| b.binary(Binary::Max, x, y)).unwrap_or(f32(0.0))
 }

@@ -15,7 +15,7 @@
 use super::super::rates::{Decays, PER_LANE};
 use super::{PAIRS, WarpgroupSweep};
 use crate::block::lane_sum::over_lanes;
-use crate::block::powers::{self, at_most, inverse};
+use crate::block::powers::{self, at_most, inverse, largest_finite};
 use crate::block::ring::RingStage;
 use crate::build::{Builder, f32, zero};
 use crate::schedules::chunkwise::decay::Rates;
@@ -137,11 +137,10 @@ impl WarpgroupSweep<'_> {
         let factors = sums.iter().zip(rates.gains(0)).map(|(sum, gain)| {
             let apart = b.sub(end, *sum);
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-            let factor = b.mul(decay, *gain);
-            b.unary(Unary::Abs, factor)
+            b.mul(decay, *gain)
         });
         let factors: Vec<Operand> = factors.collect();
-        let largest = b.binary(Binary::Max, factors[0], factors[1]);
+        let largest = largest_finite(b, &factors);
         let largest = over_lanes(b, Binary::Max, largest, &[1, 2, 4, 8, 16]);
         let largest = b.mul(largest, undone);
         let below = at_most(b, largest);
@@ -255,8 +254,8 @@ impl WarpgroupSweep<'_> {
     /// Makes the largest sum of E of all warps as large as the range lets it be, by the role of pairs.
     pub(super) fn pairs_in_range(&self, b: &mut Builder, sums: &[[Reg; 4]]) {
         let Some(range) = self.range else { return };
-        let all = sums.iter().flatten().map(|sum| b.unary(Unary::Abs, (*sum).into())).collect::<Vec<_>>();
-        let largest = all.into_iter().reduce(|x, y| b.binary(Binary::Max, x, y)).unwrap_or(zero(Ty::F32));
+        let all: Vec<Operand> = sums.iter().flatten().map(|sum| Operand::Reg(*sum)).collect();
+        let largest = largest_finite(b, &all);
         let largest = over_lanes(b, Binary::Max, largest, &[1, 2, 4, 8, 16]);
         let first = b.eq(self.thread.lane, 0);
         b.store(Memory::Shared(range.pairs), self.block, &[largest], Some(first));
