@@ -109,6 +109,11 @@ fn what_a_row_does_not_see_may_be_anything() {
             }
         }
     }
+    // The warps that look through these tiles have as many pieces each.
+    let whole = Flash { columns: 64, depth: 64, width: 64, padded: false, persistent: true, slack: 8, ..TWO };
+    for elem in ["bf16", "f16"] {
+        check_non_finite(&causal(elem), [1, 1, 1, 70, 130, 64, 64], &whole, 2e-2);
+    }
 }
 
 /// A block whose warps all copy takes the stage.

@@ -7,12 +7,11 @@
 use super::walk::TileLoop;
 use super::{FlashKernel, SumsOver};
 use crate::block::layout::Tile;
-use crate::block::non_finite::Pieces;
+use crate::block::non_finite::{PackedPieces, Pieces};
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Memory, Operand};
-use oplus_dsl::ir::Unary;
+use crate::tile::{Memory, Operand, Stmt};
 
 impl FlashKernel<'_> {
     /// Whether warps that only copy look through the tiles.
@@ -99,22 +98,21 @@ impl FlashKernel<'_> {
     /// Replaces the non-finite elements of the thread's pieces of a tile by 0; gives whether the warp has found any.
     fn clean_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand) -> Operand {
         let start = b.mul(stage, tile.len());
-        let (count, step) = (tile.rows * tile.pieces(), self.schedule.copiers * WARP);
-        let index = |b: &mut Builder, number: Operand| {
-            let [row, piece] = b.div_rem(number, tile.pieces());
-            let place = tile.piece_index(b, row, piece);
-            b.add(place, start)
-        };
-        let at_once = [4, 2, 1].into_iter().find(|n| count.is_multiple_of(n * step)).or(Some(1));
-        let pieces = Pieces { tile, first: self.thread.number, count, step, at_once, index: &index };
-        let has_any = pieces.has_non_finite(b);
+        let (thread, warps) = (self.thread.number, self.schedule.copiers);
+        let has_any = PackedPieces { tile, start, thread, warps }.has_non_finite(b);
         b.if_(has_any, |b| {
-            pieces.clear(b);
+            // Other lanes have read the thread's pieces, too.
+            b.push(Stmt::SyncWarp);
+            let index = |b: &mut Builder, number: Operand| {
+                let [row, piece] = b.div_rem(number, tile.pieces());
+                let place = tile.piece_index(b, row, piece);
+                b.add(place, start)
+            };
+            let (count, step) = (tile.rows * tile.pieces(), warps * WARP);
+            Pieces { tile, first: thread, count, step, index: &index }.clear(b);
             self.fence(b);
         });
-        let clean = b.unary(Unary::Not, has_any);
-        let clean = b.all(clean);
-        b.unary(Unary::Not, clean)
+        has_any
     }
 
     /// Whether a tile that rows see in part had non-finite elements, parameter by parameter.

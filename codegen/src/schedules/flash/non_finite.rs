@@ -119,7 +119,7 @@ impl FlashKernel<'_> {
             b.add(place, start)
         };
         let (count, step) = (tile.pieces(), self.shares().each);
-        let pieces = Pieces { tile, first, count, step, at_once: None, index: &index };
+        let pieces = Pieces { tile, first, count, step, index: &index };
         let non_finite = pieces.has_non_finite(b);
         b.if_(non_finite, |b| pieces.clear(b));
         non_finite

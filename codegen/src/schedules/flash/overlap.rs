@@ -144,7 +144,7 @@ impl FlashKernel<'_> {
                 let at = b.add(left.index, *ring as u32 * self.schedule.stages);
                 b.wait(self.empty, RingStage { index: at, ..left });
                 let origin = tile_loop.origins[*ring].offset.into();
-                self.column_tiles[*ring].start_copies(b, tile_loop.source, origin, first, filled.index);
+                self.column_tiles[*ring].start_copies_in_steps(b, tile_loop.source, origin, first, filled.index);
                 self.arrive_copied(b, tile_loop, *ring, filled.index, iteration);
             }
         });

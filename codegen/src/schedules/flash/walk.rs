@@ -127,7 +127,12 @@ impl FlashKernel<'_> {
     pub(super) fn fill_rows(&self, b: &mut Builder, source: &Source, stage: Operand) {
         for tile in &self.row_tiles {
             let origin = tile.origin(b, source);
-            tile.fill(b, source, origin, self.first_row, stage);
+            if self.schedule.copiers > 0 {
+                tile.start_copies_in_steps(b, source, origin.into(), self.first_row, stage);
+                tile.arrive(b, source, stage);
+            } else {
+                tile.fill(b, source, origin, self.first_row, stage);
+            }
         }
     }
 

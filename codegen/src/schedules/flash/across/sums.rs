@@ -101,7 +101,7 @@ impl FlashKernel<'_> {
         let (tile, array) = (self.across_leaf(), Memory::Shared(self.arrays().non_finite));
         let index = |b: &mut Builder, number: Operand| b.mul(number, tile.piece());
         let (first, count, step) = (self.thread.number, tile.rows * tile.pieces(), self.schedule.walkers());
-        let finite = Pieces { tile, first, count, step, at_once: None, index: &index }.are_finite(b);
+        let finite = Pieces { tile, first, count, step, index: &index }.are_finite(b);
         let finite = b.all(finite);
         let flag = b.select(finite, Operand::i32(0), Operand::i32(1));
         let first = b.eq(self.thread.lane, 0);
