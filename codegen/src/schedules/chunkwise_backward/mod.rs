@@ -208,7 +208,7 @@ fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u
     }
 }
 
-/// The unit that multiplies in walks beside so many warps that only copy: these round f16 for warpgroups, and divide f32 in two parts.
+/// The unit that multiplies in walks beside so many warps that only copy: these evaluate what f16 is scaled by, and divide f32 in two parts.
 fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa, copiers: u32) -> Unit {
     let is_multiplied = elem == Elem::Bf16 || matches!(elem, Elem::F16 | Elem::F32) && copiers > 0;
     if isa.has_warpgroups() && !walked.channels && is_multiplied { Unit::Warpgroup } else { Unit::Warp }
