@@ -66,6 +66,7 @@ impl WarpgroupSweep<'_> {
     fn write_rates(&self, b: &mut Builder) {
         let chunk = self.chunk(b);
         let power = self.power_of_keys(b);
+        self.wait_largest_scores(b);
         self.each_free(b, &chunk, |b, iteration, to| {
             let head = self.head(b, &chunk, iteration);
             let starts = b.eq(self.thread.lane, 0);

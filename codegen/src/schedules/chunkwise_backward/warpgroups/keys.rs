@@ -1,11 +1,11 @@
 //! The role of key' and value': Dᵀ·value and D·key of every head, and at the end E, summed over heads, times queries.
 
 use super::parts::DepthRole;
-use super::range::{HeadNumbers, multiply};
+use super::range::multiply;
 use super::{InFlight, WarpgroupSweep};
 use crate::block::layout::{Tile, TileStage, left_rows};
 use crate::block::matmul::{Factor, block_values, finish, scale_rows, start_in_time};
-use crate::build::{Builder, f32};
+use crate::build::Builder;
 use crate::schedules::chunkwise_backward::{ROWS, TIMES};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, Reg};
@@ -18,7 +18,6 @@ impl WarpgroupSweep<'_> {
         }
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
-        self.wait_largest_scores(b);
         self.each_head(b, &chunk, |own, b, head| {
             own.start_head_of_keys(b, head, &sums);
             let products = own.start_through_duals(b, head);
@@ -41,14 +40,11 @@ impl WarpgroupSweep<'_> {
     /// Starts to add the first term of key' of a head: values are scaled as they are read.
     fn start_head_of_keys(&self, b: &mut Builder, head: &InFlight, sums: &[[Reg; 4]]) {
         let decays = &head.decays;
-        let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
-        let scales = match self.head_numbers(b) {
-            None => scales,
-            Some(HeadNumbers { undone_duals, power, changed, .. }) => {
-                let changes = b.ne(changed, f32(1.0));
-                b.if_(changes, |b| multiply(b, sums, [changed; 2]));
-                let by = b.mul(undone_duals, power);
-                scales.map(|scale| b.mul(scale, by))
+        let scales = match self.rows_of_keys(b) {
+            None => [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1])),
+            Some(rows) => {
+                self.follow_power_of_keys(b, sums);
+                rows.map(|row| row.factor)
             }
         };
         self.start_scaled(b, head, &self.values, scales, &self.duals, sums);

@@ -56,7 +56,7 @@ impl WarpgroupSweep<'_> {
         let mut partials = Partials::default();
         finish(b, &products, 0);
         let scores = |b: &mut Builder, block: usize| self.own(b, self.scores, block as u32);
-        let decays = self.row_powers(b).map(|powers| powers.of_weights(b, &head.decays));
+        let decays = self.decays_of_weights(b, &head.decays);
         let decays = decays.as_ref().unwrap_or(&head.decays);
         let weights = self.weigh_pairs(b, decays, sums, &mut partials, &block_values(&products), scores);
         let read = RingStage::only(b, head.iteration).before(b);

@@ -2,6 +2,7 @@
 
 use super::super::partials::Partials;
 use super::super::rates::Decays;
+use super::range::divide;
 use super::{InFlight, WarpgroupSweep};
 use crate::block::layout::TileStage;
 use crate::block::matmul::{Blocks, block_values, block_vars, finish, start, start_rows};
@@ -28,9 +29,14 @@ impl WarpgroupSweep<'_> {
         let own = self.head(b, &chunk, head.iteration);
         let rows = self.read_rows(b, &own.outer, &chunk);
         let mut partials = Partials::default();
-        let powers = self.row_powers(b);
-        let numbers = self.head_numbers(b);
-        let decays = powers.zip(numbers).map(|(powers, own)| powers.of_rows(b, &head.decays, own.undone_duals));
+        let rows_of_keys = self.rows_of_keys(b);
+        let decays = rows_of_keys.map(|rows| {
+            let mut decays = head.decays.clone();
+            for (h, row) in rows.into_iter().enumerate() {
+                (decays.to_end[h], decays.rows[h][1]) = (row.to_end, row.gain);
+            }
+            decays
+        });
         let decays = decays.as_ref().unwrap_or(&head.decays);
         let found = self.to_end(b, (head.stage, decays), products, &mut partials);
         let found = block_vars(b, &found);
@@ -41,8 +47,8 @@ impl WarpgroupSweep<'_> {
         self.store_partials(b, &partials);
         finish(b, &found, 0);
         b.arrive(self.weights_free, Operand::i32(0));
-        if let Some(powers) = powers {
-            powers.divide(b, &found);
+        if let Some(rows) = rows_of_keys {
+            divide(b, &found, rows);
         }
         let place = own.slice.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, head.stage, place, &block_values(&found));
