@@ -41,7 +41,7 @@ mod parameters;
 mod parts;
 pub(crate) mod range;
 mod read;
-mod scale;
+pub(crate) mod scale;
 mod scaled;
 mod segments;
 mod staged;

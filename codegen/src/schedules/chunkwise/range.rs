@@ -7,7 +7,7 @@
 
 use super::scaled::{LARGE, NOT_SMALL};
 use super::state::State;
-use super::{COLUMNS, ChunkwiseKernel, Saved};
+use super::{ChunkwiseKernel, Saved};
 use crate::block::bits::in_bits_of;
 use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Lanes, Tile};
@@ -18,19 +18,12 @@ use crate::tile::{Memory, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
-/// Elements behind a saved state of `f16`, of which the first has the number that its elements are to be multiplied by.
-const BEHIND: u32 = COLUMNS;
 /// What a warp says of its numbers: that they are within the range, all small, or that one is too large.
 const WITHIN: f64 = 0.0;
 const ALL_SMALL: f64 = 1.0;
 const TOO_LARGE: f64 = 2.0;
 /// A new power brings the largest number of a state to at least this, and to less than twice this.
 const MIDDLE: f64 = 0.25;
-
-/// Elements behind each saved state of a type.
-pub(crate) fn elements_behind(elem: Elem) -> u32 {
-    if elem == Elem::F16 { BEHIND } else { 0 }
-}
 
 /// The bits of a power of two as an element of `f16`: those of `bf16`, which has all powers.
 fn as_element(b: &mut Builder, power: Operand) -> Operand {

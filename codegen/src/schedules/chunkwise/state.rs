@@ -1,8 +1,7 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::range::elements_behind;
-use super::scale::Scale;
+use super::scale::{Scale, elements_behind};
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
 use crate::block::copy::WholeCopy;
 use crate::block::layout::{Lanes, Tile, left_rows};

@@ -1,7 +1,7 @@
 //! The parameters of the sweeps of a gradient in chunks.
 
 use super::{TIMES, WARPS};
-use crate::schedules::chunkwise::range::elements_behind;
+use crate::schedules::chunkwise::scale::elements_behind;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::target::WARP;
