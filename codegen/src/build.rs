@@ -354,6 +354,14 @@ impl Builder {
         values
     }
 
+    /// Loads consecutive elements of 16 bits as `n` packed pairs.
+    pub fn load_pairs(&mut self, memory: Memory, index: Operand, n: u32) -> Vec<Operand> {
+        let dst: Vec<Reg> = (0..n).map(|_| self.reg(Ty::U32)).collect();
+        let pairs = operands(&dst);
+        self.push(Stmt::Load { dst, memory, index, guard: None, otherwise: zero(Ty::U32) });
+        pairs
+    }
+
     /// Loads one element.
     pub fn load1(&mut self, memory: Memory, index: Operand) -> Operand {
         let zero = zero(self.elem(memory).value());

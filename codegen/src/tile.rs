@@ -27,7 +27,8 @@
 //!   `bool`: a load whose guard is false gives `otherwise`, a store does nothing.
 //! * *Shared*: arrays declared by the kernel ([`Kernel::shared`]), indexed by element (`i32`), contents undefined at
 //!   the start. All accesses between threads must be ordered by a barrier, a warp barrier or an mbarrier.
-//! * Elements narrower than their value type are widened by loads and rounded by stores.
+//! * Elements narrower than their value type are widened by loads and rounded by stores. An access of an array of `bf16` or
+//!   `f16` may have `u32` registers instead, each with the bits of two elements, the first in the low half.
 //!
 //! # Asynchronous copies
 //!
@@ -88,6 +89,7 @@ mod print;
 mod statement;
 pub mod text;
 
+pub use layout::elements_of_register;
 pub use parse::{ParseError, Source};
 pub use statement::{PollEntry, Stmt};
 

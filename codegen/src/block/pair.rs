@@ -1,5 +1,7 @@
 //! Values at pairs of a row and a column that a thread holds, and at indices within columns.
 
+mod quotient;
+
 use super::args::Args;
 use super::evaluate::{Emitted, Evaluate, evaluate};
 use crate::abi::{Tensor, elem};
@@ -9,13 +11,12 @@ use crate::stage::kind::product::is;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Unary, Value};
+use quotient::Divisor;
 use std::collections::HashMap;
 use std::f64::consts::LOG2_E;
 
 /// Columns of a fragment, of which a thread holds two.
 const EIGHT: u32 = 8;
-/// A power of two beneath which numbers are scaled before their reciprocals are taken, 2⁻⁶⁴.
-const SMALL: f64 = 1.0 / (1_u128 << 64) as f64;
 
 /// Where a value is taken: the number of a row among the thread's rows, of a column among its columns, and of an index among
 /// those of an axis within columns. A coordinate that a value does not depend on does not matter.
@@ -71,8 +72,12 @@ pub(crate) struct Values<'s> {
     scaled: HashMap<(Value, Coordinates, bool), Operand>,
     /// Whether exponentials are powers of two, with an error of 2⁻²⁴ of the exponent: for weights that are rounded.
     pub fast: bool,
-    /// Of numbers that all elements of a row share, a scale and the reciprocal of the scaled number.
-    reciprocals: HashMap<(Value, Coordinates), [Operand; 2]>,
+    /// The numbers that divide all elements of a row.
+    divisors: HashMap<(Value, Coordinates), Divisor>,
+    /// What sums of a row have yet to be multiplied with.
+    late_factors: HashMap<u32, Operand>,
+    /// States before they are multiplied with the late factor of their row.
+    early_states: HashMap<(Value, Coordinates), Operand>,
     /// Whether quotients by what all elements of a row share are products with its reciprocal, with an error of 2⁻²³: for outputs of
     /// 16 bits.
     pub reciprocal: bool,
@@ -84,7 +89,7 @@ impl<'s> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
         let (inner_indices, emitted, scaled, numbers) =
             (HashMap::new(), Emitted::new(), HashMap::new(), HashMap::new());
-        let (reciprocals, fast, reciprocal) = (HashMap::new(), false, false);
+        let (divisors, late_factors, early_states) = (HashMap::new(), HashMap::new(), HashMap::new());
         Values {
             stage,
             args,
@@ -96,9 +101,11 @@ impl<'s> Values<'s> {
             emitted,
             numbers,
             scaled,
-            fast,
-            reciprocals,
-            reciprocal,
+            fast: false,
+            divisors,
+            late_factors,
+            early_states,
+            reciprocal: false,
         }
     }
 
@@ -122,6 +129,24 @@ impl<'s> Values<'s> {
         self.rows.insert(number, index);
     }
 
+    /// Makes a row of a number the second one of two rows where a condition holds, else the first one. States and parameters that are known
+    /// of both are selected.
+    pub(crate) fn select_row(&mut self, b: &mut Builder, number: u32, rows: [u32; 2], second: Operand) {
+        let [below, above] = rows.map(|row| self.rows[&row]);
+        let [at, exists] = [(above.at, below.at), (above.exists, below.exists)].map(|(x, y)| b.select(second, x, y));
+        self.set_row(number, Index { at, exists });
+        let coordinates = |row| Coordinates { row: Some(row), ..Coordinates::default() };
+        let nodes = &self.stage.program.nodes;
+        let is_leaf = |i: &u32| matches!(nodes[*i as usize].op, Op::Field(..) | Op::Param(_));
+        for value in (0..nodes.len() as u32).filter(is_leaf).map(Value) {
+            let known = rows.map(|row| self.emitted.get(&(value, coordinates(row))).copied());
+            if let [Some(x), Some(y)] = known {
+                let either = b.select(second, y, x);
+                self.set(value, coordinates(number), either);
+            }
+        }
+    }
+
     /// Sets the index of the thread's column of a number.
     pub(crate) fn set_column(&mut self, number: u32, index: Index) {
         self.columns.insert(number, index);
@@ -138,6 +163,12 @@ impl<'s> Values<'s> {
         self.numbers.insert(param, (array, first));
     }
 
+    /// The thread's column of a number.
+    #[cfg(test)]
+    pub(crate) fn column(&self, number: u32) -> Index {
+        self.columns[&number]
+    }
+
     /// The thread's row of a number.
     pub(crate) fn row(&self, number: u32) -> Index {
         self.rows[&number]
@@ -145,11 +176,13 @@ impl<'s> Values<'s> {
 
     /// Sets the value of a tuple's field at coordinates.
     pub(crate) fn set_state(&mut self, state: (Value, u32), coordinates: Coordinates, value: Operand) {
-        let (tuple, field) = state;
-        let nodes = &self.stage.program.nodes;
-        for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Field(tuple, field)) {
-            self.set(Value(i), coordinates, value);
-        }
+        self.nodes_of(state).into_iter().for_each(|node| self.set(node, coordinates, value));
+    }
+
+    /// The nodes that are a tuple's field.
+    fn nodes_of(&self, (tuple, field): (Value, u32)) -> Vec<Value> {
+        let nodes = (0..).map(Value).zip(&self.stage.program.nodes);
+        nodes.filter(|(_, node)| node.op == Op::Field(tuple, field)).map(|(value, _)| value).collect()
     }
 
     /// Sets the value of a node at coordinates.
@@ -241,40 +274,11 @@ impl<'s> Values<'s> {
         b.let_(Ty::F32, Expr::Exp2Fast(exponent))
     }
 
-    /// Whether all elements of a row share a value.
-    fn is_shared(&self, value: Value, coordinates: Coordinates) -> bool {
-        coordinates.inner.is_some() && self.own(value, coordinates).inner.is_none()
-    }
-
-    /// x / y by the reciprocal of y.
-    fn quotient(&mut self, b: &mut Builder, x: Value, y: Value, coordinates: Coordinates) -> Operand {
-        let [scale, reciprocal] = self.reciprocal_of(b, y, coordinates);
-        let x = self.value(b, x, coordinates);
-        let x = b.mul(x, scale);
-        b.mul(x, reciprocal)
-    }
-
-    /// A scale and the reciprocal of a scaled value: that of a small one would be infinite.
-    fn reciprocal_of(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> [Operand; 2] {
-        let key = (value, self.own(value, coordinates));
-        if let Some(known) = self.reciprocals.get(&key) {
-            return *known;
-        }
-        let number = |x: f64| Operand::Const(Ty::F32, Literal::Float(x));
-        let x = self.value(b, value, coordinates);
-        let size = b.unary(Unary::Abs, x);
-        let is_small = b.lt(size, number(SMALL));
-        let scale = b.select(is_small, number(1.0 / SMALL), number(1.0));
-        let scaled = b.mul(x, scale);
-        let both = [scale, b.binary(Binary::Div, number(1.0), scaled)];
-        self.reciprocals.insert(key, both);
-        both
-    }
-
     /// Forgets what depends on indices within columns, which are to be others.
     pub(crate) fn forget_inner(&mut self) {
         self.emitted.retain(|(_, at), _| at.inner.is_none());
         self.scaled.retain(|(_, at, _), _| at.inner.is_none());
+        self.early_states.retain(|(_, at), _| at.inner.is_none());
     }
 
     /// A value times a number.
@@ -373,6 +377,7 @@ impl Evaluate for Values<'_> {
             Op::Index(axis) => self.index(*axis, coordinates),
             Op::Size(axis) => self.args.size(*axis),
             Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, coordinates),
+            Op::Field(..) => return self.late_state(b, value, coordinates),
             Op::Binary(Binary::Div, x, y)
                 if self.reciprocal && node.ty == Ty::F32 && self.is_shared(*y, coordinates) =>
             {

@@ -5,7 +5,7 @@ use super::fault::Hit;
 use super::lanes::{LANES, Lanes};
 use super::memory::size;
 use super::run::{Flow, Run};
-use crate::tile::{Memory, Operand, Reg};
+use crate::tile::{Memory, Operand, Reg, elements_of_register};
 
 /// The widest vector access.
 const WIDEST: usize = 8;
@@ -20,15 +20,21 @@ impl Run<'_, '_> {
         otherwise: Operand,
     ) -> Result<Flow, Hit> {
         let mut values: [Lanes; WIDEST] = [*self.value(otherwise); WIDEST];
+        let each = self.elements_of_each(memory, otherwise);
         let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(memory, index));
         let (mut view, who) = self.view(memory);
-        let bytes = dst.len() * size(view.elem);
+        let count = each * dst.len();
+        let bytes = count * size(view.elem);
         for lane in bits(guarded) {
             let hit = |hazard| Hit { lane, hazard };
             let who = who.lane(lane);
-            let position = view.locate(indices[lane], dst.len(), bytes).map_err(hit)?;
+            let position = view.locate(indices[lane], count, bytes).map_err(hit)?;
             for (k, value) in values[..dst.len()].iter_mut().enumerate() {
-                value[lane] = view.read(&who, at, position + k).map_err(hit)?;
+                value[lane] = match each {
+                    1 => view.read(&who, at, position + k),
+                    _ => view.read_pair(&who, at, position + each * k),
+                }
+                .map_err(hit)?;
             }
         }
         for (reg, value) in dst.iter().zip(&values) {
@@ -44,21 +50,33 @@ impl Run<'_, '_> {
         values: &[Operand],
         guard: Option<Operand>,
     ) -> Result<Flow, Hit> {
+        let each = values.first().map_or(1, |value| self.elements_of_each(memory, *value));
         let mut lanes: [Lanes; WIDEST] = [[0; LANES]; WIDEST];
         for (to, operand) in lanes.iter_mut().zip(values) {
             *to = *self.value(*operand);
         }
         let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(memory, index));
         let (mut view, who) = self.view(memory);
-        let bytes = values.len() * size(view.elem);
+        let count = each * values.len();
+        let bytes = count * size(view.elem);
         for lane in bits(guarded) {
             let hit = |hazard| Hit { lane, hazard };
             let who = who.lane(lane);
-            let position = view.locate(indices[lane], values.len(), bytes).map_err(hit)?;
+            let position = view.locate(indices[lane], count, bytes).map_err(hit)?;
             for (k, value) in lanes[..values.len()].iter().enumerate() {
-                view.write(&who, at, position + k, value[lane]).map_err(hit)?;
+                match each {
+                    1 => view.write(&who, at, position + k, value[lane]),
+                    _ => view.write_pair(&who, at, position + each * k, value[lane] as u32),
+                }
+                .map_err(hit)?;
             }
         }
         Ok(Flow::Next)
+    }
+
+    /// How many elements each register of an access has, of which one is given.
+    fn elements_of_each(&self, memory: Memory, register: Operand) -> usize {
+        let kernel = self.device.program.kernel;
+        kernel.elem(memory).map_or(1, |elem| elements_of_register(elem, kernel.ty(register)))
     }
 }

@@ -78,6 +78,19 @@ impl View<'_> {
         Ok(bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte)))
     }
 
+    /// A thread reads the bits of two elements of 16 bits, the first in the low half.
+    pub(super) fn read_pair(&mut self, who: &Accessor, at: u32, position: usize) -> Result<u64, Hazard> {
+        let low = self.read_raw(who, at, position)?;
+        let high = self.read_raw(who, at, position + 1)?;
+        Ok(u64::from(low | high << 16))
+    }
+
+    /// A thread writes the bits of two elements of 16 bits, the first from the low half.
+    pub(super) fn write_pair(&mut self, who: &Accessor, at: u32, position: usize, bits: u32) -> Result<(), Hazard> {
+        self.write_raw(who, at, position, bits as u16)?;
+        self.write_raw(who, at, position + 1, (bits >> 16) as u16)
+    }
+
     /// A thread writes the element at a position.
     pub(super) fn write(&mut self, who: &Accessor, at: u32, position: usize, value: u64) -> Result<(), Hazard> {
         self.check_write(position, |cell| cell.write(who, at))?;
@@ -92,6 +105,9 @@ impl View<'_> {
     pub(super) fn write_raw(&mut self, who: &Accessor, at: u32, position: usize, bits: u16) -> Result<(), Hazard> {
         self.check_write(position, |cell| cell.write(who, at))?;
         self.bytes[2 * position..][..2].copy_from_slice(&bits.to_le_bytes());
+        if let Some(written) = &mut self.written {
+            written[position] = true;
+        }
         Ok(())
     }
 

@@ -4,6 +4,11 @@ use oplus_dsl::{Elem, Ty};
 
 use super::{Kernel, Memory, Operand, Panels, ParamKind, SharedKind};
 
+/// How many elements a register of a type has in an access: two where it is packed.
+pub fn elements_of_register(elem: Elem, register: Ty) -> usize {
+    if register == Ty::U32 && matches!(elem, Elem::Bf16 | Elem::F16) { 2 } else { 1 }
+}
+
 impl SharedKind {
     /// Bytes per entry.
     pub fn bytes(self) -> u32 {

@@ -49,9 +49,9 @@ pub enum Stmt {
     /// Leaves the innermost `Loop` where the condition is true.
     Break(Operand),
     // ---- memory
-    /// Reads consecutive elements, one per register.
+    /// Reads consecutive elements, one per register, or two where registers are packed.
     Load {
-        /// Destination; 1, 2, 4 or 8 registers of one type, together at most 16 bytes of elements.
+        /// Destination; registers of one type: of elements 1, 2, 4 or 8, together at most 16 bytes.
         dst: Vec<Reg>,
         /// The array.
         memory: Memory,
@@ -62,13 +62,13 @@ pub enum Stmt {
         /// The value that the registers get where the guard is false.
         otherwise: Operand,
     },
-    /// Writes consecutive elements, one per operand.
+    /// Writes consecutive elements, one per operand, or two where operands are packed.
     Store {
         /// The array.
         memory: Memory,
         /// Index of the first element.
         index: Operand,
-        /// 1, 2, 4 or 8 values, together at most 16 bytes of elements.
+        /// Values of one type: of elements 1, 2, 4 or 8, together at most 16 bytes.
         values: Vec<Operand>,
         /// Writes only where it is true.
         guard: Option<Operand>,

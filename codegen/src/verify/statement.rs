@@ -4,6 +4,7 @@ use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
 
 use super::{Checker, Fault};
+use crate::tile::elements_of_register;
 use crate::tile::{Left, Mbarrier, Memory, Operand, Panels, ParamId, ParamKind, PollEntry, SharedId, SharedKind, Stmt};
 
 impl Checker<'_> {
@@ -81,27 +82,36 @@ impl Checker<'_> {
                 self.index(*memory, *index);
                 self.guard(*guard);
                 let Some(elem) = self.elements(*memory) else { return };
-                self.vector(dst.len(), elem);
-                dst.iter().for_each(|r| self.typed("a destination", (*r).into(), elem.value()));
-                self.typed("the value without guard", *otherwise, elem.value());
+                let registers: Vec<Operand> = dst.iter().map(|r| Operand::Reg(*r)).collect();
+                let ty = self.vector(elem, &registers);
+                registers.iter().for_each(|r| self.typed("a destination", *r, ty));
+                self.typed("the value without guard", *otherwise, ty);
             }
             Stmt::Store { memory, index, values, guard } => {
                 self.index(*memory, *index);
                 self.guard(*guard);
                 self.writable(*memory);
                 let Some(elem) = self.elements(*memory) else { return };
-                self.vector(values.len(), elem);
-                values.iter().for_each(|v| self.typed("a value", *v, elem.value()));
+                let ty = self.vector(elem, values);
+                values.iter().for_each(|v| self.typed("a value", *v, ty));
             }
             _ => {}
         }
     }
 
-    fn vector(&mut self, count: usize, elem: Elem) {
+    /// Checks the number of elements of an access; gives the type that its registers must have.
+    fn vector(&mut self, elem: Elem, registers: &[Operand]) -> Ty {
+        let found = registers.first().and_then(|first| match first {
+            Operand::Reg(r) => self.kernel.regs.get(r.0 as usize).copied(),
+            Operand::Const(ty, _) => Some(*ty),
+        });
+        let each = found.map_or(1, |ty| elements_of_register(elem, ty));
+        let count = each * registers.len();
         let bytes = elem.bytes().unwrap_or(8);
         if !matches!(count, 1 | 2 | 4 | 8) || count * bytes > 16 {
             self.fault(Fault::Vector { count, bytes });
         }
+        if each > 1 { Ty::U32 } else { elem.value() }
     }
 
     fn index(&mut self, memory: Memory, index: Operand) {

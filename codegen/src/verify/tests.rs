@@ -211,6 +211,25 @@ fn accesses() {
 }
 
 #[test]
+fn registers_of_an_access_are_all_packed_or_none() {
+    let with_pairs = |registers: fn(&mut Builder) -> Vec<Operand>| {
+        let mut b = builder();
+        let half = b.param("h", ParamKind::Write(Elem::F16));
+        let values = registers(&mut b);
+        b.store(Memory::Global(half), Operand::i64(0), &values, None);
+        faults_of(&b.finish(), &Target::H200)
+    };
+    let word = Operand::u32(0);
+    assert_eq!(with_pairs(|_| vec![Operand::u32(0); 4]), []);
+    assert_eq!(with_pairs(|b| b.load_pairs(Memory::Global(ParamId(5)), Operand::i64(0), 4)), []);
+    assert_eq!(with_pairs(|_| vec![Operand::u32(0); 8]), [Fault::Vector { count: 16, bytes: 2 }]);
+    assert_eq!(with_pairs(|_| vec![f32_zero(); 16]), [Fault::Vector { count: 16, bytes: 2 }]);
+    let mixed = Fault::Type { what: "a value", found: Ty::F32, expected: "u32" };
+    assert_eq!(with_pairs(|_| vec![Operand::u32(0), f32_zero()]), [mixed]);
+    assert_eq!(fault(|b| b.store(Y, Operand::i64(0), &[word], None)), "a value is u32, must be f32");
+}
+
+#[test]
 fn barriers() {
     assert_eq!(faults(|b| b.push(Stmt::Barrier { id: 1, threads: 32 })), []);
     for (id, threads) in [(16, 32), (1, 48), (1, 96), (1, 0), (0, 32)] {

@@ -40,13 +40,25 @@ fn whatever_the_depth_and_width() {
     }
 }
 
-/// Outputs whose rows fill whole accesses, and some whose rows do not.
+/// Outputs whose rows fill whole accesses, and some whose rows do not. Some go through the shared memory of the block's rows.
 #[test]
 fn whole_rows_of_outputs() {
-    for (e, f) in [(32, 32), (64, 96), (16, 48)] {
-        let schedule = Flash { depth: e as u32, width: f as u32, padded: false, ..TWO };
+    for (e, f) in [(32, 32), (64, 96), (16, 48), (64, 64), (96, 64), (128, 128)] {
+        let schedule = Flash { depth: e as u32, width: f as u32, padded: false, slack: e as u32 / 16, ..TWO };
         check(&causal("bf16"), [1, 1, 2, 130, 97, e, f], &schedule);
         check(&plain("f16"), [1, 2, 1, 70, 131, e, f], &schedule);
+    }
+}
+
+/// Rows of outputs are staged while the rows of the block that come next are copied beside them, of which a warp has 16 or more.
+#[test]
+fn rows_are_staged_between_rows() {
+    for (m, n) in [(300, 33), (257, 64), (129, 5)] {
+        for (repeat, order) in [(1, Order::Ascending), (2, Order::Descending), (1, Order::Random(5))] {
+            let schedule =
+                Flash { depth: 64, width: 64, padded: false, persistent: true, slack: 8, repeat, ..OVERLAPPED };
+            Case::new(&causal("bf16"), &[1, 1, 2, m, n, 64, 64]).check(&schedule, order);
+        }
     }
 }
 

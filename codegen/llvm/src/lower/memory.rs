@@ -5,7 +5,8 @@
 
 use super::access::Words;
 use super::{Asm, Lower, Result};
-use oplus_codegen::tile::{Memory, Operand, ParamKind, Reg};
+use oplus_codegen::build::operands;
+use oplus_codegen::tile::{Memory, Operand, ParamKind, Reg, elements_of_register};
 
 impl Lower<'_, '_> {
     /// Operands: words, address, then with a guard the guard and what the words are where it is false, then the policy.
@@ -17,8 +18,7 @@ impl Lower<'_, '_> {
         guard: Option<Operand>,
         otherwise: Operand,
     ) -> Result<()> {
-        let words = self.words(memory, dst.len())?;
-        dst.iter().try_for_each(|r| self.same_type(words.elem, self.kernel.ty((*r).into())))?;
+        let (words, is_packed) = self.words_of_registers(memory, &operands(dst))?;
         let (n, address) = (words.len(), self.address(memory, index)?);
         let predicate = if guard.is_some() { format!("@${} ", n + 1) } else { String::new() };
         let policy = self.keep.filter(|_| self.is_read_only(memory));
@@ -34,11 +34,16 @@ impl Lower<'_, '_> {
         asm = asm.input(address.base);
         if let Some(guard) = guard {
             asm = asm.input(self.int(guard)?);
-            let otherwise = self.pack(words, &vec![otherwise; words.count])?;
+            let otherwise = if is_packed {
+                vec![self.value(otherwise)?; n]
+            } else {
+                self.pack(words, &vec![otherwise; words.count])?
+            };
             asm = otherwise.into_iter().enumerate().fold(asm, |asm, (k, word)| asm.tied(k, word));
         }
         asm = policy.into_iter().fold(asm, Asm::input);
-        let values = self.unpack(words, &asm.emit(self)?)?;
+        let values = asm.emit(self)?;
+        let values = if is_packed { values } else { self.unpack(words, &values)? };
         dst.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
     }
 
@@ -50,19 +55,33 @@ impl Lower<'_, '_> {
         values: &[Operand],
         guard: Option<Operand>,
     ) -> Result<()> {
-        let words = self.words(memory, values.len())?;
-        values.iter().try_for_each(|v| self.same_type(words.elem, self.kernel.ty(*v)))?;
+        let (words, is_packed) = self.words_of_registers(memory, values)?;
         let (n, address) = (words.len(), self.address(memory, index)?);
         let predicate = if guard.is_some() { format!("@${} ", n + 1) } else { String::new() };
         let (list, to) = (operand_list(1..n + 1), address.text(0, 0));
         let text = format!("{predicate}st.{}{} {to}, {list};", space(memory), suffix(words));
-        let packed = self.pack(words, values)?;
+        let packed = if is_packed {
+            values.iter().map(|value| self.value(*value)).collect::<Result<_>>()?
+        } else {
+            self.pack(words, values)?
+        };
         let asm = Asm::effect(text).input(address.base);
         let mut asm = packed.into_iter().fold(asm, |asm, word| asm.input(word));
         if let Some(guard) = guard {
             asm = asm.input(self.int(guard)?);
         }
         asm.emit(self).map(|_| ())
+    }
+
+    /// The words of an access, and whether its registers are packed: then each is a word.
+    fn words_of_registers(&self, memory: Memory, registers: &[Operand]) -> Result<(Words, bool)> {
+        let types = || registers.iter().map(|register| self.kernel.ty(*register));
+        let each = self.kernel.elem(memory).zip(types().next()).map_or(1, |(elem, ty)| elements_of_register(elem, ty));
+        let words = self.words(memory, each * registers.len())?;
+        if each == 1 {
+            types().try_for_each(|ty| self.same_type(words.elem, ty))?;
+        }
+        Ok((words, each > 1))
     }
 
     fn is_read_only(&self, memory: Memory) -> bool {

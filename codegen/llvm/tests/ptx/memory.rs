@@ -1,9 +1,9 @@
 //! Loads and stores: widths, alignment, guards, element types.
 
 use crate::check::{contains, count, ptx};
-use oplus_codegen::build::{Builder, zero};
+use oplus_codegen::build::{Builder, operands, zero};
 use oplus_codegen::target::Isa;
-use oplus_codegen::tile::{Kernel, Memory, Operand, ParamKind, SharedKind, Special};
+use oplus_codegen::tile::{Kernel, Memory, Operand, ParamKind, SharedKind, Special, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
@@ -71,6 +71,27 @@ fn sixteen_bytes_travel_in_one_instruction() {
             contains(&text, &format!("ld.global.nc.{width}"));
             contains(&text, &format!("st.global.{width}"));
         }
+    }
+}
+
+#[test]
+fn packed_pairs_travel_as_they_are() {
+    for (elem, n) in [Elem::Bf16, Elem::F16].into_iter().flat_map(|elem| [1, 2, 4].map(|n| (elem, n))) {
+        let mut b = Builder::new("pairs", 32);
+        let (x, y) = (b.param("x", ParamKind::Read(elem)), b.param("y", ParamKind::Write(elem)));
+        let lane = b.special(Special::Lane);
+        let guard = b.lt(lane, Operand::i32(7));
+        let index = b.mul(lane, Operand::i32(2 * n));
+        let index = b.convert(Ty::I64, index);
+        let dst: Vec<_> = (0..n).map(|_| b.reg(Ty::U32)).collect();
+        let (memory, otherwise) = (Memory::Global(x), Operand::u32(77));
+        b.push(Stmt::Load { dst: dst.clone(), memory, index, guard: Some(guard), otherwise });
+        b.store(Memory::Global(y), index, &operands(&dst), Some(guard));
+        let text = ptx(&b.finish(), Isa::Sm90a);
+        let width = if n > 1 { format!("v{n}.b32") } else { "b32".into() };
+        contains(&text, &format!("ld.global.nc.{width}"));
+        contains(&text, &format!("st.global.{width}"));
+        assert_eq!((count(&text, "cvt.rn"), count(&text, "prmt"), count(&text, ", 77;")), (0, 0, 1), "{text}");
     }
 }
 

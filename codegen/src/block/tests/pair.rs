@@ -7,7 +7,7 @@ use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::Builder;
 use crate::simulate::{Arg, Buffer, Launch, Memory, Options, simulate};
 use crate::stage::{Stage, cut};
-use crate::tile::{Kernel, Special};
+use crate::tile::{Kernel, Memory as Place, Special};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Literal};
 use oplus_dsl::parse::parse;
@@ -62,8 +62,12 @@ fn inputs() -> (Vec<f64>, Vec<f64>) {
 }
 
 /// The elements of y after a kernel with so many rows and columns; NaN where it writes nothing.
-fn run(stage: &Stage, kernel: &Kernel, [rows, columns]: [usize; 2]) -> Vec<f64> {
-    let (x, w) = inputs();
+fn run(stage: &Stage, kernel: &Kernel, sizes: [usize; 2]) -> Vec<f64> {
+    run_on(stage, kernel, sizes, inputs())
+}
+
+/// The elements of y after a kernel on x and w.
+fn run_on(stage: &Stage, kernel: &Kernel, [rows, columns]: [usize; 2], (x, w): (Vec<f64>, Vec<f64>)) -> Vec<f64> {
     let mut memory = Memory::new();
     let given = [x, w].map(|own| memory.add(Buffer::floats(Elem::F32, own)));
     let y = memory.add(Buffer::unwritten(Elem::F32, ROWS * COLUMNS));
@@ -97,6 +101,53 @@ fn check(found: &[f64], [rows, columns]: [usize; 2], of: impl Fn(f64, f64) -> f6
         } else {
             assert!(y.is_nan(), "[{row}, {column}] of {rows} × {columns} is written");
         }
+    }
+}
+
+/// Divisors of all sizes: their reciprocals may be denormal, infinite or zero.
+#[test]
+fn quotients_by_what_a_row_shares() {
+    let stage = stage("%2: f32[M, N] = %1 / %0;", 2);
+    let kernel = kernel(&stage, |b, values, args| {
+        values.reciprocal = true;
+        for (row, inner) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let column = values.column(inner);
+            values.forget_inner();
+            values.set_inner(inner, N, column);
+            let at = Coordinates { row: Some(row), column: None, inner: Some(inner) };
+            let quotient = values.value(b, stage.program.outputs[0].value, at);
+            let (indices, exists) = values.indices(b, at);
+            let offset = args.offset(b, Tensor::Output(0), &indices);
+            b.store(Place::Global(args.pointer(Tensor::Output(0))), offset, &[quotient], Some(exists));
+        }
+    });
+    let two = |power: i32| f64::from(power).exp2();
+    let x = vec![
+        1.0,
+        -3.0,
+        0.0,
+        -0.0,
+        1.1 * two(-64),
+        two(-65),
+        -1.7 * two(-126),
+        two(-149),
+        1.3 * two(64),
+        -1.9 * two(65),
+        1.5 * two(126),
+        1.9 * two(127),
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        7.0,
+    ];
+    let w = vec![1.0, -1.5 * two(100), two(-60), 1.7 * two(127), 0.0, f64::INFINITY, f64::NAN, -two(-100)];
+    let found = run_on(&stage, &kernel, [ROWS, COLUMNS], (x.clone(), w.clone()));
+    for (i, found) in found.into_iter().enumerate() {
+        let (x, w) = (x[i / COLUMNS] as f32, w[i % COLUMNS] as f32);
+        let wanted = f64::from(w / x);
+        // What is denormal may be lost.
+        let close = (found - wanted).abs() <= wanted.abs() * two(-22) + two(-126);
+        assert!(found == wanted || close || found.is_nan() && wanted.is_nan(), "{w} / {x}: {found}, {wanted}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! The outputs of a block's rows.
 
+use super::staged_rows::StagedOutput;
 use super::sums::{PayloadSums, Sums};
 use super::weigh::over_group;
 use super::{COLUMNS, FlashKernel, ThreadTile};
@@ -27,7 +28,12 @@ impl FlashKernel<'_> {
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, thread_tile: ThreadTile, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
         // Where registers are scarce, all rows of an output are stored in succession: their offsets are then needed for one output alone.
-        let at_once = if self.is_scarce() { thread_tile.rows } else { 1 };
+        // Where outputs are staged, both rows that the thread has of 16 are stored at once.
+        let at_once = match self.free_rows {
+            Some(_) => 2,
+            None if self.is_scarce() => thread_tile.rows,
+            None => 1,
+        };
         for first in (0..thread_tile.rows).step_by(at_once as usize) {
             for output in (0..self.stage.program.outputs.len()).filter(|output| self.is_of_rows(*output)) {
                 self.store(b, &mut values, sums, first..first + at_once, output);
@@ -44,10 +50,17 @@ impl FlashKernel<'_> {
     pub(super) fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
+            Some(axis) if self.stores_whole(output, *axis) && self.can_stage(*axis) => {
+                let staged = StagedOutput { output, axis: *axis };
+                rows.step_by(2).for_each(|row| self.store_staged(b, values, sums, row, staged));
+            }
             Some(axis) if self.stores_whole(output, *axis) => {
                 rows.for_each(|row| self.store_whole(b, values, sums, row, output, *axis));
             }
             Some(axis) => self.store_places(b, values, sums, rows, output, *axis),
+            None if self.free_rows.is_some() => {
+                rows.step_by(2).for_each(|row| self.store_two_rows(b, values, row, output));
+            }
             None => rows.for_each(|row| self.store_row(b, values, row, output)),
         }
     }
@@ -73,11 +86,31 @@ impl FlashKernel<'_> {
 
     /// An output with one element per row: by the first lane of its group.
     fn store_row(&self, b: &mut Builder, values: &mut Values, row: u32, output: usize) {
-        let value = self.stage.program.outputs[output].value;
-        let value = values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
+        let value = self.row_value(b, values, row, output);
         let first = b.eq(self.fragment.member, 0);
-        let index = values.row(row);
-        let guard = b.and(index.exists, first);
+        self.store_element(b, values.row(row), output, value, first);
+    }
+
+    /// An output with one element per row, of two rows: by the first lane of their group and by the second one, so that both are computed at
+    /// once.
+    fn store_two_rows(&self, b: &mut Builder, values: &Values, row: u32, output: usize) {
+        let (mut values, both) = (values.clone(), self.thread_tile().rows);
+        let second = b.eq(self.fragment.member, 1);
+        values.select_row(b, both, [row, row + 1], second);
+        let value = self.row_value(b, &mut values, both, output);
+        let stores = b.lt(self.fragment.member, 2);
+        self.store_element(b, values.row(both), output, value, stores);
+    }
+
+    /// The element of an output at a row.
+    fn row_value(&self, b: &mut Builder, values: &mut Values, row: u32, output: usize) -> Operand {
+        let value = self.stage.program.outputs[output].value;
+        values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() })
+    }
+
+    /// Stores the element of a row where a condition holds.
+    fn store_element(&self, b: &mut Builder, index: Index, output: usize, value: Operand, stores: Operand) {
+        let guard = b.and(index.exists, stores);
         let offset = self.offset(b, output, index.at);
         let pointer = self.args.pointer(Tensor::Output(output as u32));
         b.store(Memory::Global(pointer), offset, &[value], Some(guard));
@@ -140,6 +173,11 @@ impl FlashKernel<'_> {
             {
                 let sum = blocks.get(b, self.sum_of_thread(param, row, block, column));
                 let coordinates = Coordinates { row: Some(row), column: None, inner: Some(column) };
+                if payload.outside.is_empty() {
+                    values.set_early_state(payload.state, coordinates, sum);
+                    continue;
+                }
+                let sum = values.late_factor(coordinates).map_or(sum, |factor| b.mul(sum, factor));
                 let total = values.product(b, Some(sum), &payload.outside, coordinates);
                 values.set_state(payload.state, coordinates, total.unwrap_or(zero(Ty::F32)));
             }

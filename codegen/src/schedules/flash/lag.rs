@@ -113,20 +113,23 @@ impl FlashKernel<'_> {
         b.binary(Binary::Le, growth, f32(f64::from(self.schedule.slack)))
     }
 
-    /// Scales all sums from the maximum against which weights were taken to the largest score.
+    /// Takes all sums from the maximum against which weights were taken to the largest score. Sums with a leaf in registers are
+    /// multiplied where they are stored.
     pub(super) fn settle(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values, sums: &Sums) {
         if sums.highest.is_empty() {
             return;
         }
         let rate = self.rate(b, gauge, values);
         let mut shrink = vec![];
-        for (highest, maximum) in sums.highest.iter().zip(&sums.maximum) {
+        for (row, (highest, maximum)) in (0..).zip(sums.highest.iter().zip(&sums.maximum)) {
             let highest = over_group(b, Binary::Max, (*highest).into());
             let more = b.sub((*maximum).into(), highest);
             let exponent = b.mul(more, rate);
             let equal = b.eq((*maximum).into(), highest);
             let factor = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
-            shrink.push(b.select(equal, f32(1.0), factor));
+            let factor = b.select(equal, f32(1.0), factor);
+            values.set_late_factor(row, factor);
+            shrink.push(factor);
             b.assign(*maximum, highest);
         }
         for payload in &sums.payloads {
@@ -136,7 +139,6 @@ impl FlashKernel<'_> {
                 b.assign(*sum, less);
             }
         }
-        self.scale_sums(b, sums, &shrink);
     }
 }
 

@@ -40,6 +40,7 @@ mod overlap;
 mod parameters;
 mod persistent;
 mod products;
+mod staged_rows;
 mod strategy;
 mod sums;
 mod tf32;
@@ -184,6 +185,8 @@ struct FlashKernel<'s> {
     outer: Vec<(Axis, Operand)>,
     /// The block's first row, `i32`.
     first_row: Operand,
+    /// The index in the array of a tile of rows at which a stage begins that nobody reads any more, where outputs are stored.
+    free_rows: Option<Operand>,
     /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
     part: Option<(Operand, Operand)>,
     /// The rematerialised outer indices and first row, where sums or single elements leave no registers for them.
@@ -255,6 +258,7 @@ impl<'s> FlashKernel<'s> {
             fragment,
             outer,
             first_row,
+            free_rows: None,
             part,
             rematerialiser: None,
         };

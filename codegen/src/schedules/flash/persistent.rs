@@ -207,7 +207,8 @@ impl FlashKernel<'_> {
         let before = b.sub(kept.rows.into(), 1);
         let stage = Ring::of(self.schedule.row_stages()).stage(b, before);
         let rows = self.assignment(b, stage).rows;
-        let kernel = self.at_rows(rows);
+        let free = b.mul(stage, self.row_tiles[0].len());
+        let kernel = FlashKernel { free_rows: Some(free), ..self.at_rows(rows) };
         let mut values = kernel.row_values(b, kernel.thread_tile());
         if let Some(gauge) = &self.form.gauge {
             kernel.settle(b, gauge, &mut values, &kept.sums);

@@ -173,7 +173,8 @@ impl FlashKernel<'_> {
             self.settle(b, gauge, &mut values, &sums);
         }
         values.fast = false;
-        let kernel = self.rematerialised(b);
+        let mut kernel = self.rematerialised(b);
+        kernel.free_rows = (self.schedule.copiers > 0).then_some(Operand::i32(0));
         if self.rematerialiser.is_some() {
             values.replace_outer(&kernel.outer);
             kernel.set_rows(b, &mut values, thread_tile);

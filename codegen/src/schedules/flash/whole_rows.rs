@@ -1,5 +1,5 @@
-//! Rows of outputs of 16 bits. The four lanes of a row exchange what they have, so that each stores eight elements at once: stores of
-//! pairs would take as long as several tiles.
+//! Rows of outputs of 16 bits. Each of the four lanes of a row stores eight elements at once, stores of pairs would take as long as
+//! several tiles: lanes exchange what they have, or [stage](super::staged_rows) it in shared memory.
 
 use super::finals::InnerPlace;
 use super::sums::Sums;
@@ -33,7 +33,6 @@ impl FlashKernel<'_> {
         axis: Axis,
     ) {
         let tensor = Tensor::Output(output as u32);
-        let elem = elem(self.stage, tensor);
         let index = values.row(row);
         let mut values = values.clone();
         values.reciprocal = true;
@@ -44,37 +43,36 @@ impl FlashKernel<'_> {
         for first in (0..self.depth_of(axis) / COLUMNS).step_by(FOUR as usize) {
             let pairs = [0, 1, 2, 3].map(|k| {
                 let place = InnerPlace { row, block: first + k, column: 0, axis };
-                let two = self.two_places(b, &mut values, sums, output, place);
-                b.pack(elem, two[0], two[1])
+                self.packed_places(b, &mut values, sums, output, place)
             });
             let pairs = self.exchange(b, pairs);
-            let elements: Vec<Operand> = pairs.into_iter().flat_map(|pair| b.unpack(elem, pair)).collect();
             let at = b.add(origin, first * COLUMNS);
-            b.store(Memory::Global(self.args.pointer(tensor)), at, &elements, Some(index.exists));
+            b.store(Memory::Global(self.args.pointer(tensor)), at, &pairs, Some(index.exists));
         }
     }
 
-    /// The two elements of an output that the thread has in a block of 8 places of a row, from its first one on.
-    fn two_places(
+    /// The two elements of an output that the thread has in a block of 8 places of a row, from its first one on, packed.
+    pub(super) fn packed_places(
         &self,
         b: &mut Builder,
         values: &mut Values,
         sums: &Sums,
         output: usize,
         place: InnerPlace,
-    ) -> [Operand; 2] {
+    ) -> Operand {
         let InnerPlace { row, block, axis, .. } = place;
         let value = self.stage.program.outputs[output].value;
         let exists = values.row(row).exists;
         values.forget_inner();
         let twice = self.fragment.column(b);
-        [0, 1].map(|c| {
+        let [low, high] = [0, 1].map(|c| {
             let at = b.add(twice, block * COLUMNS + c);
             let at = b.convert(Ty::I64, at);
             values.set_inner(c, axis, Index { at, exists });
             self.set_sums(b, values, sums, InnerPlace { column: c, ..place });
             values.value(b, value, Coordinates { row: Some(row), column: None, inner: Some(c) })
-        })
+        });
+        b.pack(elem(self.stage, Tensor::Output(output as u32)), low, high)
     }
 
     /// Gives lane t of each four the packed pairs number t of all four, in the order of the lanes.

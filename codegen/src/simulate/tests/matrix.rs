@@ -136,6 +136,41 @@ fn packed_values_come_apart_again() {
     assert_eq!(run(b)[..64], [5.0; 64]);
 }
 
+/// Bits travel as they are, those of a signalling NaN too, and the guard counts for all of them.
+#[test]
+fn packed_pairs_are_two_elements_in_memory() {
+    for elem in [Elem::Bf16, Elem::F16] {
+        let mut b = Builder::new("pairs", 32);
+        let x = b.param("x", ParamKind::Read(elem));
+        let y = b.param("y", ParamKind::Write(elem));
+        let tile = Place::Shared(b.shared("tile", SharedKind::Elem(elem), 256));
+        let lane = b.special(Special::Lane);
+        let index = b.mul(lane, 8);
+        let whole = b.convert(Ty::I64, index);
+        let eight = b.load(Place::Global(x), whole, 8, None, zero(Ty::F32));
+        b.store(tile, index, &eight, None);
+        let four = b.load_pairs(tile, index, 4);
+        b.store(tile, index, &four, None);
+        let two = b.load_pairs(tile, index, 2);
+        let all = [two[1], two[0], Operand::u32(0x7f81_0000), four[3]];
+        let guard = b.lt(lane, 31);
+        b.store(Place::Global(y), whole, &all, Some(guard));
+        let mut memory = Memory::new();
+        let x = memory.add(Buffer::floats(elem, (0..256).map(f64::from)));
+        let y = memory.add(Buffer::unwritten(elem, 256));
+        let launch = Launch { grid: [1, 1], args: vec![x.into(), y.into()] };
+        simulate(&b.finish(), &launch, &mut memory, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let y = memory.buffer(y);
+        let found = y.to_floats();
+        for (lane, found) in found.chunks(8).enumerate().take(31) {
+            let of = |k: usize| (8 * lane + k) as f64;
+            assert_eq!((&found[..5], &found[6..]), (&[of(2), of(3), of(0), of(1), 0.0][..], &[of(6), of(7)][..]));
+        }
+        assert_eq!(y.bytes()[10..12], [0x81, 0x7f]);
+        assert_eq!(y.first_unwritten(), Some(248));
+    }
+}
+
 #[test]
 fn every_lane_must_take_part() {
     let mut b = builder();

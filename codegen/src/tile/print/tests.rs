@@ -22,6 +22,19 @@ fn what_hashes_are_made_from_says_no_types() {
     assert_eq!(kernel.to_string(), format!("{head}{full}"));
 }
 
+#[test]
+fn packed_pairs_show_in_the_types_of_registers() {
+    let mut b = Builder::new("pairs", 32);
+    let x = b.param("x", ParamKind::Read(Elem::Bf16));
+    let y = b.param("y", ParamKind::Write(Elem::F16));
+    let pairs = b.load_pairs(Memory::Global(x), Operand::i64(8), 2);
+    b.store(Memory::Global(y), Operand::i64(4), &[pairs[1], Operand::u32(7)], None);
+    let kernel = b.finish();
+    let text = kernel.to_string();
+    assert!(text.ends_with("\n  load u0, u1 = x[8]\n  store y[4] = u1, 7_u32\n"), "{text}");
+    assert_eq!(text.parse(), Ok(kernel));
+}
+
 /// Products of matrices, by a warp and by a warpgroup.
 fn products(b: &mut Builder, tile: SharedId, at: Operand) {
     let matrices = b.load_matrix(tile, at, 2, true);
