@@ -1,6 +1,7 @@
 //! The parts of a thread block, which every schedule is built from. Nothing here knows a schedule.
 
 pub mod args;
+pub(crate) mod bits;
 pub mod carry;
 pub(crate) mod copy;
 pub(crate) mod copy_loop;
@@ -24,7 +25,6 @@ pub mod reads;
 pub(crate) mod rematerialise;
 pub(crate) mod ring;
 pub(crate) mod roles;
-pub(crate) mod rounding;
 pub mod scalar;
 pub(crate) mod sequence;
 pub(crate) mod split_tile;

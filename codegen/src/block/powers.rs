@@ -1,9 +1,9 @@
 //! Powers of two near numbers of `f32`, found by their bits: to scale by one and to undo it are exact.
 
-use crate::build::Builder;
+use crate::build::{Builder, f32, zero};
 use crate::tile::Operand;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
+use oplus_dsl::ir::{Binary, Unary};
 
 /// The bits of an exponent.
 const EXPONENT: i32 = 0x7f80_0000;
@@ -28,4 +28,14 @@ pub(crate) fn inverse(b: &mut Builder, power: Operand) -> Operand {
     let bits = b.bits(Ty::I32, power);
     let bits = b.sub(Operand::i32(2 * ONE), bits);
     b.bits(Ty::F32, bits)
+}
+
+/// The largest magnitude of those numbers that are finite, or 0: an infinity in one row leaves other rows their bits.
+pub(crate) fn largest_finite(b: &mut Builder, numbers: &[Operand]) -> Operand {
+    numbers.iter().fold(zero(Ty::F32), |largest, x| {
+        let magnitude = b.unary(Unary::Abs, *x);
+        let is_finite = b.binary(Binary::Le, magnitude, f32(f64::from(f32::MAX)));
+        let finite = b.select(is_finite, magnitude, zero(Ty::F32));
+        b.binary(Binary::Max, largest, finite)
+    })
 }

@@ -1,6 +1,7 @@
 //! The parts of a block in kernels of their own, which the simulator runs against plain loops.
 
 mod args;
+mod bits;
 mod carry;
 mod copy;
 mod copy_loop;
@@ -18,7 +19,6 @@ mod pressure;
 mod reads;
 mod ring;
 mod roles;
-mod rounding;
 mod sequence;
 mod state_step;
 mod steps;

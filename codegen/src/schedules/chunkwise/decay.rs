@@ -71,7 +71,19 @@ impl Rates {
     /// Sums the logarithms over the lanes, and where `guard` holds writes sums and gains of each kind to these arrays.
     pub(crate) fn store(&self, b: &mut Builder, lane: Operand, arrays: &[SharedId], at: Operand, guard: Operand) {
         let sums = self.summed(b, lane);
-        for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
+        self.store_summed(b, &sums, arrays, at, guard);
+    }
+
+    /// Writes these sums and the gains of each kind to arrays where `guard` holds.
+    pub(crate) fn store_summed(
+        &self,
+        b: &mut Builder,
+        sums: &[Operand],
+        arrays: &[SharedId],
+        at: Operand,
+        guard: Operand,
+    ) {
+        for (array, own) in arrays.iter().zip([sums].into_iter().chain(self.gains.iter().map(Vec::as_slice))) {
             b.store(Memory::Shared(*array), at, own, Some(guard));
         }
     }
@@ -79,7 +91,7 @@ impl Rates {
 
 impl Rates {
     /// The running sums of the logarithms over the lanes, at the lane's times.
-    pub(super) fn summed(&self, b: &mut Builder, lane: Operand) -> Vec<Operand> {
+    pub(crate) fn summed(&self, b: &mut Builder, lane: Operand) -> Vec<Operand> {
         let mut sums: Vec<Operand> = vec![];
         for log in &self.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
@@ -90,7 +102,12 @@ impl Rates {
 
     /// The gains of the first kind.
     pub(super) fn first_gains(&self) -> &[Operand] {
-        &self.gains[0]
+        self.gains(0)
+    }
+
+    /// The gains of a kind.
+    pub(crate) fn gains(&self, kind: usize) -> &[Operand] {
+        &self.gains[kind]
     }
 
     /// Sums the logarithms over the lanes and writes every sum as two numbers: the sum in `f32`, and its rounding error,

@@ -5,6 +5,10 @@ use crate::build::{Builder, f32};
 use crate::tile::{Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::Elem;
 
+/// Elements behind a saved state of `f16`, of which the first has the number that its elements are to be [multiplied](super::range) by: 16 bytes,
+/// as copy engines want them.
+const BEHIND: u32 = 8;
+
 /// The powers of two that threads share.
 #[derive(Clone, Copy)]
 pub(crate) struct Powers {
@@ -37,4 +41,9 @@ impl Scale {
     pub(super) fn undone(self, b: &mut Builder) -> Operand {
         inverse(b, self.power.into())
     }
+}
+
+/// Elements behind each saved state of a type.
+pub(crate) fn elements_behind(elem: Elem) -> u32 {
+    if elem == Elem::F16 { BEHIND } else { 0 }
 }

@@ -6,7 +6,8 @@
 //! a number of the state is 2 or more, or all are below 2⁻⁷: so what is rounded away is below 2⁻¹⁸ of the largest number. A row of
 //! weights is divided by a power of two, and what it is added to as well, where its largest number is far from 1.
 //!
-//! In the walks of a gradient no queries read the state, so the power is the greatest that is possible. States are saved without it.
+//! In the walks of a gradient no queries read the state, so the power is the greatest that is possible. States are saved with
+//! [another](super::range).
 
 use super::decay::Decays;
 use super::numbers::ChunkNumbers;
@@ -23,8 +24,8 @@ use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};
 
 /// The bits of a pair of `f16` of which one is set where a number is 2 or more; and those where a number is 2⁻⁷ or more.
-const LARGE: i32 = 0x4000_4000;
-const NOT_SMALL: i32 = 0x6000_6000;
+pub(super) const LARGE: i32 = 0x4000_4000;
+pub(super) const NOT_SMALL: i32 = 0x6000_6000;
 /// A new power brings the largest number of a state to at least this, and to less than twice this.
 const MIDDLE: f64 = 0.125;
 /// Rows of weights whose largest number is between these have room in `f16`.

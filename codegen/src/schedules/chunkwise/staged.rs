@@ -3,10 +3,10 @@
 
 use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::abi::{Tensor, axes, elem};
+use crate::block::bits::in_bits_of;
 use crate::block::layout::Lanes;
 use crate::block::matmul::{Factor, piece_index};
 use crate::block::pair::Values;
-use crate::block::rounding::in_bits_of;
 use crate::build::{Builder, zero};
 use crate::target::WARP;
 use crate::tile::{Memory, Operand, Stmt};

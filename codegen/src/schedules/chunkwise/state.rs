@@ -1,7 +1,7 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::scale::Scale;
+use super::scale::{Scale, elements_behind};
 use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
 use crate::block::copy::WholeCopy;
 use crate::block::layout::{Lanes, Tile, left_rows};
@@ -22,6 +22,8 @@ pub(super) struct State {
     pub scale: Option<Scale>,
     /// The sum of logarithms by whose power they are divided, if they [are](super::factored).
     pub base: Option<Reg>,
+    /// The power of two by which they are multiplied when they are [saved](super::range) in `f16`.
+    pub saved: Option<Reg>,
 }
 
 impl State {
@@ -86,7 +88,7 @@ impl ChunkwiseKernel<'_> {
             }
         });
         let blocks = blocks.collect();
-        State { blocks, scale: self.powers.map(|_| Scale::none(b)), base: self.base(b) }
+        State { blocks, scale: self.powers.map(|_| Scale::none(b)), base: self.base(b), saved: self.saved_power(b) }
     }
 
     /// The coordinates of the thread's four elements of a block, from its first column on.
@@ -182,13 +184,13 @@ impl ChunkwiseKernel<'_> {
 
     /// Copies the rounded state, or both its parts, before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
     /// engine only starts the copy.
-    pub(super) fn save_state(&self, b: &mut Builder, chunk: Operand, chunks: Operand) {
-        let Some((Saved { to, bulk, .. }, states)) = self.saved.zip(self.states.as_ref()) else { return };
+    pub(super) fn save_state(&self, b: &mut Builder, state: &State, chunk: Operand, chunks: Operand) {
+        let Some((Saved { to, bulk, elem }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = self.first_saved.unwrap_or_else(|| b.mul(self.segment.row, chunks));
         let number = b.add(before, chunk);
         let arrays: Vec<SharedId> = [states.array].into_iter().chain(states.low).collect();
-        let first_index = b.mul(number, arrays.len() as u32 * states.len());
+        let first_index = b.mul(number, arrays.len() as u32 * states.len() + elements_behind(elem));
         if !bulk {
             let (thread, threads) = (self.thread.number, self.schedule.threads());
             return WholeCopy { thread, threads, len: states.len() }.store(b, states, to, first_index);
@@ -200,6 +202,7 @@ impl ChunkwiseKernel<'_> {
                 let to_index = b.add(first_index, part * states.len());
                 b.push(Stmt::BulkStore { to, to_index, from, from_index, count, adds: false });
             }
+            self.save_power(b, state, first_index);
         });
     }
 
@@ -253,6 +256,8 @@ impl ChunkwiseKernel<'_> {
         let start = self.of_head(b, Operand::i32(0), states.len());
         if let Some((powers, scale)) = self.powers.zip(state.scale).filter(|_| self.saved.is_none()) {
             self.store_scaled_state(b, states, &lanes, state, powers, scale);
+        } else if let Some(power) = state.saved {
+            self.store_in_range(b, states, &lanes, state, power);
         } else {
             // The state that queries read may lack its decays.
             let blocks = if self.saved.is_some() { state.whole_blocks(b) } else { block_values(&state.blocks) };

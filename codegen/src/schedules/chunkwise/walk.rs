@@ -234,7 +234,8 @@ impl ChunkwiseKernel<'_> {
             let next = b.add(iteration, self.schedule.stages as i32 - 1);
             self.fetch(b, origins, next, iterations);
         }
-        self.save_state(b, chunk, iterations.all);
+        self.keep_in_range(b, running.state);
+        self.save_state(b, running.state, chunk, iterations.all);
         if self.factored.is_none() {
             self.wait_filled(b, filled);
         }

@@ -98,7 +98,9 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     if form.elem(stage) == Elem::F32 && vector > 4 {
         return Err(LowerError::parameters(schedule));
     }
-    if warpgroups && !warpgroups::can_take(stage, form, vector, isa) {
+    // Warps that multiply alone save states of `f16` without a power.
+    let has_powers = form.elem(stage) != Elem::F16 || schedule.copiers > 0;
+    if warpgroups && !(has_powers && warpgroups::can_take(stage, form, vector, isa)) {
         return Err(LowerError::parameters(schedule));
     }
     // With decays per channel there is room for one slice.
@@ -165,7 +167,7 @@ pub fn scratch(
     let rows = outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let rows = rows.checked_mul(slices(&form.states, schedule.wide, TIMES, &size) as i64)?;
     let chunks = stage.tiles_of_times(form.states.time, TIMES, &size) as i64;
-    let each = schedule.parts(stage, form) * TIMES * schedule.depth;
+    let each = schedule.saved_len(stage, form);
     let len = rows.checked_mul(chunks)?.checked_mul(i64::from(each))?;
     Some([len as u64; 2])
 }
@@ -206,7 +208,7 @@ fn copiers(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, vector: u
     }
 }
 
-/// The unit that multiplies in walks beside so many warps that only copy: these round f16 for warpgroups, and divide f32 in two parts.
+/// The unit that multiplies in walks beside so many warps that only copy: these evaluate what f16 is scaled by, and divide f32 in two parts.
 fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa, copiers: u32) -> Unit {
     let is_multiplied = elem == Elem::Bf16 || matches!(elem, Elem::F16 | Elem::F32) && copiers > 0;
     if isa.has_warpgroups() && !walked.channels && is_multiplied { Unit::Warpgroup } else { Unit::Warp }

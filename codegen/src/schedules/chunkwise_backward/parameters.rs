@@ -1,6 +1,7 @@
 //! The parameters of the sweeps of a gradient in chunks.
 
-use super::WARPS;
+use super::{TIMES, WARPS};
+use crate::schedules::chunkwise::scale::elements_behind;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::target::WARP;
@@ -37,7 +38,7 @@ schedule! {
         /// Warps of a walk that only copy tiles and evaluate decays.
         copiers: u32 = 0,
         /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times. Walks of f16
-        /// then save states in bf16.
+        /// then save states in f16, each times a power of two.
         warpgroups: bool = false,
     }
 }
@@ -61,7 +62,16 @@ word! {
 impl ChunkwiseBackward {
     /// The type of S and D in memory, and of weights: that of the walks' states, but what warpgroups read.
     pub(super) fn saved_elem(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> Elem {
-        if self.warpgroups { Elem::Bf16 } else { form.state_elem(stage) }
+        match form.elem(stage) {
+            Elem::F16 if self.warpgroups => Elem::F16,
+            _ if self.warpgroups => Elem::Bf16,
+            _ => form.state_elem(stage),
+        }
+    }
+
+    /// The elements in memory from one S or D to the next.
+    pub(super) fn saved_len(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> u32 {
+        self.parts(stage, form) * TIMES * self.depth + elements_behind(self.saved_elem(stage, form))
     }
 
     /// Whether factors of the third sweep, and S and D in memory, are a high and a low part in `bf16` of `f32`.

@@ -14,6 +14,7 @@ use oplus_dsl::{Elem, Ty};
 pub(super) const PER_LANE: u32 = TIMES / WARP;
 
 /// The decays of a chunk that one thread needs.
+#[derive(Clone)]
 pub(super) struct Decays {
     /// The running sums and both gains at the thread's two times among rows.
     pub rows: [[Operand; 3]; 2],

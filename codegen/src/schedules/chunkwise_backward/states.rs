@@ -21,7 +21,7 @@ impl GradientSweep<'_> {
     }
 
     /// The index of S and D of a head in memory.
-    fn saved(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk) -> Operand {
+    pub(super) fn saved(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk) -> Operand {
         let row = self.recurrence(b, &own.outer);
         let row = match own.slice {
             None => row,
@@ -33,7 +33,7 @@ impl GradientSweep<'_> {
         };
         let before = b.mul(row, chunk.count);
         let number = b.add(before, chunk.number);
-        b.mul(number, self.schedule.parts(self.stage, self.form) * TIMES * self.schedule.depth)
+        b.mul(number, self.schedule.saved_len(self.stage, self.form))
     }
 
     /// Starts the copies of a panel of S before and D after a chunk, both parts of each, into a stage by a copy engine, and announces

@@ -1,6 +1,5 @@
 //! The outputs of a block's rows.
 
-use super::staged_rows::StagedOutput;
 use super::sums::{PayloadSums, Sums};
 use super::weigh::over_group;
 use super::{COLUMNS, FlashKernel, ThreadTile};
@@ -51,8 +50,7 @@ impl FlashKernel<'_> {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
             Some(axis) if self.stores_whole(output, *axis) && self.can_stage(*axis) => {
-                let staged = StagedOutput { output, axis: *axis };
-                rows.step_by(2).for_each(|row| self.store_staged(b, values, sums, row, staged));
+                rows.step_by(2).for_each(|row| self.store_staged(b, values, sums, row, output, *axis));
             }
             Some(axis) if self.stores_whole(output, *axis) => {
                 rows.for_each(|row| self.store_whole(b, values, sums, row, output, *axis));

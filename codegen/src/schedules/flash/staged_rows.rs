@@ -21,10 +21,10 @@ const TWO_ACCESSES: u32 = 2 * LANES * COLUMNS;
 
 /// An output that is staged.
 #[derive(Clone, Copy)]
-pub(super) struct StagedOutput {
-    pub output: usize,
+struct StagedOutput {
+    output: usize,
     /// Its axis within columns.
-    pub axis: Axis,
+    axis: Axis,
 }
 
 impl FlashKernel<'_> {
@@ -40,7 +40,16 @@ impl FlashKernel<'_> {
     }
 
     /// Stores an output's rows of one block of 16, of which `row` is the thread's first one.
-    pub(super) fn store_staged(&self, b: &mut Builder, values: &Values, sums: &Sums, row: u32, staged: StagedOutput) {
+    pub(super) fn store_staged(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        sums: &Sums,
+        row: u32,
+        output: usize,
+        axis: Axis,
+    ) {
+        let staged = StagedOutput { output, axis };
         // Lanes write what others have read before.
         b.push(Stmt::SyncWarp);
         self.stage_rows(b, values, sums, row, staged);

@@ -1,10 +1,10 @@
 //! The fourth warpgroup: tiles, decays and gains ahead of the others, and outputs over time behind them.
 
 use super::WarpgroupSweep;
+use super::range::SummedRates;
 use crate::block::copy::Source;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
-use crate::block::rounding::Copiers;
 use crate::build::Builder;
 use crate::schedules::chunkwise::origin_at;
 use crate::schedules::chunkwise_backward::parameters::ROLES;
@@ -49,10 +49,6 @@ impl WarpgroupSweep<'_> {
             tile.start_copies(b, &source, origin.into(), chunk.first, none);
         }
         b.arrive_with_copies(self.begun, none);
-        let copiers = Copiers { thread: self.thread, warps: self.schedule.copying() / WARP };
-        if let Some([rounding, _]) = self.rounding {
-            rounding.round(b, &[&self.keys, &self.queries], RingStage::FIRST, copiers);
-        }
         self.each_free(b, &chunk, |b, iteration, to| {
             let head = self.head(b, &chunk, iteration);
             let own = self.at_stage(b, to.index);
@@ -63,23 +59,27 @@ impl WarpgroupSweep<'_> {
                 tile.start_copies(b, &source, origin, chunk.first, to.index);
             }
             b.arrive_with_copies(self.full, to.index);
-            if let Some([_, rounding]) = self.rounding {
-                rounding.round(b, &[&self.values, &self.cotangents], to, copiers);
-            }
         });
     }
 
     /// Starts the copies of S and D of all heads, and evaluates decays and gains.
     fn write_rates(&self, b: &mut Builder) {
         let chunk = self.chunk(b);
+        let power = self.power_of_keys(b);
+        self.wait_largest_scores(b);
         self.each_free(b, &chunk, |b, iteration, to| {
             let head = self.head(b, &chunk, iteration);
             let starts = b.eq(self.thread.lane, 0);
             b.if_(starts, |b| self.load_states(b, &head, &chunk, self.full, to.index));
             let own = self.at_stage(b, to.index);
+            let undone = own.read_undone_states(b, &head, &chunk);
             let rates = own.rates(b, &head.outer, chunk.first);
             let at = own.own_rates(b, iteration);
-            rates.store(b, own.thread.lane, &self.rates, at, Operand::bool(true));
+            let sums = rates.summed(b, own.thread.lane);
+            rates.store_summed(b, &sums, &self.rates, at, Operand::bool(true));
+            if let Some((undone, power)) = undone.zip(power) {
+                own.write_range(b, undone, power, &SummedRates { rates: &rates, sums: &sums }, at);
+            }
             b.arrive(self.full, to.index);
         });
     }

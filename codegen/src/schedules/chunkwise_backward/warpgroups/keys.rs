@@ -1,6 +1,7 @@
 //! The role of key' and value': Dᵀ·value and D·key of every head, and at the end E, summed over heads, times queries.
 
 use super::parts::DepthRole;
+use super::range::multiply;
 use super::{InFlight, WarpgroupSweep};
 use crate::block::layout::{Tile, TileStage, left_rows};
 use crate::block::matmul::{Factor, block_values, finish, scale_rows, start_in_time};
@@ -27,17 +28,25 @@ impl WarpgroupSweep<'_> {
         if !self.needs(Cotangent::Keys) {
             return;
         }
+        let undone = self.undone_power_of_keys(b, &chunk).and_then(|by| self.multiply_by_power_of_pairs(b, &sums, by));
         let pairs = self.rows_of(b, &self.weights, Operand::i32(0));
         let queries = TileStage::of(b, &self.queries, Operand::i32(0));
         start_in_time(b, &sums, &pairs, queries);
         finish(b, &sums, 0);
+        undone.into_iter().for_each(|by| multiply(b, &sums, [by; 2]));
         self.store_sums(b, &chunk, Cotangent::Keys, &sums);
     }
 
     /// Starts to add the first term of key' of a head: values are scaled as they are read.
     fn start_head_of_keys(&self, b: &mut Builder, head: &InFlight, sums: &[[Reg; 4]]) {
         let decays = &head.decays;
-        let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
+        let scales = match self.rows_of_keys(b) {
+            None => [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1])),
+            Some(rows) => {
+                self.follow_power_of_keys(b, sums);
+                rows.map(|row| row.factor)
+            }
+        };
         self.start_scaled(b, head, &self.values, scales, &self.duals, sums);
     }
 

@@ -14,10 +14,12 @@
 //! through shared memory to both warpgroups whose sums they complete.
 
 mod copies;
+mod energy;
 mod keys;
 mod pairs;
 mod parts;
 mod queries;
+mod range;
 mod values;
 
 use super::parameters::{GROUP, ROLES};
@@ -29,7 +31,6 @@ use crate::block::args::Args;
 use crate::block::fragment::COLUMNS;
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
-use crate::block::rounding::Rounding;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::{Builder, zero};
 use crate::schedules::Unit;
@@ -41,6 +42,7 @@ use crate::tile::{Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 use parts::PanelRing;
+use range::HalfRange;
 use std::ops::Deref;
 
 /// Registers of each thread of a role.
@@ -89,8 +91,8 @@ pub(super) struct WarpgroupSweep<'s> {
     weights_free: SharedId,
     /// The mbarrier that says that E, summed over heads, is in their place.
     pairs_summed: SharedId,
-    /// Of f16, the mbarriers that say that keys and queries, and the tiles of a stage, have been rounded to bf16.
-    rounding: Option<[Rounding; 2]>,
+    /// Of f16, the numbers by which factors keep its range.
+    range: Option<HalfRange>,
     /// Of f32, whose factors are in two [`parts`], the ring of panels of S and D.
     panel_ring: Option<PanelRing>,
 }
@@ -125,8 +127,7 @@ impl<'s> WarpgroupSweep<'s> {
             tiles.into_iter().for_each(|tile| tile.full = own);
         }
         let panel_ring = schedule.are_split(stage, form).then(|| PanelRing::declare(b, schedule.heads()));
-        let rounds = form.elem(stage) == Elem::F16;
-        let rounding = rounds.then(|| [1, schedule.heads()].map(|stages| Rounding::declare(b, stages)));
+        let range = (form.elem(stage) == Elem::F16).then(|| HalfRange::declare(b, schedule.heads()));
         WarpgroupSweep {
             sweep,
             scores,
@@ -137,7 +138,7 @@ impl<'s> WarpgroupSweep<'s> {
             weights_full,
             weights_free,
             pairs_summed,
-            rounding,
+            range,
             panel_ring,
         }
     }
@@ -181,8 +182,8 @@ impl<'s> WarpgroupSweep<'s> {
             }
             b.init_mbarriers(self.free, self.schedule.heads(), multiplying + storing);
             b.init_mbarriers(self.summed, self.schedule.heads(), multiplying);
-            for (rounding, stages) in self.rounding.iter().flatten().zip([1, self.schedule.heads()]) {
-                b.init_mbarriers(rounding.done, stages, self.schedule.copying());
+            if let Some(range) = self.range {
+                range.init(b);
             }
             for array in [self.weights_full, self.weights_free, self.pairs_summed] {
                 b.init_mbarriers(array, 1, GROUP);
@@ -190,16 +191,6 @@ impl<'s> WarpgroupSweep<'s> {
             b.push(Stmt::FenceInit);
         });
         b.barrier();
-    }
-
-    /// The mbarrier for keys and queries.
-    fn begun(&self) -> SharedId {
-        self.rounding.map_or(self.begun, |[rounding, _]| rounding.done)
-    }
-
-    /// The mbarriers for the tiles of heads.
-    fn ready(&self) -> SharedId {
-        self.rounding.map_or(self.full, |[_, rounding]| rounding.done)
     }
 
     /// Whether there are outputs over time.
@@ -261,10 +252,10 @@ impl<'s> WarpgroupSweep<'s> {
 
     /// Goes through the heads, each of which a role finds in shared memory and leaves when its own part is done.
     fn each_head(&self, b: &mut Builder, chunk: &Chunk, body: impl FnOnce(&Self, &mut Builder, &InFlight)) {
-        b.wait(self.begun(), RingStage::FIRST);
+        b.wait(self.begun, RingStage::FIRST);
         b.for_(Operand::i32(0), chunk.heads, 1, |b, iteration| {
             let filled = self.ring().at(b, iteration);
-            b.wait(self.ready(), filled);
+            b.wait(self.full, filled);
             // Makes the copied tiles visible to warpgroups.
             b.push(Stmt::FenceAsync);
             let kernel = self.at_stage(b, filled.index);

@@ -22,13 +22,14 @@ impl WarpgroupSweep<'_> {
         self.each_head(b, &chunk, |own, b, head| own.weigh_head(b, head, &sums));
         let last = RingStage::only(b, chunk.heads).before(b);
         b.wait(self.weights_free, last);
+        self.pairs_in_range(b, &sums);
         self.store_weights(b, &block_values(&sums));
         b.arrive(self.pairs_summed, Operand::i32(0));
     }
 
     /// Computes G, and keeps it.
     pub(super) fn score(&self, b: &mut Builder) {
-        b.wait(self.begun(), RingStage::FIRST);
+        b.wait(self.begun, RingStage::FIRST);
         b.push(Stmt::FenceAsync);
         let none = Operand::i32(0);
         let scores = match self.panel_ring {
@@ -39,9 +40,11 @@ impl WarpgroupSweep<'_> {
             }
         };
         finish(b, &scores, 0);
-        for (block, scores) in (0..).zip(&block_values(&scores)) {
+        let scores = block_values(&scores);
+        for (block, scores) in (0..).zip(&scores) {
             self.store_own(b, self.scores, block, scores);
         }
+        self.write_largest_scores(b, &scores);
         // Each thread reads what it has written itself.
         b.push(Stmt::Barrier { id: PAIRS, threads: GROUP });
     }
@@ -53,7 +56,9 @@ impl WarpgroupSweep<'_> {
         let mut partials = Partials::default();
         finish(b, &products, 0);
         let scores = |b: &mut Builder, block: usize| self.own(b, self.scores, block as u32);
-        let weights = self.weigh_pairs(b, &head.decays, sums, &mut partials, &block_values(&products), scores);
+        let decays = self.decays_of_weights(b, &head.decays);
+        let decays = decays.as_ref().unwrap_or(&head.decays);
+        let weights = self.weigh_pairs(b, decays, sums, &mut partials, &block_values(&products), scores);
         let read = RingStage::only(b, head.iteration).before(b);
         b.wait(self.weights_free, read);
         self.store_weights(b, &weights);

@@ -2,10 +2,11 @@
 
 use super::super::partials::{Partials, accumulate};
 use super::parts::DepthRole;
+use super::range::multiply;
 use super::{InFlight, WarpgroupSweep};
 use crate::block::layout::{TileStage, right_rows};
 use crate::block::matmul::{block_values, finish, load_four, start_in_time, start_panel};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise_backward::{ROWS, TIMES};
 use crate::stage::kind::Cotangent;
@@ -20,17 +21,20 @@ impl WarpgroupSweep<'_> {
         let chunk = self.chunk(b);
         let sums = Self::sums(b, self.schedule.depth);
         self.each_head(b, &chunk, |own, b, head| {
+            // First: sums that products are yet to be added to and fragments of S and D would take too many registers together.
+            own.share_energy_by_products(b, head.stage);
             own.add_head_to_queries(b, head, &sums);
-            own.share_energy(b, head.stage);
         });
         self.wait_pairs(b);
         if !self.needs(Cotangent::Queries) {
             return;
         }
+        let undone = self.multiply_by_power_of_pairs(b, &sums, f32(1.0));
         let pairs = self.pairs_as_left(b);
         let keys = TileStage::of(b, &self.keys, Operand::i32(0));
         start_in_time(b, &sums, &pairs, keys);
         finish(b, &sums, 0);
+        undone.into_iter().for_each(|by| multiply(b, &sums, [by; 2]));
         self.store_sums(b, &chunk, Cotangent::Queries, &sums);
     }
 
@@ -40,7 +44,9 @@ impl WarpgroupSweep<'_> {
         let has_decay = self.needs(Cotangent::Decay);
         let decays = &head.decays;
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
-        if !has_decay {
+        let undone = self.head_numbers(b).map(|numbers| numbers.undone_states);
+        let scales = undone.map_or(scales, |undone| scales.map(|scale| b.mul(scale, undone)));
+        if !has_decay && undone.is_none() {
             self.start_scaled(b, head, &self.cotangents, scales, &self.states, sums);
             return finish(b, sums, 0);
         }
@@ -54,12 +60,14 @@ impl WarpgroupSweep<'_> {
             let found = start_panel(b, left, right, panel);
             finish(b, &found, 0);
             for (k, found) in (panel * per_panel..).zip(&block_values(&found)) {
-                let queries = self.own_block(b, &self.queries, Operand::i32(0), k);
+                let queries = has_decay.then(|| self.own_block(b, &self.queries, Operand::i32(0), k));
                 for r in 0..4 {
                     let sum = sums[k as usize][r];
                     let more = b.fma(found[r], scales[r / 2], sum.into());
                     b.assign(sum, more);
-                    accumulate(b, &mut shares[r / 2], [found[r], queries[r]]);
+                    if let Some(queries) = queries {
+                        accumulate(b, &mut shares[r / 2], [found[r], queries[r]]);
+                    }
                 }
             }
         }

@@ -1,6 +1,8 @@
 //! value' of a head, by the role of keys.
 
 use super::super::partials::Partials;
+use super::super::rates::Decays;
+use super::range::divide;
 use super::{InFlight, WarpgroupSweep};
 use crate::block::layout::TileStage;
 use crate::block::matmul::{Blocks, block_values, block_vars, finish, start, start_rows};
@@ -27,7 +29,16 @@ impl WarpgroupSweep<'_> {
         let own = self.head(b, &chunk, head.iteration);
         let rows = self.read_rows(b, &own.outer, &chunk);
         let mut partials = Partials::default();
-        let found = self.to_end(b, head, products, &mut partials);
+        let rows_of_keys = self.rows_of_keys(b);
+        let decays = rows_of_keys.map(|rows| {
+            let mut decays = head.decays.clone();
+            for (h, row) in rows.into_iter().enumerate() {
+                (decays.to_end[h], decays.rows[h][1]) = (row.to_end, row.gain);
+            }
+            decays
+        });
+        let decays = decays.as_ref().unwrap_or(&head.decays);
+        let found = self.to_end(b, (head.stage, decays), products, &mut partials);
         let found = block_vars(b, &found);
         let written = RingStage::only(b, head.iteration);
         b.wait(self.weights_full, written);
@@ -36,6 +47,9 @@ impl WarpgroupSweep<'_> {
         self.store_partials(b, &partials);
         finish(b, &found, 0);
         b.arrive(self.weights_free, Operand::i32(0));
+        if let Some(rows) = rows_of_keys {
+            divide(b, &found, rows);
+        }
         let place = own.slice.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, head.stage, place, &block_values(&found));
     }
@@ -59,20 +73,20 @@ impl WarpgroupSweep<'_> {
     pub(super) fn to_end(
         &self,
         b: &mut Builder,
-        head: &InFlight,
+        (stage, decays): (Operand, &Decays),
         products: &Blocks,
         partials: &mut Partials,
     ) -> Blocks {
         let mut found = products.clone();
         for (k, block) in (0..).zip(&mut found) {
             self.load_late(b);
-            let values = self.own_block(b, &self.values, head.stage, k);
+            let values = self.own_block(b, &self.values, stage, k);
             for (r, found) in block.iter_mut().enumerate() {
-                *found = b.mul(*found, head.decays.to_end[r / 2]);
+                *found = b.mul(*found, decays.to_end[r / 2]);
                 partials.add_value(b, r / 2, [*found, values[r]]);
             }
         }
-        partials.scale_values(b, &head.decays);
+        partials.scale_values(b, decays);
         found
     }
 }

@@ -57,7 +57,7 @@ impl WarpgroupSweep<'_> {
         // The other term comes after: beside the weights its sums would have too few registers.
         let mut partials = Partials::default();
         let through_duals = self.through_duals_of_parts(b, head);
-        let mut all = self.to_end(b, head, &block_values(&through_duals), &mut partials);
+        let mut all = self.to_end(b, (head.stage, &head.decays), &block_values(&through_duals), &mut partials);
         for (sums, found) in all.iter_mut().zip(block_values(&found)) {
             *sums = [0, 1, 2, 3].map(|r: usize| b.add(sums[r], found[r]));
         }
