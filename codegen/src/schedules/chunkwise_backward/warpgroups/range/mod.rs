@@ -38,6 +38,7 @@ const MIDDLE: f64 = 64.0;
 const LEAST_KNOWN: f64 = 1.0 / 16_777_216.0;
 /// The largest sum of E becomes at least this, and less than twice this.
 const LARGEST_PAIR: f64 = 16384.0;
+
 /// The numbers by which factors keep the range of `f16`.
 #[derive(Clone, Copy)]
 pub(super) struct HalfRange {
