@@ -33,7 +33,9 @@ pub(super) struct Block {
     pub copies: Vec<Vec<Copy>>,
     /// The times at which a thread fenced its initialisations of mbarriers.
     pub init_fences: Vec<Option<u32>>,
-    /// Completed phases and landed stores.
+    /// The registers that warps have given up and no other has taken.
+    pub free_registers: u32,
+    /// Completed phases, landed stores and registers given up.
     pub events: u64,
 }
 
@@ -95,6 +97,7 @@ impl Block {
             groups: vec![vec![]; threads],
             copies: vec![vec![]; threads],
             init_fences: vec![None; threads],
+            free_registers: 0,
             events: 0,
         }
     }

@@ -41,6 +41,7 @@ mod messages;
 mod pending;
 mod program;
 mod random;
+mod registers;
 mod run;
 mod schedule;
 mod shadow;

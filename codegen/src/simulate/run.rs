@@ -86,7 +86,7 @@ impl Run<'_, '_> {
             Stmt::WarpgroupMma { .. } => self.warpgroup_mma(stmt),
             Stmt::WarpgroupWait { pending, sums } => self.warpgroup_wait(*pending as usize, sums),
             Stmt::SyncWarp => self.sync_warp(),
-            Stmt::SetMaxRegisters { .. } => Ok(Flow::Next),
+            Stmt::SetMaxRegisters { count, .. } => self.set_max_registers(*count),
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),
             Stmt::MbarrierInit(mbarrier, count) => self.mbarrier_init(*mbarrier, *count),
             Stmt::FenceInit => self.fence_init(),

@@ -9,6 +9,7 @@ use super::random::Random;
 use super::run::Run;
 use super::warp::{Status, Warp};
 use super::{Options, Order, Stats};
+use crate::tile::Stmt;
 
 /// Instructions that a warp executes at most before another one may.
 const SLICE: u64 = 4096;
@@ -204,6 +205,9 @@ impl<'a> Machine<'a> {
                 format!("{} of {} threads are here", 32 * barrier.waiting.count_ones(), barrier.threads)
             }
             Status::Polling { .. } => "a message is missing".into(),
+            _ if matches!(path.statement(program.kernel), Some(Stmt::SetMaxRegisters { .. })) => {
+                format!("{} registers of the block are free", block.free_registers)
+            }
             _ => block.open_mbarriers(program.kernel),
         };
         Waiting { path, line, block: self.device.names().block(block.number), warp: warp.index, missing }

@@ -8,6 +8,7 @@ use super::fault::{Hazard, Hit};
 use super::lanes::{LANES, Lanes, Operation, Value, compute};
 use super::pending::Product;
 use super::program::{Instruction, Program, Slot};
+use super::registers::at_start;
 use crate::tile::Reg;
 use std::collections::VecDeque;
 
@@ -25,6 +26,8 @@ pub(super) struct Warp {
     pub status: Status,
     /// Its part of the products of its warpgroup that it has started and not waited for.
     pub products: VecDeque<Product>,
+    /// The registers that each of its threads has.
+    pub registers: u32,
     /// The sums of products that have ended at waits that did not name them.
     pub ended: Vec<(Reg, Lanes)>,
     frames: Vec<Frame>,
@@ -61,7 +64,8 @@ impl Warp {
         let mut slots = vec![[0; LANES]; program.kernel.regs.len()];
         slots.extend(program.constants.iter().map(|bits| [*bits; LANES]));
         let (products, ended) = (VecDeque::new(), vec![]);
-        Warp { index, pc: 0, active: u32::MAX, slots, status: Status::Ready, products, ended, frames: vec![] }
+        let registers = at_start(program.kernel);
+        Warp { index, pc: 0, active: u32::MAX, slots, status: Status::Ready, products, registers, ended, frames: vec![] }
     }
 
     /// The number of a lane's thread in the block.

@@ -152,7 +152,8 @@ pub enum Stmt {
     /// Orders the memory accesses of a warp's lanes. Warp-collective.
     SyncWarp,
     /// Bounds the registers of each thread of the warp from here on: `more` than until now, which waits until other warps
-    /// have given up theirs, or fewer. Warp-collective; the warps of four neighbours agree.
+    /// have given up theirs, or fewer. Those of a block have no more together than they began with. Warp-collective; the warps of four
+    /// neighbours agree.
     SetMaxRegisters {
         /// A multiple of 8, 24 … 256.
         count: u32,

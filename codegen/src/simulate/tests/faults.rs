@@ -250,3 +250,23 @@ fn a_fault_says_where_it_is() {
         "3.then.0 `store y[256] = 0.0`: block (0, 0), warp 1, lane 31: y[256] is outside the 256 elements"
     );
 }
+
+/// Two warps that begin with 128 registers for each thread: one leaves 40, and the other wants more.
+fn registers(more: u32) -> Kernel {
+    let mut b = builder();
+    b.blocks_per_sm(8);
+    let warp = b.special(Special::Warp);
+    let is_first = b.eq(warp, Operand::i32(0));
+    let limit = |count, more| move |b: &mut Builder| b.push(Stmt::SetMaxRegisters { count, more });
+    b.if_else(is_first, limit(more, true), limit(40, false));
+    b.finish()
+}
+
+#[test]
+fn registers_that_a_block_does_not_have() {
+    for order in orders() {
+        assert!(run_in(&registers(216), order, 1, 1).is_ok());
+        let error = run_in(&registers(224), order, 1, 1).expect_err("a warp waits for ever").to_string();
+        assert!(error.contains("registers up to 224") && error.contains("2816 registers of the block are free"), "{error}");
+    }
+}

@@ -1,0 +1,30 @@
+//! The registers of a block: warps that need fewer give some up, and warps that need more wait for them.
+
+use super::lanes::LANES;
+use super::fault::Hit;
+use super::run::{Flow, Run};
+use super::warp::Status;
+use crate::target::REGISTERS;
+use crate::tile::Kernel;
+
+/// The registers that each thread of a kernel begins with, where warps change their number. All of them belong to the block until its
+/// end; what a multiprocessor has beside them does not.
+pub(super) fn at_start(kernel: &Kernel) -> u32 {
+    (REGISTERS / (kernel.threads * kernel.blocks_per_sm)) & !7
+}
+
+impl Run<'_, '_> {
+    /// Changes the registers of the warp's threads; for more of them it waits until others have given up so many.
+    pub(super) fn set_max_registers(&mut self, count: u32) -> Result<Flow, Hit> {
+        self.converged()?;
+        let lanes = LANES as u32;
+        let (own, free) = (self.warp.registers * lanes, self.block.free_registers);
+        let Some(left) = (own + free).checked_sub(count * lanes) else {
+            return Ok(Flow::Again(Status::Block { events: self.block.events }));
+        };
+        self.warp.registers = count;
+        self.block.free_registers = left;
+        self.block.events += 1;
+        Ok(Flow::Next)
+    }
+}
