@@ -1,7 +1,7 @@
 //! The registers of a block: warps that need fewer give some up, and warps that need more wait for them.
 
-use super::lanes::LANES;
 use super::fault::Hit;
+use super::lanes::LANES;
 use super::run::{Flow, Run};
 use super::warp::Status;
 use crate::target::REGISTERS;

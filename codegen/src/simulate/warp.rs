@@ -65,7 +65,17 @@ impl Warp {
         slots.extend(program.constants.iter().map(|bits| [*bits; LANES]));
         let (products, ended) = (VecDeque::new(), vec![]);
         let registers = at_start(program.kernel);
-        Warp { index, pc: 0, active: u32::MAX, slots, status: Status::Ready, products, registers, ended, frames: vec![] }
+        Warp {
+            index,
+            pc: 0,
+            active: u32::MAX,
+            slots,
+            status: Status::Ready,
+            products,
+            registers,
+            ended,
+            frames: vec![],
+        }
     }
 
     /// The number of a lane's thread in the block.

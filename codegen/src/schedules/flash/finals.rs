@@ -22,6 +22,13 @@ pub(super) struct InnerPlace {
     pub axis: Axis,
 }
 
+/// An output whose rows have an axis within columns.
+#[derive(Clone, Copy)]
+pub(super) struct WideOutput {
+    pub output: usize,
+    pub axis: Axis,
+}
+
 impl FlashKernel<'_> {
     /// Stores the outputs of the thread's rows.
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, thread_tile: ThreadTile, sums: &Sums) {
@@ -48,14 +55,16 @@ impl FlashKernel<'_> {
     /// Stores an output of some of the thread's rows.
     pub(super) fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
         let own = axes(self.stage, Tensor::Output(output as u32));
-        match own.iter().find(|a| self.form.inner.contains(a)) {
-            Some(axis) if self.stores_whole(output, *axis) && self.can_stage(*axis) => {
-                rows.step_by(2).for_each(|row| self.store_staged(b, values, sums, row, output, *axis));
+        match own.iter().copied().find(|a| self.form.inner.contains(a)) {
+            Some(axis) if self.stores_whole(output, axis) && self.can_stage(axis) => {
+                let wide = WideOutput { output, axis };
+                rows.step_by(2).for_each(|row| self.store_staged(b, values, sums, row, wide));
             }
-            Some(axis) if self.stores_whole(output, *axis) => {
-                rows.for_each(|row| self.store_whole(b, values, sums, row, output, *axis));
+            Some(axis) if self.stores_whole(output, axis) => {
+                let wide = WideOutput { output, axis };
+                rows.for_each(|row| self.store_whole(b, values, sums, row, wide));
             }
-            Some(axis) => self.store_places(b, values, sums, rows, output, *axis),
+            Some(axis) => self.store_places(b, values, sums, rows, WideOutput { output, axis }),
             None if self.free_rows.is_some() => {
                 rows.step_by(2).for_each(|row| self.store_two_rows(b, values, row, output));
             }
@@ -122,7 +131,8 @@ impl FlashKernel<'_> {
     }
 
     /// Stores the elements that the thread holds of some rows of an output.
-    fn store_places(&self, b: &mut Builder, values: &Values, sums: &Sums, rows: Range<u32>, output: usize, axis: Axis) {
+    fn store_places(&self, b: &mut Builder, values: &Values, sums: &Sums, rows: Range<u32>, wide: WideOutput) {
+        let WideOutput { output, axis } = wide;
         let tensor = Tensor::Output(output as u32);
         let origins: Vec<Operand> = rows.clone().map(|row| self.offset(b, output, values.row(row).at)).collect();
         let (stride, size) = (self.args.stride(tensor, axis), self.args.size(axis));

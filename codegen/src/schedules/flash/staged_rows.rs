@@ -3,7 +3,7 @@
 //! A warp writes its 16 rows as matrices and reads them back in pieces of eight elements, four lanes to a row. The products of no other
 //! warp have read these rows, so that none is waited for.
 
-use super::finals::InnerPlace;
+use super::finals::{InnerPlace, WideOutput};
 use super::sums::Sums;
 use super::{COLUMNS, FlashKernel, ROWS};
 use crate::abi::Tensor;
@@ -19,14 +19,6 @@ const LANES: u32 = 4;
 /// The places that the lanes of a row store in two accesses.
 const TWO_ACCESSES: u32 = 2 * LANES * COLUMNS;
 
-/// An output that is staged.
-#[derive(Clone, Copy)]
-struct StagedOutput {
-    output: usize,
-    /// Its axis within columns.
-    axis: Axis,
-}
-
 impl FlashKernel<'_> {
     /// Whether the rows of an output along an axis fit the tile of rows that nobody reads any more.
     pub(super) fn can_stage(&self, axis: Axis) -> bool {
@@ -40,26 +32,17 @@ impl FlashKernel<'_> {
     }
 
     /// Stores an output's rows of one block of 16, of which `row` is the thread's first one.
-    pub(super) fn store_staged(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        sums: &Sums,
-        row: u32,
-        output: usize,
-        axis: Axis,
-    ) {
-        let staged = StagedOutput { output, axis };
+    pub(super) fn store_staged(&self, b: &mut Builder, values: &Values, sums: &Sums, row: u32, output: WideOutput) {
         // Lanes write what others have read before.
         b.push(Stmt::SyncWarp);
-        self.stage_rows(b, values, sums, row, staged);
+        self.stage_rows(b, values, sums, row, output);
         b.push(Stmt::SyncWarp);
-        self.store_rows(b, values, row, staged);
+        self.store_rows(b, values, row, output);
     }
 
     /// Writes 16 rows to the tile.
-    fn stage_rows(&self, b: &mut Builder, values: &Values, sums: &Sums, row: u32, staged: StagedOutput) {
-        let StagedOutput { output, axis } = staged;
+    fn stage_rows(&self, b: &mut Builder, values: &Values, sums: &Sums, row: u32, wide: WideOutput) {
+        let WideOutput { output, axis } = wide;
         let TileStage { tile, start } = self.free_tile();
         let lanes = self.left_lanes(b, tile);
         let mut values = values.clone();
@@ -77,7 +60,7 @@ impl FlashKernel<'_> {
     }
 
     /// Stores 16 rows that are in the tile.
-    fn store_rows(&self, b: &mut Builder, values: &Values, row: u32, StagedOutput { output, axis }: StagedOutput) {
+    fn store_rows(&self, b: &mut Builder, values: &Values, row: u32, WideOutput { output, axis }: WideOutput) {
         let TileStage { tile, start } = self.free_tile();
         let tensor = Tensor::Output(output as u32);
         let first = self.first_row_of_warp(b);

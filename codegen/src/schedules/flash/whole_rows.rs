@@ -1,7 +1,7 @@
 //! Rows of outputs of 16 bits. Each of the four lanes of a row stores eight elements at once, stores of pairs would take as long as
 //! several tiles: lanes exchange what they have, or [stage](super::staged_rows) it in shared memory.
 
-use super::finals::InnerPlace;
+use super::finals::{InnerPlace, WideOutput};
 use super::sums::Sums;
 use super::{COLUMNS, FlashKernel};
 use crate::abi::{Tensor, elem};
@@ -23,15 +23,8 @@ impl FlashKernel<'_> {
     }
 
     /// Stores a row of an output of 16 bits.
-    pub(super) fn store_whole(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        sums: &Sums,
-        row: u32,
-        output: usize,
-        axis: Axis,
-    ) {
+    pub(super) fn store_whole(&self, b: &mut Builder, values: &Values, sums: &Sums, row: u32, wide: WideOutput) {
+        let WideOutput { output, axis } = wide;
         let tensor = Tensor::Output(output as u32);
         let index = values.row(row);
         let mut values = values.clone();

@@ -267,6 +267,9 @@ fn registers_that_a_block_does_not_have() {
     for order in orders() {
         assert!(run_in(&registers(216), order, 1, 1).is_ok());
         let error = run_in(&registers(224), order, 1, 1).expect_err("a warp waits for ever").to_string();
-        assert!(error.contains("registers up to 224") && error.contains("2816 registers of the block are free"), "{error}");
+        assert!(
+            error.contains("registers up to 224") && error.contains("2816 registers of the block are free"),
+            "{error}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The outputs of a block's rows.
 
 use super::super::FlashKernel;
+use super::super::finals::WideOutput;
 use super::super::sums::Sums;
 use crate::abi::{Tensor, axes, elem};
 use crate::build::Builder;
@@ -17,7 +18,7 @@ impl FlashKernel<'_> {
             for row in 0..thread_tile.rows {
                 match axis {
                     Some(axis) if elem(self.stage, tensor).bytes() == Some(2) => {
-                        self.store_whole(b, &values, sums, row, output, axis);
+                        self.store_whole(b, &values, sums, row, WideOutput { output, axis });
                     }
                     _ => self.store(b, &mut values, sums, row..row + 1, output),
                 }
