@@ -250,3 +250,14 @@ fn walks_of_decays_of_channels_of_single_elements_do_not_spill() {
         assert!(assemble_for_hopper(&gradient, is_meant) >= 1, "{name}");
     }
 }
+
+/// Of the greatest depth, where a warp has half of its registers for the state, by warps.
+#[test]
+fn walks_of_gradients_in_f32_do_not_spill() {
+    let is_meant =
+        |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.depth == 128 && s.sweep != Sweep::Gradients);
+    for name in ["linear_attention", "ssd_softplus"] {
+        let gradient = adjoint(&model_of(name, Elem::F32)).expect("differentiable");
+        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 8, "{name}");
+    }
+}
