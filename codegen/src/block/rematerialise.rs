@@ -4,7 +4,7 @@
 //! the while. A number that is read from shared memory, or to which a 0 from shared memory is added, is a new one to the compiler.
 
 use crate::build::Builder;
-use crate::tile::{Memory, Operand, SharedId};
+use crate::tile::{Memory, Operand, Reg, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Axis;
 
@@ -54,5 +54,27 @@ impl Rematerialiser {
         let nothing = b.convert(Ty::I32, nothing);
         let nothing = b.bits(Ty::U32, nothing);
         b.add(number, nothing)
+    }
+
+    /// Computes sums behind a branch that is always taken, which no compiler knows. Assemblers start products as late as they can, and
+    /// keep the factors of all in registers, but move none over a branch. `numbers` gives what is computed: of it the code knows what it was before.
+    pub(crate) fn apart<S: ?Sized>(
+        self,
+        b: &mut Builder,
+        sums: &mut S,
+        numbers: fn(&mut S) -> Vec<&mut Operand>,
+        add: impl FnOnce(&mut Builder, &mut S),
+    ) {
+        let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
+        let is_taken = b.eq(nothing, 0);
+        let regs: Vec<Reg> = numbers(sums).into_iter().map(|number| b.var(*number)).collect();
+        let read =
+            |sums: &mut S| numbers(sums).into_iter().zip(&regs).for_each(|(number, reg)| *number = (*reg).into());
+        read(sums);
+        b.if_(is_taken, |b| {
+            add(b, sums);
+            numbers(sums).into_iter().zip(&regs).for_each(|(number, reg)| b.assign(*reg, *number));
+        });
+        read(sums);
     }
 }

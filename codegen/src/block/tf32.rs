@@ -127,26 +127,35 @@ pub(crate) fn rows_of(b: &mut Builder, left: Factor, step: u32) -> Vec<[Operand;
     if elem == Elem::F32 { vec![rows] } else { unpacked(b, elem, rows).to_vec() }
 }
 
-/// Adds left·right over the rows of the right factor, of which every left one has eight.
+/// Adds left·right over the rows of the right factor, of which every left one has eight. Where registers are scarce, groups of blocks are
+/// computed [apart](Rematerialiser::apart).
 pub(crate) fn multiply_in_time(
     b: &mut Builder,
     rematerialiser: Rematerialiser,
     sums: &mut Blocks,
     left: &[[Operand; 4]],
     right: Factor,
+    is_scarce: bool,
 ) {
     let elem = right.tile.elem;
     let at_once = Sums::at_once(elem, sums.len());
     for (group, sums) in (0..).zip(sums.chunks_mut(at_once)) {
-        let mut own = Sums::of(elem, sums);
-        if elem == Elem::F32 {
-            // High and low parts of the left factor would be kept for all groups: twice its registers.
-            let half = rematerialiser.of_bits(b, HALF);
-            add_in_time(b, &mut own, left, right, group * at_once as u32, half);
+        let add = |b: &mut Builder, sums: &mut [[Operand; 4]]| {
+            let mut own = Sums::of(elem, sums);
+            if elem == Elem::F32 {
+                // High and low parts of the left factor would be kept for all groups: twice its registers.
+                let half = rematerialiser.of_bits(b, HALF);
+                add_in_time(b, &mut own, left, right, group * at_once as u32, half);
+            } else {
+                add_packed_in_time(b, &mut own, left, right, 0);
+            }
+            own.finish(b, sums);
+        };
+        if is_scarce {
+            rematerialiser.apart(b, sums, |sums| sums.iter_mut().flatten().collect(), add);
         } else {
-            add_packed_in_time(b, &mut own, left, right, 0);
+            add(b, sums);
         }
-        own.finish(b, sums);
     }
 }
 

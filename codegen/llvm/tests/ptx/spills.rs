@@ -1,11 +1,12 @@
 //! Kernels that take most registers do not spill: of each class of programs one form, under the schedules that take most.
 
-use crate::check::ptx;
+use crate::check::{assembled_from, ptx};
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::lower;
-use oplus_codegen::schedules::{Chunkwise, Schedule, Sweep, Unit};
+use oplus_codegen::schedules::{Chunkwise, DeltaSweep, Schedule, Sweep, Unit};
 use oplus_codegen::target::Isa;
+use oplus_codegen::tile::Kernel;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
@@ -23,13 +24,32 @@ fn model_of(name: &str, elem: Elem) -> Program {
 
 /// Assembles the kernels of a program under some schedules for an instruction set, each once, and says how many there are.
 pub(crate) fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule) -> bool) -> usize {
+    assemble_each(program, isa, is_meant, |kernel, own| drop(ptx(kernel, own)))
+}
+
+/// Assembles the kernels of a program under some schedules for Hopper, also those that all devices run, each once, and says how many
+/// there are.
+fn assemble_for_hopper(program: &Program, is_meant: impl Fn(&Schedule) -> bool) -> usize {
+    assemble_each(program, Isa::Sm90a, is_meant, |kernel, own| {
+        let text = oplus_llvm::compile(kernel, own).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+        assembled_from(&text, &kernel.name, Isa::Sm90a);
+    })
+}
+
+/// Calls a function for the kernels of a program under some schedules and their instruction sets, each once, and says how many there are.
+fn assemble_each(
+    program: &Program,
+    isa: Isa,
+    is_meant: impl Fn(&Schedule) -> bool,
+    assemble: impl Fn(&Kernel, Isa),
+) -> usize {
     let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
     let all = stages.iter().flat_map(|stage| variants(stage, isa));
     let mut seen = BTreeSet::new();
     for (stage, schedule) in all.filter(|(_, schedule)| is_meant(schedule)) {
         let own = schedule.isa(isa);
         if seen.insert(Key::of(&stage, &*schedule, own).to_string()) {
-            ptx(&lower(&stage, &schedule, own).expect("lowers"), own);
+            assemble(&lower(&stage, &schedule, own).expect("lowers"), own);
         }
     }
     seen.len()
@@ -204,4 +224,40 @@ fn gradients_of_single_elements_without_warpgroups_do_not_spill() {
     let is_meant =
         |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
     assert!(assemble(&program, Isa::Sm80, is_meant) >= 5);
+}
+
+/// By single elements, which unaligned tensors and odd widths take.
+#[test]
+fn gradients_of_delta_rules_of_single_elements_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDeltaBackward(s) if s.vector == 1 && s.depth >= 64);
+    for name in ["delta_rule", "gated_delta_rule"] {
+        for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+            let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
+            assert!(assemble_for_hopper(&gradient, is_meant) >= 6, "{name} {elem}");
+        }
+    }
+}
+
+/// Walks with two keys, and with tiles of `f32` that differ from the factors made of them.
+#[test]
+fn walks_of_decays_of_channels_of_single_elements_do_not_spill() {
+    let is_meant = |s: &Schedule| {
+        matches!(s, Schedule::ChunkDeltaBackward(s)
+            if s.vector == 1 && s.depth == 128 && s.sweep == DeltaSweep::Cotangents)
+    };
+    for (name, elem) in [("kda", Elem::F32), ("rwkv7", Elem::F16)] {
+        let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
+        assert!(assemble_for_hopper(&gradient, is_meant) >= 1, "{name}");
+    }
+}
+
+/// Of the greatest depth, where a warp has half of its registers for the state, by warps.
+#[test]
+fn walks_of_gradients_in_f32_do_not_spill() {
+    let is_meant =
+        |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.depth == 128 && s.sweep != Sweep::Gradients);
+    for name in ["linear_attention", "ssd_softplus"] {
+        let gradient = adjoint(&model_of(name, Elem::F32)).expect("differentiable");
+        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 8, "{name}");
+    }
 }

@@ -91,6 +91,10 @@ impl DeltaKernel<'_> {
     pub(in crate::schedules) fn start(&self, b: &mut Builder, values: &Values, tiles: Tiles) {
         let first = b.eq(self.thread.number, Operand::i32(0));
         b.if_(first, |b| {
+            if let Some(rematerialiser) = self.rematerialiser {
+                let outer: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).collect();
+                rematerialiser.store(b, &outer);
+            }
             let stages = self.schedule.stages;
             for tile in self.tiles() {
                 let stages =

@@ -52,6 +52,7 @@ use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::pair::Index;
 use crate::block::prepare::factor_elem;
+use crate::block::rematerialise::Rematerialiser;
 use crate::block::ring::Ring;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
@@ -123,6 +124,11 @@ fn blocks_with_room(bytes: u32) -> u32 {
     SHARED_OF_MULTIPROCESSOR / (bytes + SHARED_OF_DEVICE)
 }
 
+/// Whether addresses of single elements leave few registers beside the state.
+fn is_scarce(schedule: &ChunkDelta) -> bool {
+    schedule.vector == 1 && schedule.depth > 64
+}
+
 /// The shared memory of the kernel.
 fn shared_bytes(stage: &Stage, schedule: &ChunkDelta) -> u32 {
     let Ok(form) = stage.kind().delta() else { return 0 };
@@ -168,6 +174,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`.
     pub(in crate::schedules) part: Operand,
+    /// The rematerialised indices of the outer axes, where single elements leave few registers.
+    rematerialiser: Option<Rematerialiser>,
     /// Whether products take states of `bf16` as two parts, beside factors that have been rounded.
     pub(in crate::schedules) splits_states: bool,
     /// Whether values are 0, whatever the parameter has.
@@ -192,6 +200,9 @@ impl<'s> DeltaKernel<'s> {
         if schedule.sweep != RuleSweep::Prepare {
             kernel.staged = Staged::declare(b, &kernel);
             kernel.handed = Handed::declare(b, &kernel);
+        }
+        if is_scarce(schedule) && kernel.rematerialiser.is_none() {
+            kernel.rematerialiser = Some(Rematerialiser::declare(b, kernel.outer.len()));
         }
         kernel
     }
@@ -245,6 +256,8 @@ impl<'s> DeltaKernel<'s> {
             args.enter_sequence(b, stage, &mut outer);
             (None, outer, part)
         };
+        let is_scarce = is_scarce(schedule) && form.channels.is_some();
+        let rematerialiser = is_scarce.then(|| Rematerialiser::declare(b, outer.len()));
         DeltaKernel {
             stage,
             form,
@@ -267,6 +280,7 @@ impl<'s> DeltaKernel<'s> {
             fragment,
             outer,
             part,
+            rematerialiser,
             splits_states: false,
             has_no_values: false,
             staged: None,
@@ -286,6 +300,16 @@ impl<'s> DeltaKernel<'s> {
         let pairs = self.schedule.pairs() * TIMES;
         let inverses = Tile { rows: TIMES, ..Tile::bare(b, "other_inverses", self.elem(), pairs, ROWS) };
         DeltaKernel { systems: channels.logs[0], inverses, ..kernel }
+    }
+
+    /// The kernel with rematerialised places of the block and its threads, where registers are scarce: of the first state they would be kept
+    /// for the last one.
+    pub(in crate::schedules) fn behind_walk(&self, b: &mut Builder) -> Self {
+        let Some(rematerialiser) = self.rematerialiser else { return self.clone() };
+        let thread = self.thread.rematerialised(b, rematerialiser);
+        let fragment = FragmentPlace::of(b, thread.lane);
+        let outer = rematerialiser.outer(b, &self.outer);
+        Self { thread, fragment, outer, part: rematerialiser.of(b, self.part), ..self.clone() }
     }
 
     /// The type of factors of products.

@@ -56,7 +56,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Stores the outputs that are written once, at the end.
-    pub(in crate::schedules) fn finals(&self, b: &mut Builder, values: &Values, state: &State) {
+    pub(in crate::schedules) fn finals(&self, b: &mut Builder, state: &State) {
         let outputs = 0..self.stage.program.outputs.len();
         let finals: Vec<usize> = outputs.filter(|output| self.stage.is_final(*output)).collect();
         let lasts: Vec<Value> =
@@ -64,16 +64,17 @@ impl DeltaKernel<'_> {
         if finals.is_empty() {
             return;
         }
-        let mut values = values.clone();
-        self.set_width_of_states(b, &mut values);
+        let kernel = self.behind_walk(b);
+        let mut values = kernel.values_at();
+        kernel.set_width_of_states(b, &mut values);
         for (block, sums) in (0..).zip(state) {
             let mut values = values.clone();
-            let coordinates = self.coordinates(b, &mut values, block);
+            let coordinates = kernel.coordinates(b, &mut values, block);
             for (here, sum) in coordinates.into_iter().zip(sums) {
                 lasts.iter().for_each(|last| values.set(*last, here, (*sum).into()));
             }
             for two in coordinates.chunks(2) {
-                finals.iter().for_each(|output| self.store_final(b, &mut values, *output, [two[0], two[1]]));
+                finals.iter().for_each(|output| kernel.store_final(b, &mut values, *output, [two[0], two[1]]));
             }
         }
     }

@@ -185,7 +185,7 @@ impl DeltaKernel<'_> {
     }
 
     /// The values of the program at the block's recurrence.
-    pub(super) fn values_at(&self) -> Values<'_> {
+    pub(in crate::schedules) fn values_at(&self) -> Values<'_> {
         Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone())
     }
 

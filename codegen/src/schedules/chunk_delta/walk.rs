@@ -64,7 +64,7 @@ impl DeltaKernel<'_> {
                     self.chunks(b, &values, &state, &WalkedTile { lanes: &lanes, place, deep, pairs });
                 }
             });
-            self.finals(b, &values, &state);
+            self.finals(b, &state);
         };
         let walk = |b: &mut Builder| {
             self.in_pairs(b, walk, |b, own, handed| own.read_behind(b, &values, tiles, &lanes, handed));

@@ -65,7 +65,7 @@ impl<'a> Third<'a> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: false,
-            rolled: false,
+            rolled: self.schedule.vector == 1,
         }
     }
 

@@ -12,11 +12,12 @@ use crate::tile::{Operand, Stmt};
 use oplus_dsl::Ty;
 
 impl Gradients<'_> {
-    /// Initialises the mbarriers and the rematerialised number, by one thread.
+    /// Initialises the mbarriers and the rematerialised numbers, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
+        let numbers = self.numbers_of_place(b);
         let first = b.eq(self.thread.number, Operand::i32(0));
         b.if_(first, |b| {
-            self.rematerialiser.store(b, &[]);
+            self.rematerialiser.store(b, &numbers);
             for tile in self.tiles.deep() {
                 b.init_mbarriers(tile.full, 1, self.schedule.threads());
             }

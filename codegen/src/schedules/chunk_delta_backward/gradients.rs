@@ -111,7 +111,8 @@ impl<'s> Gradients<'s> {
         let rates = ["sums", "before", "read", "added", "given"].map(|name| array(name, TIMES));
         let parts = array("parts", (TOTALS + 2 * form.totals.len() as u32) * TIMES);
         let energies = array("energies", WARPS);
-        let rematerialiser = Rematerialiser::declare(b, 0);
+        let outer = tile.as_ref().map_or(form.states.outer.len(), |tile| tile.outer.len());
+        let rematerialiser = Rematerialiser::declare(b, if schedule.vector > 1 { 0 } else { outer + 1 });
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
@@ -168,8 +169,8 @@ impl<'s> Gradients<'s> {
         self.wait_part(b, RingStage::FIRST);
         self.prepare_part(b, part.stage);
         let mut sums = Sums { deep: Default::default(), given: vec![], moved: vec![], energy: zero(Ty::F32) };
-        self.part(b, &values, &place, part, &mut sums);
-        self.after_parts(b, &values, &place, &sums, RingStage::FIRST);
+        self.part(b, &place, part, &mut sums);
+        self.after_parts(b, &place, &sums, RingStage::FIRST);
     }
 
     /// The values of the stage at a place.
@@ -178,8 +179,29 @@ impl<'s> Gradients<'s> {
         Values::new(self.stage, &self.args, axes, place.outer.clone())
     }
 
+    /// The numbers that say which times are the block's, to be [rematerialised](Self::rematerialised_place): where elements are copied and
+    /// stored one by one, their addresses take the registers.
+    pub(super) fn numbers_of_place(&self, b: &mut Builder) -> Vec<Operand> {
+        if self.schedule.vector > 1 {
+            return vec![];
+        }
+        let Place { outer, first, .. } = self.third().place(b, &self.tile, None, None);
+        let first = b.convert(Ty::I64, first);
+        outer.into_iter().map(|(_, index)| index).chain([first]).collect()
+    }
+
+    /// The place of the block, rematerialised where its numbers are in shared memory.
+    pub(super) fn rematerialised_place(&self, b: &mut Builder, place: &Place) -> Place {
+        if self.schedule.vector > 1 {
+            return place.clone();
+        }
+        let outer = self.rematerialiser.outer(b, &place.outer);
+        let first = self.rematerialiser.read(b, outer.len());
+        Place { outer, first: b.convert(Ty::I32, first), ..place.clone() }
+    }
+
     /// Stores the outputs that need all parts of the width. The tiles over the depth are those of `at`.
-    pub(super) fn after_parts(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums, at: RingStage) {
+    pub(super) fn after_parts(&self, b: &mut Builder, place: &Place, sums: &Sums, at: RingStage) {
         self.wait_deep(b, at);
         self.prepare(b, &self.tiles.deep().map(TileStage::only).collect::<Vec<_>>());
         // From here on all threads see the rates.
@@ -187,9 +209,9 @@ impl<'s> Gradients<'s> {
         self.share_energy(b, sums.energy);
         self.store_weights(b, sums);
         b.barrier();
-        self.deep(b, values, place, sums);
+        self.deep(b, place, sums);
         b.barrier();
-        self.rematerialised(b).store_steps(b, values, place);
+        self.rematerialised(b).store_steps(b, place);
     }
 
     /// Keeps the assembler from reading factors before it needs them.

@@ -43,13 +43,14 @@ impl Gradients<'_> {
     }
 
     /// Stores the maps of p at a part of the width.
-    pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, place: &Place, part: Part) {
+    pub(super) fn store_wide(&self, b: &mut Builder, place: &Place, part: Part) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         if self.form.outputs_of(DeltaCotangent::OverWidth).next().is_none() {
             return;
         }
-        let mut values = values.clone();
-        self.set_rows(b, &mut values, place);
+        let place = self.rematerialised_place(b, place);
+        let mut values = self.values(&place);
+        self.set_rows(b, &mut values, &place);
         let (half, column) = (self.half_of(b, TIMES), self.fragment.column(b));
         let column = b.add(half, column);
         let first = b.mul(part.number, Operand::i32(TIMES as i32));
@@ -82,7 +83,7 @@ impl Gradients<'_> {
     }
 
     /// Stores the maps of sums over the width, and writes the thread's shares of sums over the depth.
-    pub(super) fn deep(&self, b: &mut Builder, values: &Values, place: &Place, sums: &Sums) {
+    pub(super) fn deep(&self, b: &mut Builder, place: &Place, sums: &Sums) {
         let totals = vec![[f32(0.0); 2]; self.form.totals.len()];
         let mut shares = DeepShares { totals, first: [[f32(0.0); 2]; 3] };
         if self.keeps_sums {
@@ -90,13 +91,13 @@ impl Gradients<'_> {
             for pair in 0..self.pairs() {
                 self.fence(b);
                 let (own, two) = (self.rematerialised(b), sums.of_pair(pair));
-                own.store_deep(b, values, place, &mut shares.totals, pair, &two);
+                own.store_deep(b, place, &mut shares.totals, pair, &two);
             }
         } else {
             for pair in 0..self.pairs() {
                 // The assembler reads no factors before it needs them.
                 b.barrier();
-                self.rematerialised(b).deep_pair(b, values, place, pair, &mut shares);
+                self.rematerialised(b).deep_pair(b, place, pair, &mut shares);
             }
         }
         let own = self.rematerialised(b);
@@ -105,7 +106,7 @@ impl Gradients<'_> {
     }
 
     /// Computes and stores 16 places of the depth of the warp's half.
-    fn deep_pair(&self, b: &mut Builder, values: &Values, place: &Place, pair: u32, shares: &mut DeepShares) {
+    fn deep_pair(&self, b: &mut Builder, place: &Place, pair: u32, shares: &mut DeepShares) {
         let [wide, deep] = [&self.tiles.errors, &self.tiles.states].map(|tile| self.views(b, tile));
         let mut own = self.through_states(b, &wide, &deep, pair);
         if let Some(decays) = self.decays(b) {
@@ -114,22 +115,20 @@ impl Gradients<'_> {
             }
         }
         self.add_first(b, &mut shares.first, pair, &own);
-        self.add_pairs(b, pair, &mut own);
-        self.store_deep(b, values, place, &mut shares.totals, pair, &own);
+        self.apart(
+            b,
+            &mut own,
+            |own| own.iter_mut().flatten().flatten().collect(),
+            |b, own| self.add_pairs(b, pair, own),
+        );
+        self.store_deep(b, place, &mut shares.totals, pair, &own);
     }
 
     /// Stores the maps of sums over the width at 16 places of the depth of the warp's half, and adds to totals.
-    fn store_deep(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        place: &Place,
-        totals: &mut [[Operand; 2]],
-        pair: u32,
-        sums: &[Sixteen; 3],
-    ) {
-        let mut values = values.clone();
-        self.set_rows(b, &mut values, place);
+    fn store_deep(&self, b: &mut Builder, place: &Place, totals: &mut [[Operand; 2]], pair: u32, sums: &[Sixteen; 3]) {
+        let place = self.rematerialised_place(b, place);
+        let mut values = self.values(&place);
+        self.set_rows(b, &mut values, &place);
         let (width, depth) = (self.form.states.width, self.form.states.depth);
         let (half, column) = (self.half_of(b, self.schedule.depth), self.fragment.column(b));
         let column = b.add(half, column);

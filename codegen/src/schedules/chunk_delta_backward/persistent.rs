@@ -99,7 +99,7 @@ impl Gradients<'_> {
             let part = Part { number: part, stage: at.stage.into() };
             self.rematerialised(b).prepare_part(b, part.stage);
             sums.all_mut().zip(&*regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-            own.rematerialised(b).part(b, &values, &place, part, sums);
+            own.rematerialised(b).part(b, &place, part, sums);
             sums.all().zip(&*regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
             // From here on no thread reads the tiles of this part.
             b.barrier();
@@ -107,7 +107,7 @@ impl Gradients<'_> {
             Ring::of(self.tiles.stages).advance(b, at);
         });
         sums.all_mut().zip(&*regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
-        self.rematerialised(b).after_parts(b, &values, &place, sums, of_depth);
+        self.rematerialised(b).after_parts(b, &place, sums, of_depth);
     }
 
     /// Registers for the sums of the parts of a tile.
@@ -165,6 +165,7 @@ impl Gradients<'_> {
             self.fence(b);
             let lefts = lefts.map(|left| left.parts(b, 0, sixteen, false));
             for pair in 0..self.pairs() {
+                self.load_late(b);
                 let [states, duals] = [states, duals].map(|right| right.parts(b, sixteen * ROWS, pair, true));
                 for ((sums, left), right) in sums.deep.iter_mut().zip(lefts).zip([states, states, duals]) {
                     left.multiply(b, elem, &mut sums[2 * pair as usize..][..2], right);

@@ -7,11 +7,10 @@ use super::rates::{BEFORE, SUMS};
 use crate::block::halves::HalfViews;
 use crate::block::layout::{TileStage, right_rows};
 use crate::block::matmul::{Factor, ROWS, zeros};
-use crate::block::pair::Values;
 use crate::block::parts::Parts;
 use crate::block::split_tile::{add_products, index_of_sixteen};
 use crate::build::Builder;
-use crate::tile::{Expr, Operand};
+use crate::tile::{Expr, Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
 use std::ops::Range;
 
@@ -25,12 +24,30 @@ pub(super) struct PairViews {
 
 impl Gradients<'_> {
     /// Adds the products of a part of the width, and stores the part's outputs over the width.
-    pub(super) fn part(&self, b: &mut Builder, values: &Values, place: &Place, part: Part, sums: &mut Sums) {
+    pub(super) fn part(&self, b: &mut Builder, place: &Place, part: Part, sums: &mut Sums) {
         if self.keeps_sums {
             self.add_part(b, part.stage, sums);
         }
         sums.energy = self.add_energy(b, part.stage, sums.energy);
-        self.store_wide(b, values, place, part);
+        self.store_wide(b, place, part);
+    }
+
+    /// Computes sums [apart](crate::block::rematerialise::Rematerialiser::apart) where addresses of single elements leave few registers.
+    pub(super) fn apart<S>(
+        &self,
+        b: &mut Builder,
+        sums: &mut S,
+        numbers: fn(&mut S) -> Vec<&mut Operand>,
+        add: impl FnOnce(&mut Builder, &mut S),
+    ) {
+        if self.schedule.vector > 1 { add(b, sums) } else { self.rematerialiser.apart(b, sums, numbers, add) }
+    }
+
+    /// Keeps the assembler from reading factors before products need them, where addresses of single elements leave few registers.
+    pub(super) fn load_late(&self, b: &mut Builder) {
+        if self.schedule.vector == 1 {
+            b.push(Stmt::SyncWarp);
+        }
     }
 
     /// How many 16 places of the depth a half has.

@@ -177,14 +177,15 @@ impl Gradients<'_> {
     }
 
     /// Stores the outputs over time, by the first warp.
-    pub(super) fn store_steps(&self, b: &mut Builder, values: &Values, place: &Place) {
+    pub(super) fn store_steps(&self, b: &mut Builder, place: &Place) {
         if !self.form.outputs.contains(&DeltaCotangent::OverTime) {
             return;
         }
         let is_first = b.eq(self.thread.warp, Operand::i32(0));
         b.if_(is_first, |b| {
-            let mut values = values.clone();
-            self.set_times(b, &mut values, place);
+            let place = self.rematerialised_place(b, place);
+            let mut values = self.values(&place);
+            self.set_times(b, &mut values, &place);
             let mut shares: Vec<(Share, [Operand; 2])> = vec![];
             for (k, (node, _)) in (0..).zip(&self.form.totals) {
                 let sums = self.at_times(b, TOTALS + 2 * k..TOTALS + 2 * k + 2);

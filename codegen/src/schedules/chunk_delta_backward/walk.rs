@@ -6,7 +6,6 @@ use super::saved::Saved;
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, TileStage, left_rows};
-use crate::block::pair::Values;
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
 use crate::schedules::chunk_delta::{
@@ -69,8 +68,7 @@ impl<'s> Walk<'s> {
     pub(super) fn body(&self, b: &mut Builder) {
         let kernel = &self.kernel;
         let tiles = kernel.tiles_of_times(b, self.is_back);
-        let values =
-            Values::new(kernel.stage, &kernel.args, [kernel.form.time, kernel.form.width], kernel.outer.clone());
+        let values = kernel.values_at();
         kernel.start(b, &values, tiles);
         let lanes = self.lanes(b);
         let walk = |b: &mut Builder| {
@@ -79,7 +77,7 @@ impl<'s> Walk<'s> {
             let lanes =
                 WalkLanes { all: AllLanes { right, ..lanes.all.clone() }, transposed: lanes.transposed.clone() };
             kernel.walk(b, tiles, |b, place| self.tile(b, &state, &lanes, tiles, place));
-            self.finals(b, &values, &state);
+            self.finals(b, &state);
         };
         kernel.in_roles(b, walk, |b, own| {
             if own.schedule.sweep == RuleSweep::Walk {
@@ -143,25 +141,26 @@ impl<'s> Walk<'s> {
     }
 
     /// Stores the cotangent of the state before the first step.
-    fn finals(&self, b: &mut Builder, values: &Values, state: &State) {
+    fn finals(&self, b: &mut Builder, state: &State) {
         let finals: Vec<usize> = (0..self.form.outputs.len())
             .filter(|output| self.form.outputs[*output] == DeltaCotangent::Initial)
             .collect();
         if !self.is_back || finals.is_empty() {
             return;
         }
-        let mut values = values.clone();
-        self.kernel.set_width_of_states(b, &mut values);
+        let kernel = self.kernel.behind_walk(b);
+        let mut values = kernel.values_at();
+        kernel.set_width_of_states(b, &mut values);
         for (block, sums) in (0..).zip(state) {
             let mut values = values.clone();
-            let coordinates = self.kernel.coordinates(b, &mut values, block);
+            let coordinates = kernel.coordinates(b, &mut values, block);
             for (here, sum) in coordinates.into_iter().zip(sums) {
                 for (node, ..) in self.form.sums.iter().filter(|(_, sum, _)| *sum == DeltaSum::Initial) {
                     values.set(*node, here, (*sum).into());
                 }
             }
             for two in coordinates.chunks(2) {
-                finals.iter().for_each(|output| self.kernel.store_final(b, &mut values, *output, [two[0], two[1]]));
+                finals.iter().for_each(|output| kernel.store_final(b, &mut values, *output, [two[0], two[1]]));
             }
         }
     }

@@ -160,7 +160,9 @@ impl ChunkwiseKernel<'_> {
     /// Adds left·right over the chunk's times.
     pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, left: &[[Operand; 4]], right: Factor) {
         if self.is_tf32 {
-            return tf32::multiply_in_time(b, self.rematerialiser, sums, left, right);
+            let is_walk = self.stage.kind().matrices_back().is_ok();
+            let is_scarce = is_walk && self.has_rounding_errors() && self.schedule.depth > 64;
+            return tf32::multiply_in_time(b, self.rematerialiser, sums, left, right, is_scarce);
         }
         for (sixteen, left) in left.iter().enumerate() {
             multiply_in_time(b, sums, *left, right, sixteen as u32);
