@@ -56,8 +56,9 @@ impl Rematerialiser {
         b.add(number, nothing)
     }
 
-    /// Computes sums behind a branch that is always taken, which no compiler knows. Assemblers start products as late as they can, and
-    /// keep the factors of all in registers, but move none over a branch. `numbers` gives what is computed: of it the code knows what it was before.
+    /// Computes sums behind a branch that is always taken, though no compiler can know that. An assembler starts products as late as it can
+    /// and keeps the factors of all of them in registers, but it moves no product across a branch. `numbers` names the operands that `add`
+    /// changes.
     pub(crate) fn apart<S: ?Sized>(
         self,
         b: &mut Builder,

@@ -4,14 +4,6 @@ use super::fault::Hit;
 use super::lanes::LANES;
 use super::run::{Flow, Run};
 use super::warp::Status;
-use crate::target::REGISTERS;
-use crate::tile::Kernel;
-
-/// The registers that each thread of a kernel begins with, where warps change their number. All of them belong to the block until its
-/// end; what a multiprocessor has beside them does not.
-pub(super) fn at_start(kernel: &Kernel) -> u32 {
-    (REGISTERS / (kernel.threads * kernel.blocks_per_sm)) & !7
-}
 
 impl Run<'_, '_> {
     /// Changes the registers of the warp's threads; for more of them it waits until others have given up so many.

@@ -8,7 +8,7 @@ use super::fault::{Hazard, Hit};
 use super::lanes::{LANES, Lanes, Operation, Value, compute};
 use super::pending::Product;
 use super::program::{Instruction, Program, Slot};
-use super::registers::at_start;
+use crate::target::registers_at_start;
 use crate::tile::Reg;
 use std::collections::VecDeque;
 
@@ -64,7 +64,7 @@ impl Warp {
         let mut slots = vec![[0; LANES]; program.kernel.regs.len()];
         slots.extend(program.constants.iter().map(|bits| [*bits; LANES]));
         let (products, ended) = (VecDeque::new(), vec![]);
-        let registers = at_start(program.kernel);
+        let registers = registers_at_start(program.kernel.threads, program.kernel.blocks_per_sm);
         Warp {
             index,
             pc: 0,

@@ -1,7 +1,7 @@
 //! The parameters of the schedule chunkwise.
 
 use crate::schedules::Unit;
-use crate::target::{REGISTERS, WARP};
+use crate::target::{WARP, registers_at_start};
 
 /// Warps that only copy, where there are any: a warpgroup, which gives registers up.
 pub(crate) const COPIERS: u32 = 4;
@@ -60,7 +60,7 @@ impl Chunkwise {
 
     /// The registers of threads that multiply and of those that copy, where these are a warpgroup and give theirs up.
     pub fn registers(&self) -> Option<(u32, u32)> {
-        let at_start = (REGISTERS / (self.threads() * self.blocks)) & !7;
+        let at_start = registers_at_start(self.threads(), self.blocks);
         let copying = if self.blocks > 2 { 32 } else { 40 };
         let walking = ((at_start * (self.heads + 1)).saturating_sub(copying) / self.heads) & !7;
         (self.copiers > 0 && at_start < MOST).then_some((walking.min(MOST), copying))

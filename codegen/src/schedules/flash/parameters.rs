@@ -1,7 +1,7 @@
 //! The parameters of sums over pairs.
 
 use crate::schedules::Unit;
-use crate::target::{REGISTERS, WARP};
+use crate::target::{WARP, registers_at_start};
 
 /// Warps of a warpgroup.
 pub(super) const GROUP: u32 = 4;
@@ -103,7 +103,7 @@ impl Flash {
 
     /// Registers of a thread that walks and of one that copies, where there are such and all alike would have too few.
     pub fn registers(&self) -> Option<(u32, u32)> {
-        let at_start = (REGISTERS / (self.threads() * self.blocks)) & !7;
+        let at_start = registers_at_start(self.threads(), self.blocks);
         let all = at_start * (self.warps + self.copiers);
         let copying = if self.warps > 2 * GROUP { 32 } else { 40 };
         let walking = (all.saturating_sub(copying * self.copiers) / self.warps) & !7;
