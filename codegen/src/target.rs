@@ -13,7 +13,7 @@ pub(crate) const REGISTERS: u32 = 65536;
 /// The registers that each thread of a block begins with, where warps change their number and so many blocks share a multiprocessor. All of
 /// a block's belong to it until its end; what the multiprocessor has beside them does not.
 pub(crate) fn registers_at_start(threads: u32, blocks: u32) -> u32 {
-    (REGISTERS / (threads * blocks)) & !7
+    (REGISTERS / threads.saturating_mul(blocks).max(1)) & !7
 }
 
 /// The instruction set a kernel is compiled for. Part of every kernel's key.

@@ -201,6 +201,7 @@ impl<'s> DeltaKernel<'s> {
             kernel.staged = Staged::declare(b, &kernel);
             kernel.handed = Handed::declare(b, &kernel);
         }
+        // Walks of gradients need it beside decays of channels alone, where it is declared already.
         if is_scarce(schedule) && kernel.rematerialiser.is_none() {
             kernel.rematerialiser = Some(Rematerialiser::declare(b, kernel.outer.len()));
         }

@@ -262,6 +262,14 @@ fn registers(more: u32) -> Kernel {
     b.finish()
 }
 
+/// More blocks than there are registers leave none.
+#[test]
+fn blocks_that_no_multiprocessor_has_room_for() {
+    let mut b = builder();
+    b.blocks_per_sm(u32::MAX);
+    assert!(run_in(&b.finish(), Order::Ascending, 1, 1).is_ok());
+}
+
 #[test]
 fn registers_that_a_block_does_not_have() {
     for order in orders() {
