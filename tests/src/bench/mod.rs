@@ -1,5 +1,6 @@
 //! The bench program's parts: what is timed, and how.
 
+mod cache;
 pub mod candidates;
 pub mod cases;
 pub mod delta;

@@ -58,12 +58,13 @@ pub struct How {
 /// Runs a case and gives its lines, one for the schedules taken and one for each other plan among the next `more` in the
 /// planner's order; a failure is part of the line.
 pub fn lines(case: &Case, timer: &mut Timer, seed: u64, how: How) -> Vec<Line> {
+    let name = format!("{}{}", case.name, timer.suffix());
     let line = |result: Result<(f64, String), BenchError>, candidate: Option<Candidate>| {
         let (ms, plan, error) = match result {
             Ok((ms, plan)) => (Some(ms), Some(plan), None),
             Err(error) => (None, candidate.as_ref().map(Candidate::plan), Some(error.to_string())),
         };
-        let (case, bytes, implementation) = (case.name.clone(), case.bytes, "oplus");
+        let (case, bytes, implementation) = (name.clone(), case.bytes, "oplus");
         Line { case, implementation, ms, copy_ms: None, ratio: None, bytes, plan, candidate, error }
     };
     if let Work::Copy(n) = case.work {

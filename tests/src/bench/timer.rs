@@ -3,40 +3,44 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::BenchError;
+use super::cache::Flush;
 
 const WARM_UP: usize = 10;
 const RUNS: usize = 50;
 /// Of work that takes long.
 const LEAST_RUNS: usize = 3;
-/// The bytes that are overwritten between runs; several times the L2 cache.
-const FLUSH_BYTES: usize = 256 << 20;
 
-/// A stream with events and a buffer that flushes the cache.
+/// A stream with events, whose cache is flushed.
 pub struct Timer {
     stream: Arc<CudaStream>,
-    flush: CudaSlice<u8>,
+    flush: Flush,
 }
 
 impl Timer {
-    /// A timer on a new stream of the first GPU.
+    /// A timer on a new stream of the first GPU; with `clean`, runs begin with a cache that has [nothing to write](Flush::new).
     ///
     /// # Errors
     /// [`BenchError::NoGpu`] without one; faults of the driver.
-    pub fn new() -> Result<Timer, BenchError> {
+    pub fn new(clean: bool) -> Result<Timer, BenchError> {
         if oplus::Device::cuda_count() == 0 {
             return Err(BenchError::NoGpu("there is none that the CUDA driver knows".into()));
         }
         let stream = CudaContext::new(0)?.new_stream()?;
-        let flush = stream.alloc_zeros(FLUSH_BYTES)?;
+        let flush = Flush::new(&stream, clean)?;
         Ok(Timer { stream, flush })
     }
 
     /// The stream that is timed.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
+    }
+
+    /// What is appended to the names of cases.
+    pub fn suffix(&self) -> &'static str {
+        if self.flush.is_clean() { "-clean" } else { "" }
     }
 
     /// The median of the runs' times, in milliseconds.
@@ -68,7 +72,7 @@ impl Timer {
     }
 
     fn once(&mut self, work: &mut impl FnMut() -> Result<(), BenchError>) -> Result<f32, BenchError> {
-        self.stream.memset_zeros(&mut self.flush)?;
+        self.flush.run()?;
         let start = self.event()?;
         work()?;
         let end = self.event()?;

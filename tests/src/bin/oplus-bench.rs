@@ -31,6 +31,10 @@ struct Args {
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
+    /// On a GPU, read other memory after the cache was overwritten, so that a run does not wait while that is written to memory. Names of
+    /// cases then end in `-clean`.
+    #[arg(long)]
+    clean_cache: bool,
     /// Do not compare results of a GPU with the CPU before timing them.
     #[arg(long)]
     unchecked: bool,
@@ -98,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Times the cases and prints their lines as they come.
 fn time(args: &Args, cases: &[cases::Case], mut also: impl FnMut(&str)) -> Result<(), Box<dyn std::error::Error>> {
-    let mut timer = if args.device == Place::Gpu { Some(Timer::new()?) } else { None };
+    let mut timer = if args.device == Place::Gpu { Some(Timer::new(args.clean_cache)?) } else { None };
     let how = How { check: !args.unchecked, more: args.more, portable: args.portable };
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     for case in cases {
