@@ -277,6 +277,8 @@ fn third_sweeps_by_warpgroups() {
         ("linear_attention", Elem::Bf16, 128, 128),
         ("retention", Elem::F16, 128, 128),
         ("linear_attention", Elem::F16, 64, 192),
+        ("linear_attention", Elem::F16, 96, 104),
+        ("linear_attention", Elem::F16, 128, 128),
     ] {
         let program = gradient_of((name, elem), &["s0"], &["o"]);
         let sizes = [("B", 1), ("H", 2), ("T", 100), ("K", k), ("V", v)];

@@ -17,7 +17,8 @@ struct Model {
     output: usize,
 }
 
-/// Every model forward and backward, in `bf16`; retention also in `f16` and `f32`, gated linear attention forward.
+/// Every model forward and backward, in `bf16`; retention also in `f16` and `f32`, linear attention in `f16`, and gated linear attention
+/// forward in both.
 pub fn cases() -> Vec<Case> {
     let (retained, gated) = ([8, 32, 2048, 64, 64], [8, 16, 2048, 64, 64]);
     let keyed = [
@@ -36,11 +37,20 @@ pub fn cases() -> Vec<Case> {
     let models = keyed.into_iter().map(of).chain([128, 256].map(|states| mamba2([8, 2048, 80, 64, states])));
     let retention = [Elem::F16, Elem::F32]
         .map(|elem| model("retention", (models::retention::kernel(), elem), retained, Some(vec![32])));
+    // As many keys and values as a block of the third sweep takes.
+    let deepest = [Elem::Bf16, Elem::F16].map(|elem| {
+        model("linear-attention", (models::linear_attention::kernel(), elem), [8, 16, 2048, 128, 128], None)
+    });
     let gated = [Elem::F16, Elem::F32].map(|elem| {
         let kernel = (models::gated_linear_attention::kernel(), elem);
         case(&model("gla", kernel, gated, Some(vec![8, 16, 2048, 64])), false)
     });
-    models.chain(retention).flat_map(|model| [false, true].map(|back| case(&model, back))).chain(gated).collect()
+    models
+        .chain(retention)
+        .chain(deepest)
+        .flat_map(|model| [false, true].map(|back| case(&model, back)))
+        .chain(gated)
+        .collect()
 }
 
 /// q, k, v and perhaps log-decays → o.

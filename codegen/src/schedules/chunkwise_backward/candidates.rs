@@ -3,7 +3,6 @@
 use super::{ChunkwiseBackward, Sweep, copiers, warpgroups};
 use crate::schedules::chunkwise::candidates::{TILES, Tiles};
 use crate::stage::Stage;
-use crate::stage::kind::Cotangent;
 use crate::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::AxisSet;
@@ -38,10 +37,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
             numbers.iter().map(move |copiers| ChunkwiseBackward { copiers: *copiers, ..own })
         };
         let elem = form.elem(stage);
-        // Without decays the first terms of query' find too few registers beside the sums of the deepest slices.
-        let spills = elem == Elem::F16 && wide && is_deepest && !form.outputs.contains(&Cotangent::Decay);
         // A single head leaves nothing to overlap.
-        let by_warpgroups = is_iterated && !spills && warpgroups::can_take(stage, form, vector, isa);
+        let by_warpgroups = is_iterated && warpgroups::can_take(stage, form, vector, isa);
         let most = match elem {
             Elem::F32 => 3,
             _ if is_deepest => 4,

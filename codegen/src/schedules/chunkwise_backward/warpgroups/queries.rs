@@ -59,15 +59,24 @@ impl WarpgroupSweep<'_> {
         for panel in 0..panels {
             let found = start_panel(b, left, right, panel);
             finish(b, &found, 0);
+            let own = &sums[(panel * per_panel) as usize..];
+            if !has_decay {
+                // The products of the next panel would otherwise begin before these are added.
+                self.rematerialiser.apart(
+                    b,
+                    &mut (),
+                    |()| vec![],
+                    |b, ()| add_scaled(b, own, &block_values(&found), scales),
+                );
+                continue;
+            }
             for (k, found) in (panel * per_panel..).zip(&block_values(&found)) {
-                let queries = has_decay.then(|| self.own_block(b, &self.queries, Operand::i32(0), k));
+                let queries = self.own_block(b, &self.queries, Operand::i32(0), k);
                 for r in 0..4 {
                     let sum = sums[k as usize][r];
                     let more = b.fma(found[r], scales[r / 2], sum.into());
                     b.assign(sum, more);
-                    if let Some(queries) = queries {
-                        accumulate(b, &mut shares[r / 2], [found[r], queries[r]]);
-                    }
+                    accumulate(b, &mut shares[r / 2], [found[r], queries[r]]);
                 }
             }
         }
@@ -89,5 +98,15 @@ impl WarpgroupSweep<'_> {
                 load_four(b, &self.weights, index, true)
             })
             .collect()
+    }
+}
+
+/// Adds products to sums, with a factor for each of the thread's two rows.
+fn add_scaled(b: &mut Builder, sums: &[[Reg; 4]], found: &[[Operand; 4]], scales: [Operand; 2]) {
+    for (sums, found) in sums.iter().zip(found) {
+        for r in 0..4 {
+            let more = b.fma(found[r], scales[r / 2], sums[r].into());
+            b.assign(sums[r], more);
+        }
     }
 }
