@@ -116,6 +116,7 @@ fn state_space_backward() -> StateSpaceBackward {
         blocks: 1,
         registers: 216,
         segmented: false,
+        saved_ahead: false,
     }
 }
 

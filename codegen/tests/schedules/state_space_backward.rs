@@ -49,10 +49,16 @@ const SMALL: StateSpaceBackward = StateSpaceBackward {
     blocks: 1,
     registers: 0,
     segmented: false,
+    saved_ahead: false,
 };
 
+/// Saved states are loaded to registers, and then are copied to shared memory a sub-tile ahead.
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: StateSpaceBackward, seed: u64) {
-    Case { program, sizes, placement, order: Order::Random(seed) }.check_states(Schedule::StateSpaceBackward(schedule));
+    for saved_ahead in [false, true] {
+        let schedule = StateSpaceBackward { saved_ahead, ..schedule };
+        let case = Case { program, sizes, placement, order: Order::Random(seed) };
+        case.check_states(Schedule::StateSpaceBackward(schedule));
+    }
 }
 
 #[test]
@@ -73,9 +79,12 @@ fn check_cut(program: &Program, sizes: &[usize], schedule: StateSpaceBackward, (
     let case = Case { program, sizes, placement: Placement::Contiguous, order: Order::Random(len as u64) };
     let blocks = sizes[0] as u32 * (sizes[sizes.len() - 3] as u32).div_ceil(schedule.block_rows());
     let target = Target { multiprocessors: segments * blocks, ..Target::H200 };
-    let (found, _) = case.check_states_on(Schedule::StateSpaceBackward(schedule), &target);
     let tiles = (len as u32).div_ceil(schedule.steps);
-    assert!(found <= tiles && (found > 1) == (tiles > 1), "{sizes:?} {segments} {found}");
+    for saved_ahead in [false, true] {
+        let schedule = StateSpaceBackward { saved_ahead, ..schedule };
+        let (found, _) = case.check_states_on(Schedule::StateSpaceBackward(schedule), &target);
+        assert!(found <= tiles && (found > 1) == (tiles > 1), "{sizes:?} {segments} {found}");
+    }
 }
 
 #[test]

@@ -128,12 +128,15 @@ fn decoding() -> Vec<Row> {
         (1, 16, 1, 32768, 64),
         (8, 16, 16, 8192, 64),
     ];
-    let row = |(batch, heads, queries, keys, size): (usize, usize, usize, usize, usize)| {
-        let plural = if queries == 1 { "y" } else { "ies" };
-        let label = format!("{queries} quer{plural}, {batch} × {heads} × {keys} × {size}");
-        Row::forward(&label, &format!("decode-bf16-b{batch}h{heads}m{queries}n{keys}d{size}-fwd"))
+    let caches = [("", ""), (", clean cache", "-clean")];
+    let rows = |(words, cache): (&str, &str)| {
+        shapes.map(|(batch, heads, queries, keys, size)| {
+            let plural = if queries == 1 { "y" } else { "ies" };
+            let label = format!("{queries} quer{plural}, {batch} × {heads} × {keys} × {size}{words}");
+            Row::forward(&label, &format!("decode-bf16-b{batch}h{heads}m{queries}n{keys}d{size}-fwd{cache}"))
+        })
     };
-    shapes.map(row).to_vec()
+    caches.into_iter().flat_map(rows).collect()
 }
 
 fn delta() -> Vec<Row> {
@@ -174,6 +177,8 @@ fn linear() -> Vec<Row> {
         ("retention bf16, 8 × 32 heads, 2048 steps, 64 × 64", "retention-bf16-b8h32t2048k64v64"),
         ("retention bf16, 8 × 4 heads, 2048 steps, 256 × 512", "retention-bf16-b8h4t2048k256v512"),
         ("linear attention bf16, 8 × 16 heads, 4096 steps, 128 × 64", "linear-attention-bf16-b8h16t4096k128v64"),
+        ("linear attention bf16, 8 × 16 heads, 2048 steps, 128 × 128", "linear-attention-bf16-b8h16t2048k128v128"),
+        ("linear attention f16, 8 × 16 heads, 2048 steps, 128 × 128", "linear-attention-f16-b8h16t2048k128v128"),
         (
             "gated linear attention (a decay per channel) bf16, 8 × 16 heads, 2048 steps, 64 × 64",
             "gla-bf16-b8h16t2048k64v64",

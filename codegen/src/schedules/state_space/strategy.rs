@@ -43,7 +43,12 @@ impl Strategy for StateSpace {
     }
 
     fn saving(&self, stage: &Stage) -> Option<StateSpace> {
-        (!self.ends && can_save(stage)).then_some(StateSpace { save: true, ..*self })
+        let own = if self.is_tight() { self.unrolled_less() } else { *self };
+        (!self.ends && can_save(stage)).then_some(StateSpace { save: true, ..own })
+    }
+
+    fn is_committed(&self) -> bool {
+        !self.is_tight()
     }
 
     fn name(&self) -> &'static str {

@@ -15,7 +15,11 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
-    all.filter(fits).collect()
+    let ahead = |s: StateSpaceBackward| {
+        let own = StateSpaceBackward { saved_ahead: true, ..s };
+        (s.registers > 0).then_some(own).into_iter().chain([s])
+    };
+    all.filter(fits).flat_map(ahead).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.
@@ -54,5 +58,6 @@ fn few(capacity: u32) -> StateSpaceBackward {
         blocks: 1,
         registers: if warps == 8 { 216 } else { 0 },
         segmented: false,
+        saved_ahead: false,
     }
 }

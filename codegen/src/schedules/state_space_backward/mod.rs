@@ -29,6 +29,7 @@ mod pieces;
 mod registers;
 mod row_sums;
 mod save;
+mod saved_states;
 mod scratch;
 mod segment_carries;
 mod segments;
@@ -59,6 +60,7 @@ use crate::tile::{Kernel, Operand, SharedId, Special, Stmt};
 use masks::Masks;
 use oplus_dsl::Ty;
 use row_sums::RowSums;
+use saved_states::NextStates;
 use scratch::{SEGMENT_CARRIES, Scratch};
 use tiles::Tiles;
 
@@ -151,6 +153,7 @@ struct StateSpaceBackwardKernel<'s> {
     outputs: Vec<SharedId>,
     row_sums: Option<RowSums>,
     scratch: Scratch,
+    next_states: Option<NextStates>,
 }
 
 impl<'s> StateSpaceBackwardKernel<'s> {
@@ -192,8 +195,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let row_sums = if walks { RowSums::declare(b, form, schedule) } else { None };
         let base = base(b, stage, form, schedule, states, Memories { args, tiles: tiles.tiles.clone(), arrays })?;
         let scratch = Scratch::find(b, &base, form, schedule);
+        let next_states = schedule.saved_ahead.then(|| NextStates::declare(b, schedule));
         let masks = Masks::of(form, &tiles, schedule);
-        Some(StateSpaceBackwardKernel { base, schedule, form, tiles, masks, outputs, row_sums, scratch })
+        Some(StateSpaceBackwardKernel { base, schedule, form, tiles, masks, outputs, row_sums, scratch, next_states })
     }
 
     fn body(&self, b: &mut Builder) {
@@ -234,6 +238,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             if let Some(sums) = &self.row_sums {
                 b.init_mbarriers(sums.filled, 2, self.schedule.warps * WARP);
                 b.init_mbarriers(sums.taken, 2, self.schedule.copy_warps * WARP);
+            }
+            if let Some(next) = self.next_states {
+                next.init(b, self.schedule);
             }
             b.push(Stmt::FenceInit);
         });

@@ -34,6 +34,9 @@ schedule! {
         registers: u32,
         /// Whether time is cut into segments with blocks of their own; the call says how many.
         segmented: bool,
+        /// Whether the walk copies saved states to shared memory while it is at the sub-tile before; else it loads them to registers, which
+        /// has to wait until those of this sub-tile have been used.
+        saved_ahead: bool = false,
     }
 }
 

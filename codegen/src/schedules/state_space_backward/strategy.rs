@@ -55,6 +55,10 @@ impl Strategy for StateSpaceBackward {
         whole.into_iter().chain(cut).map(|name| (name, Elem::F32)).collect()
     }
 
+    fn is_committed(&self) -> bool {
+        !self.saved_ahead
+    }
+
     fn is_segmented(&self) -> bool {
         self.segmented
     }

@@ -8,16 +8,13 @@ use super::terms::{RowState, RowStep, Sums};
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::state_step::StateStep;
 use crate::build::{Builder, zero};
+use crate::schedules::state_space::TileAt;
 use crate::schedules::state_space::copy::load_steps;
 use crate::schedules::state_space::saved::Saved;
-use crate::schedules::state_space::{CHUNK, TileAt};
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Value};
+use oplus_dsl::ir::Value;
 use std::collections::HashMap;
-
-/// A lane's states of which two sub-tiles fit into registers.
-const FEW: u32 = 2;
 
 /// A sub-tile of a tile.
 #[derive(Clone, Copy)]
@@ -37,6 +34,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let Some(saved) = &self.scratch.saved else { return };
         let carry = self.carry(b, &lane, saved);
         self.each_tile(b, |b, tile, number| self.walk_tile(b, &lane, &carry, tile, number));
+        self.await_last_copies(b);
         let lane = self.rematerialised_lane(b);
         self.finals(b, &lane, &carry);
     }
@@ -65,15 +63,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     // ---- what is carried
 
     fn carry(&self, b: &mut Builder, lane: &Lane<'_, 's>, saved: &Saved) -> Carry {
-        let (lane_rows, states) = (lane.rows.len(), self.schedule.states);
+        let lane_rows = lane.rows.len();
         let mut cotangents = vec![];
         for r in 0..lane_rows {
             cotangents.push(self.initial(b, lane, r, self.form.init[1]));
         }
         self.join(b, lane, &cotangents);
-        let nothing = zero(Ty::F32);
-        let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
-        let regs = (0..self.ahead()).map(|_| (0..lane_rows).map(|_| registers(b)).collect()).collect();
+        let regs = self.registers_of_saved(b, lane_rows);
         let tiles = b.mul(self.base.frame.tile_count, self.schedule.steps / SUBTILE);
         let last = b.sub(tiles, 1);
         let before = self
@@ -94,8 +90,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         }
         let (totals, number) = (self.totals(b), b.var(number));
         let carry = Carry { cotangents, states: regs, totals, saved: indices, number };
-        self.take_up(b, lane, &carry, 0);
-        (1..self.ahead()).for_each(|j| self.take_up_next(b, lane, &carry, j));
+        self.take_up_first(b, lane, &carry);
         carry
     }
 
@@ -115,44 +110,6 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         (0..self.schedule.states).map(value).collect()
     }
 
-    /// The number of sub-tiles that saved states are loaded ahead. Loading them takes longer than to walk one sub-tile of few
-    /// states.
-    fn ahead(&self) -> u32 {
-        if self.schedule.rows * self.schedule.states <= FEW { super::row_sums::HALF } else { 1 }
-    }
-
-    /// Loads the states saved before the sub-tile of the carry's number, if there are any.
-    fn take_up(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
-        let Some(saved) = &self.scratch.saved else { return };
-        let number = b.convert(Ty::I64, carry.number.into());
-        let (below, above) = (b.lt(number, saved.subtiles), b.ge(number, 0));
-        let there = b.and(below, above);
-        for (r, exists) in lane.row_exists.iter().enumerate() {
-            let guard = b.and(there, *exists);
-            for (access, regs) in carry.before(j)[r].chunks(CHUNK as usize).enumerate() {
-                let guard = self.holds(b, lane, access as u32, guard);
-                let at = b.add(carry.saved[r].into(), access as u32 * CHUNK);
-                let memory = Memory::Global(self.base.args.scratch[0]);
-                let values = b.load(memory, at, regs.len() as u32, Some(guard), zero(Ty::F32));
-                regs.iter().zip(values).for_each(|(reg, value)| b.assign(*reg, value));
-            }
-        }
-    }
-
-    /// Moves the carry to the sub-tile behind those that have been loaded.
-    fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
-        let Some(saved) = &self.scratch.saved else { return };
-        let way = if self.form.reverse { Binary::Add } else { Binary::Sub };
-        let next = b.binary(way, carry.number.into(), 1);
-        b.assign(carry.number, next);
-        let apart = saved.apart(b);
-        for place in &carry.saved {
-            let at = b.binary(way, (*place).into(), apart);
-            b.assign(*place, at);
-        }
-        self.take_up(b, lane, carry, j);
-    }
-
     // ---- a sub-tile
 
     fn walk_subtile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, at: SubtileAt) {
@@ -162,17 +119,17 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let steps = || vec![None; SUBTILE as usize];
         let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.form.sums.len()], rows: vec![] };
         self.load_states(b, &mut lane_rows, lane, tile, 0, column);
+        let saved = self.saved_before(b, lane, carry, j);
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
             for row in 0..lane.rows.len() {
                 let own = RowState { row, state };
-                let before = carry.before(j)[row][state as usize];
-                self.walk_on(b, lane, &mut lane_rows, own, before, &mut sums);
+                self.walk_on(b, lane, &mut lane_rows, own, saved[row][state as usize], &mut sums);
                 self.add_totals(b, carry, &mut lane_rows, own, false);
             }
             if state + 1 < self.schedule.states {
                 self.load_states(b, &mut lane_rows, lane, tile, state + 1, column);
-            } else {
+            } else if !self.schedule.saved_ahead {
                 self.take_up_next(b, lane, carry, j);
             }
             self.put(b, lane, &sums, state, false);
@@ -280,12 +237,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane,
         lane_rows: &mut LaneRows,
         own: RowState,
-        before: Reg,
+        before: Operand,
         sums: &mut Sums,
     ) {
         let RowState { row, state } = own;
         // A copy: the state of a later sub-tile is loaded before this one is walked back.
-        let mut now = b.let_(Ty::F32, Expr::Copy(before.into()));
+        let mut now = b.let_(Ty::F32, Expr::Copy(before));
         for step in self.in_order(SUBTILE) {
             let at = StateStep { state, step };
             now = self.step_on(b, lane_rows, row, at, now);
