@@ -24,8 +24,8 @@ pub(crate) struct Source<'s> {
     pub padded: bool,
     /// Whether warpgroups read what is copied, so that it needs a fence.
     pub fenced: bool,
-    /// Whether the copies of a thread are a loop, where registers are scarce.
-    pub rolled: bool,
+    /// The pieces that an iteration copies where the copies of a thread are a loop, since registers are scarce.
+    pub rolled: Option<u32>,
 }
 
 /// Where a parameter's rows begin for a block.
@@ -133,11 +133,15 @@ impl Tile {
         let pieces = self.depth / self.piece();
         let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
         let into = Copied { origin, first, start: b.mul(stage, self.len()) };
-        if source.rolled {
-            let step = Operand::i32(source.threads as i32);
+        if let Some(most) = source.rolled {
+            let at_once = (1..=most).rev().find(|n| total.is_multiple_of(n * source.threads)).unwrap_or(1);
+            let step = Operand::i32((at_once * source.threads) as i32);
             b.for_(source.thread, total, step, |b, number| {
-                let copied_piece = self.copied_piece(b, source, &into, number);
-                self.copy_elements(b, source, copied_piece);
+                for pass in 0..at_once {
+                    let number = b.add(number, pass * source.threads);
+                    let copied_piece = self.copied_piece(b, source, &into, number);
+                    self.copy_elements(b, source, copied_piece);
+                }
             });
             return;
         }

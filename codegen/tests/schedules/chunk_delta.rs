@@ -231,6 +231,19 @@ fn chunks_of_other_types_with_a_decay_for_each_channel_and_with_two_keys() {
     }
 }
 
+/// Single elements of the greatest depth: the places of threads are computed again, and products of queries stand apart.
+#[test]
+fn chunks_of_many_keys_by_single_elements_give_what_the_rule_means() {
+    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+        for name in ["delta_rule", "gated_delta_rule"] {
+            check(&model_of(name, elem), [1, 2, 197, 97, 35], (Placement::Strided, Order::Random(2)));
+        }
+        for text in WRITTEN {
+            check(&written_of(text, elem), [2, 1, 131, 121, 21], (Placement::Strided, Order::Descending));
+        }
+    }
+}
+
 /// Tiles so large that products over pairs of times wait for the walk of the tile before.
 #[test]
 fn chunks_of_large_tiles_give_what_the_rule_means() {

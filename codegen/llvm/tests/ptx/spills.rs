@@ -226,6 +226,22 @@ fn gradients_of_single_elements_without_warpgroups_do_not_spill() {
     assert!(assemble(&program, Isa::Sm80, is_meant) >= 5);
 }
 
+/// By single elements, which unaligned tensors and odd widths take, of the greatest depth, on older devices, too.
+#[test]
+fn delta_rules_of_single_elements_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDelta(s) if s.vector == 1 && s.depth == 128);
+    for (name, elem) in [
+        ("gated_delta_rule", Elem::Bf16),
+        ("gated_delta_rule", Elem::F32),
+        ("delta_rule_packed_states", Elem::Bf16),
+        ("kda", Elem::F32),
+    ] {
+        let program = model_of(name, elem);
+        assert!(assemble(&program, Isa::Sm80, is_meant) >= 3, "{name} {elem}");
+        assert!(assemble_for_hopper(&program, is_meant) >= 3, "{name} {elem}");
+    }
+}
+
 /// By single elements, which unaligned tensors and odd widths take.
 #[test]
 fn gradients_of_delta_rules_of_single_elements_do_not_spill() {

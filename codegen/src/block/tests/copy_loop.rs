@@ -49,7 +49,7 @@ fn kernel(stage: &Stage, depth: u32, threads: u32, first: i32) -> Kernel {
         vector: tile.piece(),
         padded: false,
         fenced: false,
-        rolled: true,
+        rolled: Some(1),
     };
     let from = b.var(Operand::i32(first));
     tile.start_copies_in_loop(&mut b, &source, from.into(), Operand::i32(1));

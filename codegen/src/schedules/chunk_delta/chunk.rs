@@ -6,8 +6,8 @@ use super::state::State;
 use super::walk::{AllLanes, WalkedTile};
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
 use crate::block::layout::Tile;
-use crate::block::matmul::Factor;
-use crate::block::pair::Values;
+use crate::block::matmul::{Blocks, Factor, zeros};
+use crate::block::parts::Parts;
 use crate::build::Builder;
 use crate::tile::Operand;
 
@@ -77,7 +77,7 @@ impl DeltaKernel<'_> {
     }
 
     /// All chunks at the warp's places of the width: outputs, and the state after the tile.
-    pub(super) fn chunks(&self, b: &mut Builder, points: &Values, state: &State, tile: &WalkedTile<'_>) {
+    pub(super) fn chunks(&self, b: &mut Builder, state: &State, tile: &WalkedTile<'_>) {
         let WalkedTile { lanes, place, .. } = *tile;
         let factors = self.walked_factors(b, lanes, tile.deep);
         let first = b.mul(place.number, Operand::i32(TIMES as i32));
@@ -94,7 +94,7 @@ impl DeltaKernel<'_> {
                 handed.write_state(b, self, &left, place, chunk);
             }
             let own_queries = factors.queries.filter(|_| self.handed.is_none());
-            let queried = own_queries.map(|queries| self.read(b, &left, queries, chunk));
+            let queried = own_queries.map(|queries| self.read_apart(b, &left, queries, chunk));
             let decayed = self.handed.map(|_| self.decayed_state(b, state, place, chunk));
             let values = self.values_of(b, start, chunk);
             let solution = match of_values {
@@ -122,8 +122,22 @@ impl DeltaKernel<'_> {
             if let Some(queried) = queried {
                 let reads = self.reads(b, queried, &all, from, chunk);
                 let first = b.add(first, Operand::i32((chunk * ROWS) as i32));
-                self.store_outputs(b, points, &reads, first);
+                self.store_outputs(b, &reads, first);
             }
         }
+    }
+
+    /// The products of the state with the queries of a chunk, [apart](crate::block::rematerialise::Rematerialiser::apart) from others where
+    /// registers are scarce.
+    fn read_apart(&self, b: &mut Builder, state: &[Parts], queries: Factor, chunk: u32) -> Blocks {
+        let Some(rematerialiser) = self.rematerialiser else { return self.read(b, state, queries, chunk) };
+        let mut sums: Blocks = vec![zeros(); 2];
+        rematerialiser.apart(
+            b,
+            &mut sums,
+            |sums| sums.iter_mut().flatten().collect(),
+            |b, sums| *sums = self.read(b, state, queries, chunk),
+        );
+        sums
     }
 }

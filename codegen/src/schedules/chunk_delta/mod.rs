@@ -201,10 +201,6 @@ impl<'s> DeltaKernel<'s> {
             kernel.staged = Staged::declare(b, &kernel);
             kernel.handed = Handed::declare(b, &kernel);
         }
-        // Walks of gradients need it beside decays of channels alone, where it is declared already.
-        if is_scarce(schedule) && kernel.rematerialiser.is_none() {
-            kernel.rematerialiser = Some(Rematerialiser::declare(b, kernel.outer.len()));
-        }
         kernel
     }
 
@@ -257,8 +253,7 @@ impl<'s> DeltaKernel<'s> {
             args.enter_sequence(b, stage, &mut outer);
             (None, outer, part)
         };
-        let is_scarce = is_scarce(schedule) && form.channels.is_some();
-        let rematerialiser = is_scarce.then(|| Rematerialiser::declare(b, outer.len()));
+        let rematerialiser = is_scarce(schedule).then(|| Rematerialiser::declare(b, outer.len()));
         DeltaKernel {
             stage,
             form,
@@ -303,9 +298,9 @@ impl<'s> DeltaKernel<'s> {
         DeltaKernel { systems: channels.logs[0], inverses, ..kernel }
     }
 
-    /// The kernel with rematerialised places of the block and its threads, where registers are scarce: of the first state they would be kept
-    /// for the last one.
-    pub(in crate::schedules) fn behind_walk(&self, b: &mut Builder) -> Self {
+    /// The kernel with rematerialised places of the block and its threads, where registers are scarce: those of the first state would be kept
+    /// through the walk for outputs and for the last one.
+    pub(in crate::schedules) fn rematerialised(&self, b: &mut Builder) -> Self {
         let Some(rematerialiser) = self.rematerialiser else { return self.clone() };
         let thread = self.thread.rematerialised(b, rematerialiser);
         let fragment = FragmentPlace::of(b, thread.lane);
@@ -343,10 +338,17 @@ impl<'s> DeltaKernel<'s> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: false,
-            // Addresses of all single elements of a large tile would take the registers of those that compute ahead.
-            rolled: self.schedule.vector == 1
-                && self.channels.is_some()
-                && (self.elem() == Elem::F32 || self.form.has_two_keys()),
+            rolled: self.rolled(),
+        }
+    }
+
+    /// The pieces that the warps that compute ahead copy at once: addresses of all single elements of a large tile would take their registers.
+    fn rolled(&self) -> Option<u32> {
+        let is_split = self.elem() == Elem::F32;
+        match &self.channels {
+            _ if self.schedule.vector > 1 => None,
+            Some(_) => (is_split || self.form.has_two_keys()).then_some(1),
+            None => is_scarce(self.schedule).then_some(4),
         }
     }
 

@@ -13,17 +13,18 @@ use crate::tile::{Memory, Operand};
 
 impl DeltaKernel<'_> {
     /// Stores the outputs of a chunk, of what queries read.
-    pub(in crate::schedules) fn store_outputs(&self, b: &mut Builder, values: &Values, reads: &Blocks, first: Operand) {
+    pub(in crate::schedules) fn store_outputs(&self, b: &mut Builder, reads: &Blocks, first: Operand) {
         let Some(readout) = &self.form.readout else { return };
-        let mut values = values.clone();
-        self.set_width(b, &mut values);
-        let column = self.fragment.column(b);
+        let own = self.rematerialised(b);
+        let mut values = own.values_at();
+        own.set_width(b, &mut values);
+        let column = own.fragment.column(b);
         let time = b.add(first, column);
         for (block, reads) in (0..).zip(reads) {
             let mut values = values.clone();
             for c in 0..2 {
                 let at = b.add(time, Operand::i32((block * COLUMNS + c) as i32));
-                values.set_row(c, self.index_along(b, at, self.form.time));
+                values.set_row(c, own.index_along(b, at, self.form.time));
             }
             for (element, (h, c)) in ELEMENTS.into_iter().enumerate() {
                 let here = Coordinates { row: Some(c as u32), column: Some(PLACES[h]), inner: None };
@@ -64,7 +65,7 @@ impl DeltaKernel<'_> {
         if finals.is_empty() {
             return;
         }
-        let kernel = self.behind_walk(b);
+        let kernel = self.rematerialised(b);
         let mut values = kernel.values_at();
         kernel.set_width_of_states(b, &mut values);
         for (block, sums) in (0..).zip(state) {

@@ -14,7 +14,6 @@ use super::solve::{AddedRows, Early};
 use super::walk::AllLanes;
 use super::{DeltaKernel, ELEMENTS, ROWS, TIMES, WARPS};
 use crate::block::matmul::{Blocks, Factor};
-use crate::block::pair::Values;
 use crate::block::parts::Parts;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
@@ -175,7 +174,7 @@ impl DeltaKernel<'_> {
     }
 
     /// Goes through the tiles behind the partner, and stores the outputs of each chunk.
-    pub(super) fn read_behind(&self, b: &mut Builder, values: &Values, tiles: Tiles, lanes: &AllLanes, handed: Handed) {
+    pub(super) fn read_behind(&self, b: &mut Builder, tiles: Tiles, lanes: &AllLanes, handed: Handed) {
         self.walk(b, tiles, |b, place| {
             let Some(queries) = self.walked_factors(b, lanes, self.walked_stage(place)).queries else { return };
             let first = b.mul(place.number, TIMES);
@@ -192,7 +191,7 @@ impl DeltaKernel<'_> {
                     next = self.query(b, queries, lanes, place, chunk + 1);
                 }
                 let first = b.add(first, chunk * ROWS);
-                self.store_outputs(b, values, &reads, first);
+                self.store_outputs(b, &reads, first);
             }
         });
     }

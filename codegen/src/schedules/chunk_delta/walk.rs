@@ -52,22 +52,23 @@ impl DeltaKernel<'_> {
                     let lanes = self.lanes_in(b, lanes, place);
                     self.chunks(
                         b,
-                        &values,
                         &state,
                         &WalkedTile { lanes: &lanes, place, deep: Operand::i32(0), pairs: Operand::i32(0) },
                     );
                 }
                 None => {
+                    let own = self.rematerialiser.map(|_| self.rematerialised(b).lanes(b));
+                    let lanes = own.as_ref().unwrap_or(&lanes);
                     let of_values = TileStage::of(b, &self.values, place.stage.index);
                     let lanes = AllLanes { values: b.add(lanes.values, of_values.start), ..lanes.clone() };
                     let (deep, pairs) = (self.walked_stage(place), place.pairs.index);
-                    self.chunks(b, &values, &state, &WalkedTile { lanes: &lanes, place, deep, pairs });
+                    self.chunks(b, &state, &WalkedTile { lanes: &lanes, place, deep, pairs });
                 }
             });
             self.finals(b, &state);
         };
         let walk = |b: &mut Builder| {
-            self.in_pairs(b, walk, |b, own, handed| own.read_behind(b, &values, tiles, &lanes, handed));
+            self.in_pairs(b, walk, |b, own, handed| own.read_behind(b, tiles, &lanes, handed));
         };
         let is_prepared = self.schedule.sweep == RuleSweep::Walk;
         self.in_roles(b, walk, |b, own| match &own.channels {

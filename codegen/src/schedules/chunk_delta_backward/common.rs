@@ -65,7 +65,7 @@ impl<'a> Third<'a> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: false,
-            rolled: self.schedule.vector == 1,
+            rolled: (self.schedule.vector == 1).then_some(1),
         }
     }
 

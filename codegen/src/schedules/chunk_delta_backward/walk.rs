@@ -148,7 +148,7 @@ impl<'s> Walk<'s> {
         if !self.is_back || finals.is_empty() {
             return;
         }
-        let kernel = self.kernel.behind_walk(b);
+        let kernel = self.kernel.rematerialised(b);
         let mut values = kernel.values_at();
         kernel.set_width_of_states(b, &mut values);
         for (block, sums) in (0..).zip(state) {

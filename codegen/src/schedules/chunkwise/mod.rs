@@ -242,7 +242,7 @@ impl ChunkwiseKernel<'_> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
-            rolled: false,
+            rolled: None,
         }
     }
 
@@ -257,7 +257,7 @@ impl ChunkwiseKernel<'_> {
     fn source_of_iteration(&self, b: &mut Builder) -> Source<'_> {
         let source = self.source();
         let is_kept = source.vector > 1 && !self.is_scarce();
-        let rolled = source.vector == 1 && self.is_scarce();
+        let rolled = (source.vector == 1 && self.is_scarce()).then_some(1);
         if is_kept {
             source
         } else {

@@ -72,7 +72,7 @@ impl<'s> GradientSweep<'s> {
     pub(super) fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
         let (threads, thread) = (self.schedule.copying(), self.thread.number);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
-        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
+        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: None }
     }
 
     /// Whether a block goes through heads, or slices of the width, one after the other.

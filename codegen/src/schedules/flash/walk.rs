@@ -119,7 +119,7 @@ impl FlashKernel<'_> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
-            rolled: self.is_scarce(),
+            rolled: self.is_scarce().then_some(1),
         }
     }
 

@@ -43,7 +43,7 @@ impl WarpgroupSweep<'_> {
     fn copy_tiles(&self, b: &mut Builder) {
         let chunk = self.chunk(b);
         let none = Operand::i32(0);
-        let source = Source { rolled: true, ..self.source(&chunk.shared) };
+        let source = Source { rolled: Some(1), ..self.source(&chunk.shared) };
         for tile in [&self.keys, &self.queries] {
             let origin = tile.origin(b, &source);
             tile.start_copies(b, &source, origin.into(), chunk.first, none);
@@ -52,7 +52,7 @@ impl WarpgroupSweep<'_> {
         self.each_free(b, &chunk, |b, iteration, to| {
             let head = self.head(b, &chunk, iteration);
             let own = self.at_stage(b, to.index);
-            let source = Source { rolled: true, ..own.source(&head.outer) };
+            let source = Source { rolled: Some(1), ..own.source(&head.outer) };
             for tile in [&self.values, &self.cotangents] {
                 let place = head.slice.map(|slice| b.mul(slice, TIMES));
                 let origin = origin_at(b, tile, &source, place);

@@ -48,7 +48,7 @@ impl FlashKernel<'_> {
             vector: self.schedule.vector,
             padded: false,
             fenced: true,
-            rolled: false,
+            rolled: None,
         }
     }
 
