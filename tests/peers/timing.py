@@ -34,7 +34,7 @@ def flush(clean):
     """Overwrites the cache. With `clean`, other memory is then read, so that the cache has nothing left that must be written to memory."""
     global _flush
     if _flush is None:
-        _flush = torch.zeros(2, FLUSH_BYTES // 4, dtype=torch.int32, device=DEV)
+        _flush = [torch.zeros(FLUSH_BYTES // 4, dtype=torch.int32, device=DEV) for _ in range(2)]
     _flush[0].zero_()
     if clean:
         _flush[1].max()
@@ -42,14 +42,12 @@ def flush(clean):
 
 def times(fn, clean, runs):
     """Milliseconds of runs that are all queued before the first is waited for, so that the host's work for a call is hidden by the device's."""
-    events = []
-    for _ in range(runs):
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(runs)]
+    for start, end in events:
         flush(clean)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         fn()
         end.record()
-        events.append((start, end))
     torch.cuda.synchronize()
     return [start.elapsed_time(end) for start, end in events]
 

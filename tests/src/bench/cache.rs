@@ -38,7 +38,6 @@ impl Flush {
     /// # Errors
     /// Faults of the driver.
     pub(super) fn new(stream: &Arc<CudaStream>, clean: bool) -> Result<Flush, BenchError> {
-        let device = Device::from_stream(stream.clone())?;
         let clean = if clean { Some(Clean::new(stream)?) } else { None };
         Ok(Flush { stream: stream.clone(), overwritten: stream.alloc_zeros(BYTES)?, clean })
     }

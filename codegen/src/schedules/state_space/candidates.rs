@@ -25,7 +25,7 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let unrolled = |s: StateSpace| {
         let less = narrow && s.states > 1 && tight(s);
         let more = !less || s.warps < MOST_WARPS;
-        more.then_some(s).into_iter().chain(less.then_some(s.unrolled_less()))
+        less.then_some(s.unrolled_less()).into_iter().chain(more.then_some(s))
     };
     exact.into_iter().chain(padded).chain(cut).flat_map(unrolled).map(|s| StateSpace { vector, ..s }).collect()
 }

@@ -17,7 +17,7 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
     let ahead = |s: StateSpaceBackward| {
         let own = StateSpaceBackward { saved_ahead: true, ..s };
-        (s.registers > 0).then_some(own).into_iter().chain([s])
+        [s].into_iter().chain((s.registers > 0).then_some(own))
     };
     all.filter(fits).flat_map(ahead).collect()
 }
