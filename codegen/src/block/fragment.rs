@@ -83,6 +83,11 @@ pub(crate) fn new_sums(b: &mut Builder, columns: u32) -> Vec<[Reg; 4]> {
     (0..columns / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect()
 }
 
+/// The numbers of all blocks.
+pub(crate) fn block_numbers(blocks: &mut Blocks) -> Vec<&mut Operand> {
+    blocks.iter_mut().flatten().collect()
+}
+
 /// The values of blocks of registers.
 pub(crate) fn block_values(regs: &[[Reg; 4]]) -> Blocks {
     regs.iter().map(|block| block.map(Operand::Reg)).collect()

@@ -3,7 +3,8 @@
 //! Factors have 16 bits; those of `f32`, and sums beside them, are in [`tf32`].
 
 pub(crate) use super::fragment::{
-    Blocks, COLUMNS, Factor, ROWS, assign_blocks, block_values, block_vars, load_four, mma, mma_two, new_sums, zeros,
+    Blocks, COLUMNS, Factor, ROWS, assign_blocks, block_numbers, block_values, block_vars, load_four, mma, mma_two,
+    new_sums, zeros,
 };
 use super::layout::{Tile, TileStage};
 use super::tf32;

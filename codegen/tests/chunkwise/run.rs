@@ -121,6 +121,29 @@ fn vectors_and_whole_widths() {
     }
 }
 
+/// What queries read, and groups of blocks of the state, stand apart where single elements are copied, in the order of whole accesses.
+#[test]
+fn single_elements_give_the_bits_of_whole_accesses() {
+    for (elem, vector) in [(Elem::Bf16, 8), (Elem::F16, 8), (Elem::F32, 4)] {
+        for (name, depth, wide) in [
+            ("ssd_packed", 64, true),
+            ("ssd_packed", 128, false),
+            ("mamba2", 128, true),
+            ("gated_linear_attention", 64, false),
+            ("gated_linear_attention", 128, true),
+        ] {
+            let stage = stage(&model(name, elem, &[]));
+            let schedule = Chunkwise { depth, wide, ..CHUNKS };
+            let (n, p) = (depth as usize - 8, if wide { 40 } else { 24 });
+            let sizes = [("B", 1), ("T", 70), ("G", 1), ("H", 1), ("P", p), ("V", p), ("N", n), ("K", n)];
+            let case = Case::new(&stage, &sizes);
+            let of = |vector: u32| case.run(&Chunkwise { vector, ..schedule }, (2, Order::Random(1)));
+            assert_eq!(of(1), of(vector), "{name} {elem} {depth}");
+            case.check(&schedule, Order::Descending);
+        }
+    }
+}
+
 #[test]
 fn linear_attention_and_its_relatives() {
     for name in ["monoid_attention", "linear_attention", "retention"] {

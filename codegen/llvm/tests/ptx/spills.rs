@@ -55,13 +55,10 @@ fn assemble_each(
     seen.len()
 }
 
-/// Warps have the state of the most depth in registers. Kernels of `mamba2` by single elements spill where the last part of the width is
-/// shorter.
+/// Warps have the state of the most depth in registers.
 #[test]
 fn chunks_by_warps_do_not_spill() {
-    let ends_inside = |s: &Chunkwise| s.padded && s.wide;
-    let is_meant =
-        |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth == 128 && (!ends_inside(s) || s.vector > 1));
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth == 128);
     for name in ["mamba2", "ssd_packed", "retention"] {
         assert!(assemble(&model(name), Isa::Sm80, is_meant) >= 4, "{name}");
     }
@@ -115,14 +112,13 @@ fn gates_of_warpgroups_do_not_spill() {
     assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
 }
 
-/// Kernels of `mamba2` alone: those of other models spill at the greatest depth, and so do kernels of `mamba2` in `f16` by single
-/// elements and some parts of the width.
+/// Kernels of `mamba2` alone: those of other models by whole accesses spill at the greatest depth, and so do kernels of `mamba2` for some
+/// parts of the width.
 #[test]
 fn products_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
-        let spills = |s: &Chunkwise| elem == Elem::F16 && s.depth == 128 && s.vector == 1;
         let is_meant = |s: &Schedule| match s {
-            Schedule::Chunkwise(s) => s.unit == Unit::Warp && !s.wide && (!s.padded || s.vector == 1) && !spills(s),
+            Schedule::Chunkwise(s) => s.unit == Unit::Warp && !s.wide && (!s.padded || s.vector == 1),
             _ => false,
         };
         assert!(assemble(&model_of("mamba2", elem), Isa::Sm90a, is_meant) >= 16, "{elem}");
@@ -143,13 +139,30 @@ fn chunks_of_f16_and_f32_by_warpgroups_do_not_spill() {
     }
 }
 
-/// Some kernels of `f32` spill at the greatest depth and are left out.
+/// Some kernels of `f32` by whole accesses spill at the greatest depth and are left out.
 #[test]
 fn decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
-        let depths = if elem == Elem::F16 { 64..=128 } else { 64..=64 };
-        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if depths.contains(&s.depth) && (!s.padded || s.vector == 1));
+        let is_deep = |s: &Chunkwise| s.depth == 64 || s.depth == 128 && (elem == Elem::F16 || s.vector == 1);
+        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if is_deep(s) && (!s.padded || s.vector == 1));
         assert!(assemble(&model_of("gated_linear_attention", elem), Isa::Sm90a, is_meant) >= 8, "{elem}");
+    }
+}
+
+/// By single elements, which unaligned tensors and odd widths take, for any parts of the width.
+#[test]
+fn chunks_of_single_elements_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.vector == 1 && s.depth >= 64);
+    for (name, elem) in [
+        ("ssd_packed", Elem::Bf16),
+        ("ssd_packed", Elem::F16),
+        ("ssd_packed", Elem::F32),
+        ("ssd", Elem::F32),
+        ("mamba2", Elem::F16),
+        ("linear_attention", Elem::F32),
+        ("gated_linear_attention", Elem::F32),
+    ] {
+        assert!(assemble_for_hopper(&model_of(name, elem), is_meant) >= 6, "{name} {elem}");
     }
 }
 

@@ -6,7 +6,7 @@ use super::state::State;
 use super::walk::{AllLanes, WalkedTile};
 use super::{DeltaKernel, ROWS, TIMES, WARPS};
 use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, Factor, zeros};
+use crate::block::matmul::{Blocks, Factor, block_numbers, zeros};
 use crate::block::parts::Parts;
 use crate::build::Builder;
 use crate::tile::Operand;
@@ -132,12 +132,7 @@ impl DeltaKernel<'_> {
     fn read_apart(&self, b: &mut Builder, state: &[Parts], queries: Factor, chunk: u32) -> Blocks {
         let Some(rematerialiser) = self.rematerialiser else { return self.read(b, state, queries, chunk) };
         let mut sums: Blocks = vec![zeros(); 2];
-        rematerialiser.apart(
-            b,
-            &mut sums,
-            |sums| sums.iter_mut().flatten().collect(),
-            |b, sums| *sums = self.read(b, state, queries, chunk),
-        );
+        rematerialiser.apart(b, &mut sums, block_numbers, |b, sums| *sums = self.read(b, state, queries, chunk));
         sums
     }
 }

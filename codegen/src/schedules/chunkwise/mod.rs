@@ -272,9 +272,14 @@ impl ChunkwiseKernel<'_> {
         if !self.is_scarce() || self.is_tf32 || self.schedule.vector > 1 {
             return None;
         }
+        Some(self.with_thread_anew(b))
+    }
+
+    /// The kernel with rematerialised thread coordinates.
+    fn with_thread_anew(&self, b: &mut Builder) -> Self {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let fragment = FragmentPlace::of(b, thread.lane);
-        Some(ChunkwiseKernel { thread, fragment, ..self.clone() })
+        ChunkwiseKernel { thread, fragment, ..self.clone() }
     }
 
     /// An evaluator that knows only the block's coordinates, rematerialised.

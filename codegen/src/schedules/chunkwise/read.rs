@@ -5,7 +5,9 @@ use super::numbers::ChunkNumbers;
 use super::state::State;
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
-use crate::block::matmul::{Blocks, Factor, block_values, block_vars, finish, multiply, pack, start, start_in_time};
+use crate::block::matmul::{
+    Blocks, Factor, block_numbers, block_values, block_vars, finish, multiply, pack, start, start_in_time,
+};
 use crate::block::tf32::left_of;
 use crate::build::Builder;
 use crate::tile::{Expr, Operand, Reg};
@@ -30,6 +32,17 @@ impl ChunkwiseKernel<'_> {
         multiply(b, &mut scores, queries, keys);
         let packed = self.weights(b, decays, &scores);
         self.multiply_in_time(b, &mut y, &packed, in_time);
+        y
+    }
+
+    /// What queries read, [apart](crate::block::rematerialise::Rematerialiser::apart) from outputs where the addresses of single elements leave
+    /// few registers.
+    pub(super) fn read_apart(&self, b: &mut Builder, read: impl FnOnce(&mut Builder) -> Blocks) -> Blocks {
+        if self.schedule.vector > 1 || self.schedule.depth < 64 {
+            return read(b);
+        }
+        let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
+        self.rematerialiser.apart(b, &mut y, block_numbers, |b, y| *y = read(b));
         y
     }
 

@@ -161,7 +161,8 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, left: &[[Operand; 4]], right: Factor) {
         if self.is_tf32 {
             let is_walk = self.stage.kind().matrices_back().is_ok();
-            let is_scarce = is_walk && self.has_rounding_errors() && self.schedule.depth > 64;
+            let has_addresses = self.schedule.vector == 1;
+            let is_scarce = self.schedule.depth > 64 && (has_addresses || is_walk && self.has_rounding_errors());
             return tf32::multiply_in_time(b, self.rematerialiser, sums, left, right, is_scarce);
         }
         for (sixteen, left) in left.iter().enumerate() {

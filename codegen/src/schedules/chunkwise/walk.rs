@@ -250,10 +250,13 @@ impl ChunkwiseKernel<'_> {
             Some(started) => self.finish_chunk(b, running, &chunk, started),
             None => self.by_warps(b, values, running, &chunk),
         }
-        let rates = if late { Some(self.next_rates(b, values, iteration, iterations)) } else { rates };
+        // Of single elements nothing is kept for them from before the walk.
+        let behind = (late && self.schedule.vector == 1 && self.schedule.depth > 64).then(|| self.with_thread_anew(b));
+        let own = behind.as_ref().unwrap_or(self);
+        let rates = if late { Some(own.next_rates(b, values, iteration, iterations)) } else { rates };
         if let Some(rates) = rates {
             let following = b.add(iteration, 1);
-            self.store_rates(b, &rates, following);
+            own.store_rates(b, &rates, following);
         }
         self.free(b, filled);
     }
@@ -292,10 +295,10 @@ impl ChunkwiseKernel<'_> {
         let decays = (!self.form.channels).then(|| self.decays(b, chunk.iteration));
         if let Some((queries, states)) = chunk.queries.zip(chunk.states) {
             let factors = ReadFactors { queries, keys: chunk.keys, values: chunk.values, states };
-            let y = match &decays {
+            let y = self.read_apart(b, |b| match &decays {
                 Some(decays) => self.read(b, decays, &factors),
                 None => self.read_channels(b, &factors),
-            };
+            });
             self.store_outputs(b, values.clone(), chunk, queries, &y);
         }
         let remaining = |b: &mut Builder, block: u32| match &decays {

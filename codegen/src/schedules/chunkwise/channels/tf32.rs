@@ -5,7 +5,7 @@
 
 use super::sums::Log;
 use crate::block::layout::Tile;
-use crate::block::matmul::{Blocks, Factor};
+use crate::block::matmul::{Blocks, Factor, block_numbers};
 use crate::block::tf32::HALF;
 use crate::block::tf32::{Sums, eights, multiply_by, rows_of, tf32_bits};
 use crate::build::Builder;
@@ -56,29 +56,39 @@ impl ChunkwiseKernel<'_> {
         for (group, blocks) in (0..).zip(state.blocks.chunks(at_once)) {
             let first = group * at_once as u32;
             let mut sums = self.left_of_state(b, first, blocks);
-            let mut own = Sums::of(self.elem(), &sums);
-            // High and low parts of the left factor would be kept for all groups.
-            let half = self.rematerialiser.of_bits(b, HALF);
-            for (sixteen, left) in (0..).zip(left.chunks(2)) {
-                let left = [left[0], left[1]].map(|left| own.left(b, left, half));
-                for pair in 0..sums.len() as u32 / 2 {
-                    // Loads for later products, moved up, would take registers, of which the state of the greatest depth
-                    // has a quarter.
-                    if pair == 0 || self.schedule.depth > 64 {
-                        b.push(Stmt::SyncWarp);
-                    }
-                    let columns = self.keys_in_time(b, keys, sixteen, first / 2 + pair);
-                    for (block, columns) in (2 * pair..).zip(columns) {
-                        for (left, columns) in left.iter().zip(columns) {
-                            own.add(b, block as usize, left, columns);
-                        }
-                    }
-                }
+            if self.schedule.vector == 1 && self.schedule.depth > 64 {
+                self.rematerialiser
+                    .apart(b, &mut sums, block_numbers, |b, sums| self.add_tf32(b, sums, first, left, keys));
+            } else {
+                self.add_tf32(b, &mut sums, first, left, keys);
             }
-            own.finish(b, &mut sums);
             all.extend(sums);
         }
         all
+    }
+
+    /// Adds products of values and scaled keys to blocks of the state from a number on.
+    fn add_tf32(&self, b: &mut Builder, sums: &mut Blocks, first: u32, left: &[[Operand; 4]], keys: Factor) {
+        let mut own = Sums::of(self.elem(), sums);
+        // High and low parts of the left factor would be kept for all groups.
+        let half = self.rematerialiser.of_bits(b, HALF);
+        for (sixteen, left) in (0..).zip(left.chunks(2)) {
+            let left = [left[0], left[1]].map(|left| own.left(b, left, half));
+            for pair in 0..sums.len() as u32 / 2 {
+                // Loads for later products, moved up, would take registers, of which the state of the greatest depth
+                // has a quarter.
+                if pair == 0 || self.schedule.depth > 64 {
+                    b.push(Stmt::SyncWarp);
+                }
+                let columns = self.keys_in_time(b, keys, sixteen, first / 2 + pair);
+                for (block, columns) in (2 * pair..).zip(columns) {
+                    for (left, columns) in left.iter().zip(columns) {
+                        own.add(b, block as usize, left, columns);
+                    }
+                }
+            }
+        }
+        own.finish(b, sums);
     }
 
     /// A step of the warp's queries as fragments of a left factor, times what is left since a time, or since the chunk's start.
