@@ -272,11 +272,11 @@ impl ChunkwiseKernel<'_> {
         if !self.is_scarce() || self.is_tf32 || self.schedule.vector > 1 {
             return None;
         }
-        Some(self.with_thread_anew(b))
+        Some(self.with_thread_rematerialised(b))
     }
 
     /// The kernel with rematerialised thread coordinates.
-    fn with_thread_anew(&self, b: &mut Builder) -> Self {
+    fn with_thread_rematerialised(&self, b: &mut Builder) -> Self {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let fragment = FragmentPlace::of(b, thread.lane);
         ChunkwiseKernel { thread, fragment, ..self.clone() }

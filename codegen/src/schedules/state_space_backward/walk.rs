@@ -122,9 +122,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let saved = self.saved_before(b, lane, carry, j);
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
-            for row in 0..lane.rows.len() {
+            for (row, saved) in saved.iter().enumerate() {
                 let own = RowState { row, state };
-                self.walk_on(b, lane, &mut lane_rows, own, saved[row][state as usize], &mut sums);
+                self.walk_on(b, lane, &mut lane_rows, own, saved[state as usize], &mut sums);
                 self.add_totals(b, carry, &mut lane_rows, own, false);
             }
             if state + 1 < self.schedule.states {
