@@ -267,6 +267,14 @@ fn gradients_of_delta_rules_of_single_elements_do_not_spill() {
     }
 }
 
+/// On older devices, too, with the greatest depth.
+#[test]
+fn gradients_of_delta_rules_of_single_elements_on_older_devices_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDeltaBackward(s) if s.vector == 1 && s.depth == 128);
+    let gradient = adjoint(&model_of("gated_delta_rule", Elem::F32)).expect("differentiable");
+    assert!(assemble(&gradient, Isa::Sm80, is_meant) >= 3);
+}
+
 /// Walks with two keys, and with tiles of `f32` that differ from the factors made of them.
 #[test]
 fn walks_of_decays_of_channels_of_single_elements_do_not_spill() {

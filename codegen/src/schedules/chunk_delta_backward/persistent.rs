@@ -171,6 +171,9 @@ impl Gradients<'_> {
                     left.multiply(b, elem, &mut sums[2 * pair as usize..][..2], right);
                 }
             }
+            // Lanes of single elements would be kept for all products.
+            let own = (self.schedule.vector == 1).then(|| self.rematerialised(b).views(b, &tiles.errors));
+            let errors = own.as_ref().map_or(errors, |own| own.right(b, &tiles.errors, stage));
             for pair in 0..TIMES / 2 / ROWS {
                 let earlier = errors.parts(b, pair * ROWS, sixteen, false);
                 for (sums, left) in [&mut sums.given, &mut sums.moved].into_iter().zip(lefts) {
