@@ -13,6 +13,9 @@ const RUNS: usize = 50;
 /// Of work that takes long.
 const LEAST_RUNS: usize = 3;
 
+/// What the names of cases end in where runs begin with a [clean](Flush::new) cache.
+pub const CLEAN: &str = "-clean";
+
 /// A stream with events, whose cache is flushed.
 pub struct Timer {
     stream: Arc<CudaStream>,
@@ -40,7 +43,7 @@ impl Timer {
 
     /// What is appended to the names of cases.
     pub fn suffix(&self) -> &'static str {
-        if self.flush.is_clean() { "-clean" } else { "" }
+        if self.flush.is_clean() { CLEAN } else { "" }
     }
 
     /// The median of the runs' times, in milliseconds.
