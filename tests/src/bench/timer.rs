@@ -13,7 +13,7 @@ const RUNS: usize = 50;
 /// Of work that takes long.
 const LEAST_RUNS: usize = 3;
 
-/// What the names of cases end in where runs begin with a [clean](Flush::new) cache.
+/// What the names of cases end in where runs begin with a cache that has nothing to write.
 pub const CLEAN: &str = "-clean";
 
 /// A stream with events, whose cache is flushed.
@@ -23,7 +23,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer on a new stream of the first GPU; with `clean`, runs begin with a cache that has [nothing to write](Flush::new).
+    /// A timer on a new stream of the first GPU; with `clean`, runs begin with a cache that has nothing to write, on
+    /// which kernels that only read would wait.
     ///
     /// # Errors
     /// [`BenchError::NoGpu`] without one; faults of the driver.
