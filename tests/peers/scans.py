@@ -1,5 +1,7 @@
 """Scans: PyTorch's cumsum, Triton's associative_scan, accelerated-scan, and fla's recurrence of channels. CUB's are in cub_scan.cu."""
 
+import sys
+
 import torch
 import triton
 import triton.language as tl
@@ -67,7 +69,7 @@ def affine(case, rows, length, dtype):
             try:
                 library = __import__(f"accelerated_scan.{module}", fromlist=["scan"])
             except Exception as e:
-                print(f"accelerated_scan.{module}: {e}", file=__import__("sys").stderr)
+                print(f"accelerated_scan.{module}: {e}", file=sys.stderr)
                 continue
             inputs = [x.view(1, rows, length) for x in (a, b)]
             both(case, "accelerated-scan", library.scan, inputs, 3 * nbytes(b), module, 5 * nbytes(b))

@@ -42,7 +42,7 @@ impl Timer {
         &self.stream
     }
 
-    /// What is appended to the names of cases.
+    /// The end of the names of cases: [`CLEAN`], or nothing.
     pub fn suffix(&self) -> &'static str {
         if self.flush.is_clean() { CLEAN } else { "" }
     }

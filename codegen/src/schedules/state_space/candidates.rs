@@ -20,14 +20,10 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let padded = PADDED.map(|capacity| StateSpace { padded: true, ..few(capacity) });
     let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
-    // Narrow elements take more registers to unpack; four chunks per iteration would spill where copy warps compute dear functions.
+    // Narrow elements take more registers to unpack; four chunks per iteration would spill.
     let tight = |s: StateSpace| s.blocks > 1 || s.warps == MOST_WARPS;
-    let unrolled = |s: StateSpace| {
-        let less = narrow && s.states > 1 && tight(s);
-        let more = !less || s.warps < MOST_WARPS;
-        less.then_some(s.unrolled_less()).into_iter().chain(more.then_some(s))
-    };
-    exact.into_iter().chain(padded).chain(cut).flat_map(unrolled).map(|s| StateSpace { vector, ..s }).collect()
+    let unrolled = |s: StateSpace| if narrow && s.states > 1 && tight(s) { StateSpace { unroll: 2, ..s } } else { s };
+    exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..unrolled(s) }).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.

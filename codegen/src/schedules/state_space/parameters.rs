@@ -1,10 +1,6 @@
 //! The parameters of the schedule state_space.
 
-use super::CHUNK;
 use crate::target::WARP;
-
-/// Chunks of an iteration where registers are few.
-const LESS: u32 = 2;
 
 schedule! {
     /// State space: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
@@ -61,16 +57,5 @@ impl StateSpace {
     /// Threads that copy a tile.
     pub fn team_threads(&self) -> u32 {
         self.copy_warps / self.teams * WARP
-    }
-
-    /// Whether the walk takes nearly all registers beside copies of narrow elements: nothing is left to save states. Such kernels are
-    /// compiled when they are needed.
-    pub(super) fn is_tight(&self) -> bool {
-        self.vector > CHUNK && self.blocks > 1 && self.unroll > LESS
-    }
-
-    /// With fewer chunks per iteration, for which fewer values are loaded ahead.
-    pub(super) fn unrolled_less(self) -> StateSpace {
-        StateSpace { unroll: LESS, ..self }
     }
 }

@@ -43,12 +43,7 @@ impl Strategy for StateSpace {
     }
 
     fn saving(&self, stage: &Stage) -> Option<StateSpace> {
-        let own = if self.is_tight() { self.unrolled_less() } else { *self };
-        (!self.ends && can_save(stage)).then_some(StateSpace { save: true, ..own })
-    }
-
-    fn is_committed(&self) -> bool {
-        !self.is_tight()
+        (!self.ends && can_save(stage)).then_some(StateSpace { save: true, ..*self })
     }
 
     fn name(&self) -> &'static str {
