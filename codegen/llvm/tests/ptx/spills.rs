@@ -298,3 +298,13 @@ fn walks_of_gradients_in_f32_do_not_spill() {
         assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 8, "{name}");
     }
 }
+
+/// Gradients of selective scans that copy saved states to shared memory.
+#[test]
+fn gradients_that_copy_saved_states_ahead_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpaceBackward(s) if s.saved_ahead);
+    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+        let gradient = adjoint(&model_of("selective_scan", elem)).expect("differentiable");
+        assert!(assemble_for_hopper(&gradient, is_meant) >= 4, "{elem}");
+    }
+}
