@@ -1,6 +1,7 @@
 //! Schedules as texts, and what follows from their numbers.
 
 use super::*;
+use crate::schedules::chunkwise::KeyParts;
 use crate::schedules::flash::SumsOver;
 
 fn chunkwise() -> Chunkwise {
@@ -16,6 +17,7 @@ fn chunkwise() -> Chunkwise {
         blocks: 2,
         copiers: 4,
         heads: 1,
+        key_parts: KeyParts::Divided,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oplus_codegen::abi::{Role, Tensor, axes, elem};
-use oplus_codegen::schedules::chunkwise::{self, scratch, with_ends};
+use oplus_codegen::schedules::chunkwise::{self, KeyParts, scratch, with_ends};
 use oplus_codegen::schedules::{Chunkwise, Strategy, Unit};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::{Stage, cut_contracted};
@@ -28,6 +28,7 @@ pub(crate) const CHUNKS: Chunkwise = Chunkwise {
     blocks: 1,
     copiers: 0,
     heads: 1,
+    key_parts: KeyParts::Divided,
 };
 
 /// A standard model without some of its optional parameters.
@@ -124,20 +125,30 @@ impl<'a> Case<'a> {
         let parts =
             if schedule.wide { self.sizes[form.width.0 as usize].div_ceil(schedule.width() as usize) } else { 1 };
         let rows = form.outer.iter().map(|a| self.sizes[a.0 as usize] as u64).product::<u64>() * parts as u64;
-        let len = scratch(rows, segments as u64, schedule.width(), schedule.depth).expect("counts");
-        let ends = memory.add(Buffer::unwritten(Elem::F32, len as usize));
+        let prepared = self.chunks_of_keys(schedule);
+        let mut add = |(name, elem): (&str, Elem)| {
+            let len = match name {
+                "ends" => scratch(rows, segments as u64, schedule.width(), schedule.depth).expect("counts") as usize,
+                _ => prepared * 2 * (schedule.times() * schedule.depth) as usize,
+            };
+            memory.add(Buffer::unwritten(elem, len))
+        };
+        let scratch: Vec<BufferId> = schedule.scratch(self.stage).into_iter().map(&mut add).collect();
         let int = |n: usize| Arg::Scalar(Literal::Int(n as i64));
         let arg = |role| match role {
             Role::Pointer(tensor) => Arg::from(buffers[&tensor]),
             Role::Size(axis) => int(self.sizes[axis.0 as usize]),
             Role::Stride(tensor, axis) => int(self.stride(tensor, axis)),
-            Role::Scratch(_) => Arg::from(ends),
+            Role::Scratch(number) => Arg::from(scratch[number as usize]),
             Role::Messages | Role::Control | Role::SegmentTiles | Role::Piece => {
                 panic!("blocks do not talk to each other")
             }
         };
         for own in with_ends(self.stage, schedule) {
-            let blocks = (rows as usize / own.heads as usize) * if own.ends { segments - 1 } else { segments };
+            let blocks = match own.key_parts {
+                KeyParts::Prepare => prepared,
+                _ => (rows as usize / own.heads as usize) * if own.ends { segments - 1 } else { segments },
+            };
             if blocks == 0 {
                 continue;
             }
@@ -154,6 +165,14 @@ impl<'a> Case<'a> {
             Array { data: Data::Float(values.collect()), sizes }
         };
         (0..self.stage.program.outputs.len()).map(read).collect()
+    }
+
+    /// The chunks of what recurrences share: keys without time.
+    fn chunks_of_keys(&self, schedule: &Chunkwise) -> usize {
+        let form = self.stage.kind().matrices().expect("has the form");
+        let of_keys = axes(self.stage, Tensor::Param(form.key)).iter().filter(|axis| form.outer.contains(**axis));
+        let rows: usize = of_keys.map(|axis| self.sizes[axis.0 as usize]).product();
+        rows * self.sizes[form.time.0 as usize].div_ceil(schedule.times() as usize)
     }
 
     /// The kernel gives what the program means, with a root mean square error of at most a half per cent, of a tenth of that

@@ -1,7 +1,9 @@
 //! Kernels against the interpreter.
 
-use oplus_codegen::schedules::{Chunkwise, Unit, chunkwise};
+use oplus_codegen::schedules::chunkwise::KeyParts;
+use oplus_codegen::schedules::{Access, Chunkwise, LowerError, Strategy, Unit, chunkwise};
 use oplus_codegen::simulate::Order;
+use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 
 use crate::harness::{CHUNKS, Case, model, stage, written_in};
@@ -285,6 +287,44 @@ fn check_copied(elem: Elem, vector: u32) {
         }
         case.check_segments(&of, 3.min(t.div_ceil(64)), Order::Random(1));
     }
+}
+
+/// Queries and keys whose parts a kernel prepares give the bits of those that every block divides, whatever the order in which threads run.
+#[test]
+fn prepared_parts() {
+    for (name, depth, padded, wide, t, h, p) in [
+        ("ssd", 16, true, false, 1, 2, 64),
+        ("ssd", 32, true, false, 63, 3, 60),
+        ("ssd", 64, false, false, 64, 2, 64),
+        ("ssd_softplus", 32, true, true, 65, 2, 132),
+        ("ssd", 128, false, false, 331, 2, 64),
+        ("linear_attention", 64, false, true, 127, 2, 128),
+    ] {
+        let stage = stage(&model(name, Elem::F32, &[]));
+        let own = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, vector: 4, ..CHUNKS };
+        let prepared = Chunkwise { key_parts: KeyParts::Prepared, ..own };
+        let n = depth as usize - if padded { 4 } else { 0 };
+        let sizes = [("B", 2), ("T", t), ("G", 1), ("H", h), ("P", p), ("V", p), ("N", n), ("K", n)];
+        let case = Case::new(&stage, &sizes);
+        for segments in [1, 3.min(t.div_ceil(64))] {
+            let wanted = case.run(&own, (segments, Order::Ascending));
+            for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
+                assert_eq!(case.run(&prepared, (segments, order)), wanted, "{name}, {t} times, {segments} segments");
+            }
+        }
+        case.check_segments(&prepared, 1, Order::Ascending);
+    }
+}
+
+/// Where no two blocks have the same keys, nothing is prepared.
+#[test]
+fn keys_of_their_own_are_not_prepared() {
+    let stage = stage(&model("retention", Elem::F32, &[]));
+    let schedule = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 4, ..CHUNKS };
+    let prepared = Chunkwise { key_parts: KeyParts::Prepared, ..schedule };
+    assert!(matches!(chunkwise::lower(&stage, &prepared, "k"), Err(LowerError::Parameters { .. })));
+    let candidates = <Chunkwise as Strategy>::candidates(&stage, Isa::Sm90a, Access::Singles);
+    assert!(candidates.iter().all(|own| own.wide || own.key_parts == KeyParts::Divided));
 }
 
 /// Blocks of two recurrences with the same queries and keys give the bits of blocks of one, whatever the order in which their threads run.

@@ -308,3 +308,13 @@ fn gradients_that_copy_saved_states_ahead_do_not_spill() {
         assert!(assemble_for_hopper(&gradient, is_meant) >= 4, "{elem}");
     }
 }
+
+/// Selective scans of narrow elements that unpack four chunks in an iteration.
+#[test]
+fn scans_that_unpack_many_chunks_do_not_spill() {
+    let is_meant =
+        |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.vector == 8 && s.unroll == 4 && s.blocks == 2);
+    for elem in [Elem::Bf16, Elem::F16] {
+        assert!(assemble_for_hopper(&model_of("selective_scan", elem), is_meant) >= 2, "{elem}");
+    }
+}

@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{COPIERS, Chunkwise, ChunkwiseKernel, heads, shared_bytes};
+use super::{COPIERS, Chunkwise, ChunkwiseKernel, KeyParts, heads, prepared, shared_bytes};
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -52,6 +52,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
             blocks: 2,
             copiers: 0,
             heads: 1,
+            key_parts: KeyParts::Divided,
         };
         let blocks = match (elem, unit) {
             (Elem::Bf16, _) | (Elem::F16, Unit::Warpgroup) => 2,
@@ -88,7 +89,11 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         let are_possible = schedule.depth > 64 && heads::are_possible(stage, form, &several);
         [schedule].into_iter().chain(are_possible.then_some(several))
     };
-    all.flat_map(with_copiers).flat_map(with_heads).collect()
+    let with_prepared = |schedule: Chunkwise| {
+        let own = Chunkwise { key_parts: KeyParts::Prepared, ..schedule };
+        [schedule].into_iter().chain(prepared::is_possible(stage, form, &own).then_some(own))
+    };
+    all.flat_map(with_copiers).flat_map(with_heads).flat_map(with_prepared).collect()
 }
 
 /// Whether a schedule of so many warps and such a depth is offered: warps have the registers for it, and it does well. Chunks of two

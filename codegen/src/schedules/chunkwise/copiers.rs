@@ -62,11 +62,15 @@ impl ChunkwiseKernel<'_> {
     /// Copies all chunks of the segment, and writes their sums and gains.
     fn copy_role(&self, b: &mut Builder, iterations: Iterations) {
         let Some(handover) = self.handover else { return };
-        let origins = self.origins(b);
         let source = Source { threads: self.schedule.copiers * WARP, ..self.source() };
+        if self.are_prepared() {
+            return self.copy_prepared(b, handover, &source, iterations);
+        }
         if self.is_split() {
+            let origins = self.origins(b);
             return self.copy_parts(b, handover, &source, &origins, iterations);
         }
+        let origins = self.origins(b);
         let ahead = self.read_first(b, iterations);
         let is_first = b.eq(self.thread.warp, 0);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {

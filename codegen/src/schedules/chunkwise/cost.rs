@@ -1,18 +1,23 @@
 //! The cost of walks by chunks.
 
-use super::Chunkwise;
 use super::candidates::WARPS;
 use super::work::Work;
+use super::{Chunkwise, KeyParts, prepared};
 use crate::schedules::Unit;
-use crate::schedules::cost::Cost;
+use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
+use crate::words::counted;
 use oplus_dsl::Elem;
 
 /// Time of a recurrence's chunk in a block with two, by that of one among as many in blocks of their own.
 const SHARED: f64 = 0.9;
+/// Time of a chunk whose queries and keys are prepared in parts, by that of one whose warps divide them.
+const PREPARED: f64 = 0.75;
+/// Microseconds of a multiprocessor on a chunk whose parts a kernel of its own prepares.
+const PREPARE: f64 = 1.0;
 
 /// The estimate in microseconds, and its reason. Blocks go through chunks: four products for each, over time, depth and width.
-pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
+pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let Problem { stage, target, constants, .. } = *problem;
     let Ok(form) = stage.kind().matrices() else {
         return Cost { micros: f64::INFINITY, why: "no recurrence of matrices".into() };
@@ -37,5 +42,12 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
         shared * f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
-    Cost { micros: work.iterations(segments, problem) * iteration * slower, why: work.why(segments, target) }
+    let walk = work.iterations(segments, problem) * iteration * slower;
+    let why = work.why(segments, target);
+    if schedule.key_parts == KeyParts::Divided {
+        return Cost { micros: walk, why };
+    }
+    let chunks = prepared::blocks(stage, form, schedule, |axis| problem.size(axis)).unwrap_or(u64::MAX);
+    let prepare = PREPARE * memory.share_of_one(chunks as f64) + constants.launch;
+    Cost { micros: PREPARED * walk + prepare, why: format!("{} prepared, then {why}", counted(chunks, "chunk")) }
 }

@@ -1,6 +1,6 @@
 //! The sizes that fit tiles of a recurrence of matrices.
 
-use super::{Chunkwise, heads};
+use super::{Chunkwise, KeyParts, heads, prepared};
 use crate::schedules::misfit::{Misfit, Wanted};
 use crate::schedules::problem::Problem;
 use crate::stage::kind::MatrixRecurrence;
@@ -68,6 +68,11 @@ pub(super) fn fits(schedule: &Chunkwise, problem: &Problem<'_>) -> Result<(), Mi
             let axis = problem.stage.program.axis_name(axis).to_owned();
             return Err(Misfit::Size { axis, size, wanted: Wanted::MultipleOf(several) });
         }
+    }
+    if schedule.key_parts != KeyParts::Divided {
+        let chunks = prepared::blocks(problem.stage, form, schedule, |axis| problem.size(axis));
+        let chunks = chunks.filter(|chunks| prepared::scratch(schedule, *chunks).is_some());
+        Misfit::count(chunks.ok_or(Misfit::TooManyStates)?, "chunks")?;
     }
     counted(problem.size(form.time), schedule.times() * stages)
 }

@@ -39,6 +39,7 @@ mod numbers;
 pub(crate) mod outputs;
 mod parameters;
 mod parts;
+mod prepared;
 pub(crate) mod range;
 mod read;
 pub(crate) mod scale;
@@ -52,7 +53,7 @@ mod walk;
 pub(crate) mod work;
 
 pub(crate) use parameters::COPIERS;
-pub use parameters::Chunkwise;
+pub use parameters::{Chunkwise, KeyParts};
 
 use super::{LowerError, Strategy};
 use crate::abi::Tensor;
@@ -72,13 +73,17 @@ use copiers::Handover;
 use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
+use prepared::PrepareKernel;
 use scale::Powers;
 use segments::Segment;
+
+/// Blocks that prepare parts on one multiprocessor: what shared memory has room for.
+const BLOCKS_THAT_PREPARE: u32 = 3;
 
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, heads, .. } = *schedule;
+    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, heads, key_parts, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -90,6 +95,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
         || !matches!(copiers, 0 | COPIERS)
         || copiers > 0 && unit != Unit::Warpgroup
         || heads > 1 && !heads::are_possible(stage, form, schedule)
+        || key_parts != KeyParts::Divided && !prepared::is_possible(stage, form, schedule)
     {
         return Err(parameters);
     }
@@ -102,6 +108,10 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
+    if key_parts == KeyParts::Prepare {
+        PrepareKernel::declare(&mut b, stage, form, schedule, args).ok_or(parameters)?.body(&mut b);
+        return Ok(b.finish());
+    }
     ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args, None).body(&mut b);
     Ok(b.finish())
 }
@@ -111,6 +121,10 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
     Builder::shared_bytes_of(|b| {
         let args = Args::declare(b, stage, schedule.abi(stage));
+        if schedule.key_parts == KeyParts::Prepare {
+            PrepareKernel::declare(b, stage, form, schedule, args);
+            return;
+        }
         ChunkwiseKernel::declare(b, stage, &walked(form, schedule), schedule, args, None);
     })
 }
@@ -121,7 +135,8 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
     MatrixRecurrence { readout, ..form.clone() }
 }
 
-/// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
+/// The kernels of a schedule, in order: one that prepares parts of queries and keys, where these are prepared, one that finds the ends of
+/// segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
     let ends = match stage.kind().matrices().is_ok_and(|form| has_words(schedule, form, &stage.program)) {
@@ -136,7 +151,9 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
         }
         false => ends,
     };
-    vec![ends, *schedule]
+    let prepare = Chunkwise { key_parts: KeyParts::Prepare, blocks: BLOCKS_THAT_PREPARE, ..*schedule };
+    let is_prepared = schedule.key_parts == KeyParts::Prepared;
+    is_prepared.then_some(prepare).into_iter().chain([ends, *schedule]).collect()
 }
 
 /// Whether factors, states and weights have 16 bits in products.
@@ -296,16 +313,18 @@ impl ChunkwiseKernel<'_> {
         self.queries.iter().chain([&self.keys, &self.values])
     }
 
-    /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
+    /// The mbarriers of tiles, and how many arrivals complete each: one array, or an array for every tile.
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
-        let tiles = self.tiles().map(|tile| (tile.full, 1));
+        let each = self.schedule.copying();
+        let tiles = self.tiles().map(|tile| (tile.full, each));
         match self.handover {
             // Sums and gains arrive with the tiles.
-            Some(_) if self.is_split() => vec![(self.keys.full, 1)],
+            // The copies of prepared parts are announced once.
+            Some(_) if self.is_split() => vec![(self.keys.full, each + u32::from(self.are_prepared()))],
             // Threads that copy for several recurrences report all tiles at once.
-            Some(_) if self.schedule.heads > 1 => vec![(self.keys.full, 2)],
-            Some(_) => vec![(self.keys.full, tiles.count() as u32 + 1)],
-            None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32)],
+            Some(_) if self.schedule.heads > 1 => vec![(self.keys.full, 2 * each)],
+            Some(_) => vec![(self.keys.full, (tiles.count() as u32 + 1) * each)],
+            None if self.is_tf32 => vec![(self.keys.full, tiles.count() as u32 * each)],
             None => tiles.collect(),
         }
     }

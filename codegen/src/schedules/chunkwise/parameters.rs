@@ -34,6 +34,20 @@ schedule! {
         copiers: u32 = 0,
         /// Recurrences that a block walks side by side, 1 or 2, each with warps of its own: those that share queries and keys.
         heads: u32 = 1,
+        /// The origin of the parts of queries and keys, where these are in two parts.
+        key_parts: KeyParts = KeyParts::Divided,
+    }
+}
+
+word! {
+    /// The origin of the parts of queries and keys.
+    KeyParts {
+        /// The warps that copy divide elements.
+        Divided = "divided",
+        /// A kernel before has written them.
+        Prepared = "prepared",
+        /// This is that kernel.
+        Prepare = "prepare",
     }
 }
 
@@ -50,7 +64,10 @@ impl Chunkwise {
 
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
-        (self.warps * self.heads + self.copiers) * WARP
+        match self.key_parts {
+            KeyParts::Prepare => self.walkers(),
+            _ => (self.warps * self.heads + self.copiers) * WARP,
+        }
     }
 
     /// Threads that multiply for a recurrence; those of all recurrences of a block come first.

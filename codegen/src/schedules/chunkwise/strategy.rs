@@ -4,7 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::work::{Work, recurrences};
-use super::{Chunkwise, candidates, cost, fits, scratch, with_ends};
+use super::{Chunkwise, KeyParts, candidates, cost, fits, prepared, scratch, with_ends};
 use crate::schedules::Unit;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
@@ -52,7 +52,11 @@ impl Strategy for Chunkwise {
     }
 
     fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {
-        vec![("ends", Elem::F32)]
+        let ends = ("ends", Elem::F32);
+        match self.key_parts {
+            KeyParts::Divided => vec![ends],
+            _ => vec![("query_parts", Elem::Bf16), ("key_parts", Elem::Bf16), ends],
+        }
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
@@ -81,11 +85,17 @@ impl Strategy for Chunkwise {
 
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let form = problem.stage.kind().matrices();
+        if let (KeyParts::Prepare, Ok(form)) = (self.key_parts, &form) {
+            return prepared::blocks(problem.stage, form, self, |axis| problem.size(axis)).unwrap_or(u64::MAX);
+        }
         let rows = form.map_or(0, |form| recurrences(form, self.wide, self.width(), problem.bound));
         rows / u64::from(self.heads)
     }
 
     fn blocks_of_recurrence(&self, problem: &Problem<'_>) -> Option<u64> {
+        if self.key_parts == KeyParts::Prepare {
+            return None;
+        }
         let form = problem.stage.kind().matrices().ok()?;
         let segments = Work::of(self, form, problem).segments(problem);
         // The last segment's end is what nothing waits for.
@@ -95,16 +105,25 @@ impl Strategy for Chunkwise {
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().matrices().ok()?;
         let segments = Work::of(self, form, problem).segments(problem);
-        let rows = self.blocks(problem) * u64::from(self.heads);
-        Some(vec![scratch(rows, segments, self.width(), self.depth)?])
+        let rows = recurrences(form, self.wide, self.width(), problem.bound);
+        let ends = scratch(rows, segments, self.width(), self.depth)?;
+        if self.key_parts == KeyParts::Divided {
+            return Some(vec![ends]);
+        }
+        let chunks = prepared::blocks(problem.stage, form, self, |axis| problem.size(axis))?;
+        let parts = prepared::scratch(self, chunks)?;
+        Some(vec![parts, parts, ends])
     }
 
-    fn cost(&self, problem: &Problem<'_>, _memory: &Memory) -> Cost {
-        cost::estimate(self, problem)
+    fn cost(&self, problem: &Problem<'_>, memory: &Memory) -> Cost {
+        cost::estimate(self, problem, memory)
     }
 
     fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
         let ends = if self.ends { ", only their ends" } else { "" };
+        if self.key_parts == KeyParts::Prepare {
+            return format!("a block per {} times of queries and keys, which it divides in two parts", self.times());
+        }
         let (times, stages) = (self.times(), self.stages);
         let recurrences = if self.heads > 1 { "two recurrences with the same keys" } else { "a recurrence" };
         format!("a block per segment of {recurrences}{ends}; chunks of {times} times, {stages} in flight")
@@ -113,6 +132,7 @@ impl Strategy for Chunkwise {
     fn picture(&self, stage: &Stage) -> Picture {
         let within = stage.kind().matrices().map_or(vec![], |form| vec![form.width, form.depth]);
         let length = u64::from(self.times());
-        Picture { along: stage.axis(), within, length, across: 1, tile: None, carry: Carry::Kept }
+        let carry = if self.key_parts == KeyParts::Prepare { Carry::None } else { Carry::Kept };
+        Picture { along: stage.axis(), within, length, across: 1, tile: None, carry }
     }
 }

@@ -141,8 +141,8 @@ impl ChunkwiseKernel<'_> {
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
-            for (array, tiles) in self.mbarriers() {
-                b.init_mbarriers(array, self.schedule.stages, tiles * self.schedule.copying());
+            for (array, arrivals) in self.mbarriers() {
+                b.init_mbarriers(array, self.schedule.stages, arrivals);
             }
             if let Some(tile) = &self.gate {
                 b.init_mbarriers(tile.full, 1, self.schedule.walkers());
@@ -154,7 +154,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Where a tile's tensor begins for the block, at its slice of the width.
-    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Origin {
+    pub(super) fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Origin {
         origin_at(b, tile, source, self.slice.filter(|_| tile.inner == self.form.width))
     }
 

@@ -56,6 +56,7 @@ use crate::block::rematerialise::Rematerialiser;
 use crate::block::sequence::SequenceTile;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::Builder;
+use crate::schedules::chunkwise::KeyParts;
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
@@ -245,8 +246,20 @@ fn with_kernel(
     let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep, copiers, .. } = *schedule;
     let unit = unit(walked, form.elem(stage), isa, copiers);
     let ends = sweep.is_ends();
-    let chunks =
-        Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks, copiers, heads: 1 };
+    let chunks = Chunkwise {
+        ends,
+        warps: BLOCKS,
+        unit,
+        depth,
+        padded,
+        wide,
+        stages,
+        vector,
+        blocks,
+        copiers,
+        heads: 1,
+        key_parts: KeyParts::Divided,
+    };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = Saved { to, elem: schedule.saved_elem(stage, form), bulk: isa.has_bulk_copies() };
     let kernel = ChunkwiseKernel::declare(b, stage, walked, &chunks, args, (!ends).then_some(saved));

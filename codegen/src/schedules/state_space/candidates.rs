@@ -1,5 +1,6 @@
 //! The parameters that a plan may choose.
 
+use super::parameters::UNROLL_OF_NARROW;
 use super::{CHUNK, StateSpace, can_segment, work};
 use crate::stage::Stage;
 
@@ -20,10 +21,19 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let padded = PADDED.map(|capacity| StateSpace { padded: true, ..few(capacity) });
     let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
-    // Narrow elements take more registers to unpack; four chunks per iteration would spill.
-    let tight = |s: StateSpace| s.blocks > 1 || s.warps == MOST_WARPS;
-    let unrolled = |s: StateSpace| if narrow && s.states > 1 && tight(s) { StateSpace { unroll: 2, ..s } } else { s };
-    exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..unrolled(s) }).collect()
+    let all = exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..s });
+    all.flat_map(|s| unrolled(s, narrow)).collect()
+}
+
+/// The numbers of chunks per iteration. Narrow elements take more registers to unpack: with four chunks a kernel that saves its states
+/// would spill, and so would one of most warps. Of equal estimates the first is taken.
+fn unrolled(s: StateSpace, narrow: bool) -> Vec<StateSpace> {
+    let fewer = StateSpace { unroll: UNROLL_OF_NARROW, ..s };
+    match narrow && s.states > 1 {
+        true if s.warps == MOST_WARPS => vec![fewer],
+        true if s.blocks > 1 => vec![s, fewer],
+        _ => vec![s],
+    }
 }
 
 /// The schedules that assume nothing of strides and addresses.

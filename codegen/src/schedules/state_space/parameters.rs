@@ -1,6 +1,10 @@
 //! The parameters of the schedule state_space.
 
+use super::CHUNK;
 use crate::target::WARP;
+
+/// Chunks of narrow elements in an iteration, where registers are scarce.
+pub(super) const UNROLL_OF_NARROW: u32 = 2;
 
 schedule! {
     /// State space: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
@@ -57,5 +61,10 @@ impl StateSpace {
     /// Threads that copy a tile.
     pub fn team_threads(&self) -> u32 {
         self.copy_warps / self.teams * WARP
+    }
+
+    /// Whether an iteration unpacks more chunks of narrow elements than a kernel that saves its states has registers for.
+    pub(super) fn unpacks_many(&self) -> bool {
+        self.vector > CHUNK && self.states > 1 && self.blocks > 1 && self.unroll > UNROLL_OF_NARROW
     }
 }

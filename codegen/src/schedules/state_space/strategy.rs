@@ -5,6 +5,7 @@ use oplus_dsl::ir::Axis;
 
 use super::candidates::{scalar, with_vectors};
 use super::cost::{Walk, estimate};
+use super::parameters::UNROLL_OF_NARROW;
 use super::{StateSpace, can_save, can_segment, ends_len, saved_len, with_ends};
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
@@ -43,7 +44,12 @@ impl Strategy for StateSpace {
     }
 
     fn saving(&self, stage: &Stage) -> Option<StateSpace> {
-        (!self.ends && can_save(stage)).then_some(StateSpace { save: true, ..*self })
+        let unroll = if self.unpacks_many() { UNROLL_OF_NARROW } else { self.unroll };
+        (!self.ends && can_save(stage)).then_some(StateSpace { save: true, unroll, ..*self })
+    }
+
+    fn is_committed(&self) -> bool {
+        !self.unpacks_many()
     }
 
     fn name(&self) -> &'static str {
