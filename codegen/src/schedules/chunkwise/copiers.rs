@@ -66,11 +66,10 @@ impl ChunkwiseKernel<'_> {
         if self.are_prepared() {
             return self.copy_prepared(b, handover, &source, iterations);
         }
+        let origins = self.origins(b);
         if self.is_split() {
-            let origins = self.origins(b);
             return self.copy_parts(b, handover, &source, &origins, iterations);
         }
-        let origins = self.origins(b);
         let ahead = self.read_first(b, iterations);
         let is_first = b.eq(self.thread.warp, 0);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {

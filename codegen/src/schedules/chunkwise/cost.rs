@@ -12,7 +12,7 @@ use oplus_dsl::Elem;
 /// Time of a recurrence's chunk in a block with two, by that of one among as many in blocks of their own.
 const SHARED: f64 = 0.9;
 /// Time of a chunk whose queries and keys are prepared in parts, by that of one whose warps divide them.
-const PREPARED: f64 = 0.75;
+const PREPARED: f64 = 0.86;
 /// Microseconds of a multiprocessor on a chunk whose parts a kernel of its own prepares.
 const PREPARE: f64 = 1.0;
 

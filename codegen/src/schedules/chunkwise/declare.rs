@@ -4,7 +4,7 @@ use super::copiers::Handover;
 use super::numbers::Factored;
 use super::scale::Powers;
 use super::segments::Segment;
-use super::{Chunkwise, ChunkwiseKernel, Saved, channels, divided, parts, slices_of};
+use super::{Chunkwise, ChunkwiseKernel, KeyParts, Saved, channels, divided, parts, slices_of};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::layout::{Tile, TileOf, TileShape};
@@ -93,6 +93,10 @@ impl Tiles {
             tile.full = all_full.unwrap_or_else(|| full(b, &tile.name, stages));
         }
         self.gate.iter_mut().for_each(|tile| tile.full = full(b, &tile.name, 1));
+        // Copies of prepared parts are announced apart from values.
+        if schedule.key_parts == KeyParts::Prepared {
+            self.keys.full = full(b, &self.keys.name, stages);
+        }
     }
 }
 

@@ -319,8 +319,7 @@ impl ChunkwiseKernel<'_> {
         let tiles = self.tiles().map(|tile| (tile.full, each));
         match self.handover {
             // Sums and gains arrive with the tiles.
-            // The copies of prepared parts are announced once.
-            Some(_) if self.is_split() => vec![(self.keys.full, each + u32::from(self.are_prepared()))],
+            Some(_) if self.is_split() => vec![(self.values.full, each)],
             // Threads that copy for several recurrences report all tiles at once.
             Some(_) if self.schedule.heads > 1 => vec![(self.keys.full, 2 * each)],
             Some(_) => vec![(self.keys.full, (tiles.count() as u32 + 1) * each)],

@@ -168,7 +168,7 @@ impl ChunkwiseKernel<'_> {
             self.values.write_parts(b, read, start);
             b.push(Stmt::FenceAsync);
             self.store_all_rates(b, handover, iteration, &rates);
-            b.arrive(self.keys.full, to.index);
+            b.arrive(self.values.full, to.index);
         });
     }
 
@@ -180,13 +180,13 @@ impl ChunkwiseKernel<'_> {
         b.mul(row, chunks)
     }
 
-    /// Starts the copies of a chunk's parts into a stage by a copy engine, and announces them. By one thread.
+    /// Starts the copies of a chunk's parts into a stage by a copy engine, which announces them. By one thread.
     fn load_prepared(&self, b: &mut Builder, before: Operand, chunk: Operand, stage: Operand) {
         let chunk = b.convert(Ty::I64, chunk);
         let number = b.add(before, chunk);
         let first = b.mul(number, i64::from(len(self.schedule)));
-        let tiles: Vec<(usize, &Tile)> =
-            self.queries.iter().map(|tile| (QUERIES, tile)).chain([(KEYS, &self.keys)]).collect();
+        let queries = self.queries.iter().map(|tile| (QUERIES, tile));
+        let tiles: Vec<(usize, &Tile)> = queries.chain([(KEYS, &self.keys)]).collect();
         let mbarrier = b.mbarrier(self.keys.full, stage);
         let bytes = tiles.len() as u32 * len(self.schedule) * self.keys.elem.bytes().unwrap_or(2) as u32;
         b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(bytes as i32)));

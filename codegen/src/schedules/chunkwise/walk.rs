@@ -144,6 +144,9 @@ impl ChunkwiseKernel<'_> {
             for (array, arrivals) in self.mbarriers() {
                 b.init_mbarriers(array, self.schedule.stages, arrivals);
             }
+            if self.are_prepared() {
+                b.init_mbarriers(self.keys.full, self.schedule.stages, 1);
+            }
             if let Some(tile) = &self.gate {
                 b.init_mbarriers(tile.full, 1, self.schedule.walkers());
             }
@@ -238,6 +241,9 @@ impl ChunkwiseKernel<'_> {
         self.save_state(b, running.state, chunk, iterations.all);
         if self.factored.is_none() {
             self.wait_filled(b, filled);
+        }
+        if self.are_prepared() {
+            b.wait(self.keys.full, filled);
         }
         let lanes = self.lanes(b);
         let chunk = self.tiles_of(b, &lanes, iteration, first, filled.index);
