@@ -226,6 +226,40 @@ fn add_packed_in_time(b: &mut Builder, sums: &mut Sums, left: &[[Operand; 4]], r
     }
 }
 
+/// Adds left·right over 16 rows of the right factor, of which each left one has eight.
+pub(crate) fn add_sixteen(b: &mut Builder, elem: Elem, sums: &mut Blocks, left: &[[Operand; 4]; 2], right: Factor) {
+    let at_once = Sums::at_once(elem, sums.len());
+    for (first, sums) in (0..).step_by(at_once).zip(sums.chunks_mut(at_once)) {
+        let mut own = Sums::of(elem, sums);
+        match right.tile.elem {
+            Elem::F32 => add_in_time(b, &mut own, left, right, first, HALF),
+            _ => add_packed_in_time(b, &mut own, left, right, first),
+        }
+        own.finish(b, sums);
+    }
+}
+
+/// Elements of 16 rows and 16 columns of a right factor over rows, as they are in its tile: for both eights of the columns, both of the
+/// rows, those of rows 2t and 2t + 1.
+pub(crate) fn elements_in_time(b: &mut Builder, right: Factor, sixteen: u32, pair: u32) -> [[[Operand; 2]; 2]; 2] {
+    if right.tile.elem != Elem::F32 {
+        let packed = right.four(b, sixteen * ROWS, pair, true);
+        let two = |b: &mut Builder, pair| b.unpack(right.tile.elem, pair).map(|x| b.bits(Ty::U32, x));
+        return [0, 2].map(|block| [0, 1].map(|half| two(b, packed[block + half])));
+    }
+    let below = right.tile.lanes_below(b, right.lanes);
+    [0, 1].map(|block| {
+        [0, 1].map(|half| {
+            [right.lanes, &below].map(|lanes| {
+                let index = right.tile.index(b, lanes, sixteen * ROWS + half * COLUMNS, 2 * pair + block);
+                let index = b.add(index, right.start);
+                let element = b.load1(Memory::Shared(right.tile.array), index);
+                b.bits(Ty::U32, element)
+            })
+        })
+    })
+}
+
 /// Unpacks a left factor of 16 columns, in packed pairs, into two of eight.
 pub(crate) fn unpacked(b: &mut Builder, elem: Elem, packed: [Operand; 4]) -> [[Operand; 4]; 2] {
     let both = packed.map(|pair| b.unpack(elem, pair).map(|x| b.bits(Ty::U32, x)));

@@ -108,9 +108,6 @@ pub enum Refusal {
     /// The factors of matrix products are not of one type.
     #[error("matrix products need factors of one type: bf16, f16 or f32")]
     Type,
-    /// In a gradient, decays of channels scale factors other than of `bf16`.
-    #[error("gradients with decays of channels need factors of bf16")]
-    ChannelType,
 
     // ---- contracted scans, and their gradients
     /// No sum over an axis of the states is kept with the scan.

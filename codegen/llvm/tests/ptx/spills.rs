@@ -149,6 +149,19 @@ fn decays_of_channels_in_tf32_do_not_spill() {
     }
 }
 
+/// Third sweeps for any parts of the width, by whole accesses and by single elements, and walks. The greatest depth has no room.
+#[test]
+fn gradients_of_decays_of_channels_in_tf32_do_not_spill() {
+    for elem in [Elem::F16, Elem::F32] {
+        let gradient = adjoint(&model_of("gated_linear_attention", elem)).expect("differentiable");
+        let is_meant = |s: &Schedule| match s {
+            Schedule::ChunkwiseBackward(s) if s.depth == 64 => s.sweep == Sweep::Gradients || !s.padded && !s.wide,
+            _ => false,
+        };
+        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 10, "{elem}");
+    }
+}
+
 /// By single elements, which unaligned tensors and odd widths take, for any parts of the width.
 #[test]
 fn chunks_of_single_elements_do_not_spill() {

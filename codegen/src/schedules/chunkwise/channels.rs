@@ -12,10 +12,12 @@
 //! and 2^(s[r] − s[j]) are at most 1. Pairs of times within a sub-chunk are summed channel by channel in `f32`. Yang et
 //! al., "Gated linear attention transformers with hardware-efficient training", 2023, §4.3.
 
+mod scaling;
 mod sums;
 mod tf32;
 
-pub(crate) use sums::{PAD, sums_len};
+pub(crate) use scaling::{Scale, Scaling};
+pub(crate) use sums::{ChannelSums, Log, PAD, numbers, sums_len, sums_row};
 
 use super::state::State;
 use super::walk::ReadFactors;
@@ -27,7 +29,6 @@ use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
-use sums::Log;
 
 impl ChunkwiseKernel<'_> {
     /// The sums over depth of query·S at the chunk's times.

@@ -260,7 +260,7 @@ impl ChunkwiseKernel<'_> {
 }
 
 /// A sum in `f64` as two numbers of `f32`: the nearest one, and the rest.
-pub(super) fn split_sum(b: &mut Builder, sum: Operand) -> [Operand; 2] {
+pub(crate) fn split_sum(b: &mut Builder, sum: Operand) -> [Operand; 2] {
     let high = b.convert(Ty::F32, sum);
     let same = b.convert(Ty::F64, high);
     let low = b.sub(sum, same);

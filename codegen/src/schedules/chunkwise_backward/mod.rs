@@ -147,8 +147,8 @@ pub(crate) fn blocks_of_walks(
 ) -> u32 {
     let is_deep = schedule.depth > 64;
     match form.elem(stage) {
-        // The warps that copy have a chunk's elements in registers.
-        Elem::F32 if is_deep || schedule.copiers > 0 => 1,
+        // The warps that copy have a chunk's elements in registers, and sums of channels are two numbers each.
+        Elem::F32 if is_deep || schedule.copiers > 0 || form.states.channels && schedule.depth > 32 => 1,
         _ if schedule.copiers > 0 => blocks_beside_copiers(schedule.depth),
         Elem::F32 | Elem::F16 => 2,
         elem if unit(&form.states, elem, isa, 0) == Unit::Warp && is_deep => 2,
@@ -346,17 +346,18 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let tiles = Tiles::declare(b, stage, form, schedule);
         let heads = schedule.heads();
         let queries_of = query_blocks(form, elem, schedule, isa);
-        let is_tf32 = schedule.saved_elem(stage, form) == Elem::F32;
+        let types = [elem, schedule.saved_elem(stage, form)];
+        let is_tf32 = types[1] == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
         };
-        let is_largest = elem == Elem::F32 && depth == MOST_DEPTH;
+        let is_largest = elem == Elem::F32 && depth == MOST_DEPTH && !form.states.channels;
         let has_room = heads > 1 || !is_largest && (queries_of.registers > 0 || queries_of.shared == 0);
         let scores = has_room.then(|| own("scores", TIMES));
         let key_sums = own("key_sums", depth);
         let channels =
-            scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, elem, depth, own_queries));
+            scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, types, depth, own_queries));
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));

@@ -99,7 +99,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The warp's rows of a left factor, in 16 columns: two factors of eight.
-    fn rows_of(&self, b: &mut Builder, left: Left, sixteen: u32) -> [[Operand; 4]; 2] {
+    pub(super) fn rows_of(&self, b: &mut Builder, left: Left, sixteen: u32) -> [[Operand; 4]; 2] {
         let Some(lanes) = &left.views.neighbours else {
             let packed = left.factor.four(b, 0, sixteen, false);
             return unpacked(b, left.factor.tile.elem, packed);

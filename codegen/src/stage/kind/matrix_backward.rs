@@ -93,9 +93,7 @@ impl MatrixRecurrenceBackward {
         }
         match states.elem(program)? {
             elem if elem != cotangents.elem(program)? => return Err(Refusal::Type),
-            Elem::Bf16 => {}
-            Elem::F16 | Elem::F32 if !states.channels => {}
-            Elem::F16 | Elem::F32 => return Err(Refusal::ChannelType),
+            Elem::Bf16 | Elem::F16 | Elem::F32 => {}
             _ => return Err(Refusal::Type),
         }
         let shared = [states.key, cotangents.key].map(|p| program.params[p as usize].axes.iter().copied().collect());

@@ -7,7 +7,7 @@ use crate::build::{Builder, f32, zero};
 use crate::schedules::Chunkwise;
 use crate::schedules::chunkwise::ChunkwiseKernel;
 use crate::schedules::chunkwise::decay::{gain, logarithm_at, split_sum};
-use crate::tile::{Expr, Memory, Operand, Reg};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::{Elem, Ty};
 
 /// Times whose decays a thread loads at once.
@@ -16,12 +16,12 @@ const LOADS: u32 = 16;
 pub(crate) const PAD: u32 = 8;
 
 /// The numbers that a sum is stored as, beside factors of a type.
-fn numbers(elem: Elem) -> u32 {
+pub(crate) fn numbers(elem: Elem) -> u32 {
     if elem == Elem::F32 { 2 } else { 1 }
 }
 
 /// The distance between the sums of a time and those of the next, in numbers.
-fn sums_row(elem: Elem, depth: u32) -> u32 {
+pub(crate) fn sums_row(elem: Elem, depth: u32) -> u32 {
     numbers(elem) * depth + PAD
 }
 
@@ -32,15 +32,51 @@ pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
 
 /// A running sum of logarithms.
 #[derive(Clone, Copy)]
-pub(super) struct Log {
-    sum: Operand,
+pub(crate) struct Log {
+    pub sum: Operand,
     /// The rounding error of the sum, where sums are two numbers.
     rounding_error: Option<Operand>,
 }
 
+/// The running sums of channels, beside factors of a type and a depth.
+#[derive(Clone, Copy)]
+pub(crate) struct ChannelSums {
+    pub array: SharedId,
+    pub elem: Elem,
+    pub depth: u32,
+}
+
+impl ChannelSums {
+    /// The distance between the sums of a row and those of the next, in numbers.
+    pub(crate) fn row(self) -> u32 {
+        sums_row(self.elem, self.depth)
+    }
+
+    /// The index of a row's sum of a channel.
+    pub(crate) fn index(self, b: &mut Builder, row: Operand, channel: Operand) -> Operand {
+        let row = b.mul(row, self.row());
+        let own = b.mul(channel, numbers(self.elem));
+        b.add(row, own)
+    }
+
+    /// The sums of some neighbouring channels in a row.
+    pub(crate) fn at(self, b: &mut Builder, row: Operand, channel: Operand, count: u32) -> Vec<Log> {
+        let index = self.index(b, row, channel);
+        self.load(b, index, count)
+    }
+
+    /// The sums of some neighbouring channels from an index on.
+    pub(crate) fn load(self, b: &mut Builder, index: Operand, count: u32) -> Vec<Log> {
+        let numbers = numbers(self.elem);
+        let all = b.load(Memory::Shared(self.array), index, numbers * count, None, zero(Ty::F32));
+        let log = |own: &[Operand]| Log { sum: own[0], rounding_error: own.get(1).copied() };
+        all.chunks(numbers as usize).map(log).collect()
+    }
+}
+
 impl Log {
     /// The sum of what lies between an earlier time and this one.
-    pub(super) fn since(self, b: &mut Builder, earlier: Log) -> Log {
+    pub(crate) fn since(self, b: &mut Builder, earlier: Log) -> Log {
         let sum = b.sub(self.sum, earlier.sum);
         Log {
             sum,
@@ -49,7 +85,7 @@ impl Log {
     }
 
     /// Two to the power of the sum.
-    pub(super) fn power(self, b: &mut Builder) -> Operand {
+    pub(crate) fn power(self, b: &mut Builder) -> Operand {
         let all = self.rounding_error.map_or(self.sum, |rounding_error| b.add(self.sum, rounding_error));
         b.let_(Ty::F32, Expr::Exp2Fast(all))
     }
@@ -143,25 +179,24 @@ impl ChunkwiseKernel<'_> {
             let log = b.convert(self.ty_of_sums(), log);
             let next = b.add(sum.into(), log);
             b.assign(sum, next);
-            let at = b.add(index, k * sums_row(self.elem(), self.schedule.depth));
+            let at = b.add(index, k * self.channel_sums().row());
             let numbers = if self.has_rounding_errors() { split_sum(b, next).to_vec() } else { vec![next] };
             b.store(Memory::Shared(self.sums), at, &numbers, None);
         }
     }
 
+    /// The sums of all times, and those of the segment so far behind them.
+    pub(super) fn channel_sums(&self) -> ChannelSums {
+        ChannelSums { array: self.sums, elem: self.elem(), depth: self.schedule.depth }
+    }
+
     /// The index of a time's sum of a channel.
     fn sum_index(&self, b: &mut Builder, time: Operand, channel: Operand) -> Operand {
-        let row = b.mul(time, sums_row(self.elem(), self.schedule.depth));
-        let own = b.mul(channel, numbers(self.elem()));
-        b.add(row, own)
+        self.channel_sums().index(b, time, channel)
     }
 
     /// The sums of some neighbouring channels at a time.
     pub(super) fn sums_at(&self, b: &mut Builder, time: Operand, channel: Operand, count: u32) -> Vec<Log> {
-        let index = self.sum_index(b, time, channel);
-        let numbers = numbers(self.elem());
-        let all = b.load(Memory::Shared(self.sums), index, numbers * count, None, zero(Ty::F32));
-        let log = |own: &[Operand]| Log { sum: own[0], rounding_error: own.get(1).copied() };
-        all.chunks(numbers as usize).map(log).collect()
+        self.channel_sums().at(b, time, channel, count)
     }
 }

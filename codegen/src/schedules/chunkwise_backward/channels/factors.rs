@@ -4,34 +4,9 @@ use super::{Arrays, Steps};
 use crate::block::matmul::{Blocks, PairPlace, map_left, map_right, map_transposed, scale_pair};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
+use crate::schedules::chunkwise::channels::{Log, Scale};
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
-use crate::tile::{Expr, Operand};
-use oplus_dsl::Ty;
-
-/// A direction of scaling: later times down to a border, or earlier ones up to it.
-#[derive(Clone, Copy)]
-pub(super) enum ScaledFactor {
-    Query,
-    Key,
-}
-
-/// A scale: powers of two of the sums from a border on, a row of the sums, or up to it.
-#[derive(Clone, Copy)]
-pub(super) struct Scale {
-    pub factor: ScaledFactor,
-    pub border: Operand,
-}
-
-impl Scale {
-    /// The power of two of the difference of sums at a time and at the border.
-    fn power(self, b: &mut Builder, own: Operand, border: Operand) -> Operand {
-        let apart = match self.factor {
-            ScaledFactor::Query => b.sub(own, border),
-            ScaledFactor::Key => b.sub(border, own),
-        };
-        b.let_(Ty::F32, Expr::Exp2Fast(apart))
-    }
-}
+use crate::tile::Operand;
 
 impl ChunkwiseBackwardKernel<'_> {
     /// The powers of two neighbouring channels at a time of the chunk.
@@ -44,16 +19,16 @@ impl ChunkwiseBackwardKernel<'_> {
         scale: Scale,
     ) -> [Operand; 2] {
         let after = b.add(time, 1);
-        let own = self.sums_at(b, arrays, after, channel, 2);
-        let border = self.sums_at(b, arrays, scale.border, channel, 2);
-        [0, 1].map(|c| scale.power(b, own[c], border[c]))
+        let own = arrays.sums.at(b, after, channel, 2);
+        let border = scale.border().map(|border| arrays.sums.at(b, border, channel, 2));
+        [0, 1].map(|c| power(b, scale, own[c], border.as_ref().map(|border| border[c])))
     }
 
     /// The warp's keys as left factors over the depth, scaled up to a border.
     pub(super) fn scaled_left(&self, b: &mut Builder, own: &Steps, border: Operand) -> Blocks {
         let left = own.views.deep.halves.left(b, &self.keys, Operand::i32(0));
         let first = PairPlace { row: self.first_row(b), column: self.fragment.column(b) };
-        let scale = Scale { factor: ScaledFactor::Key, border };
+        let scale = Scale::Until(border);
         let sixteen = |sixteen: u32| {
             let packed = left.four(b, 0, sixteen, false);
             map_left(b, packed, first, sixteen, |b, pair, time, channel| {
@@ -94,14 +69,19 @@ impl ChunkwiseBackwardKernel<'_> {
         let column = self.fragment.column(b);
         let time = b.add(first, column);
         let channels = [0, COLUMNS].map(|by| b.add(channel, by));
-        let borders = channels.map(|channel| self.sums_at(b, arrays, scale.border, channel, 1)[0]);
+        let borders = channels.map(|channel| scale.border().map(|border| arrays.sums.at(b, border, channel, 1)[0]));
         map_transposed(b, packed, |b, pair, block, row| {
             let powers = [0, 1].map(|k| {
                 let after = b.add(time, row + k + 1);
-                let own = self.sums_at(b, arrays, after, channels[block], 1)[0];
-                scale.power(b, own, borders[block])
+                let own = arrays.sums.at(b, after, channels[block], 1)[0];
+                power(b, scale, own, borders[block])
             });
             scale_pair(b, self.keys.elem, pair, powers)
         })
     }
+}
+
+/// The power of two by which a row is scaled, from its sum and that of the border.
+fn power(b: &mut Builder, scale: Scale, own: Log, border: Option<Log>) -> Operand {
+    scale.log(b, own, border).power(b)
 }

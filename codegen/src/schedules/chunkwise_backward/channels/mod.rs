@@ -22,6 +22,7 @@ mod products;
 mod rates;
 mod scores;
 mod sums;
+mod tf32;
 mod wide;
 
 use super::walk::{AllViews, Head, Sums};
@@ -31,7 +32,7 @@ use crate::block::matmul::Blocks;
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
-use crate::schedules::chunkwise::channels::PAD;
+use crate::schedules::chunkwise::channels::{ChannelSums, PAD, numbers, sums_row};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;
@@ -45,7 +46,7 @@ pub(super) fn row(depth: u32) -> u32 {
 #[derive(Clone)]
 pub(super) struct Arrays {
     /// The running sums of the chunk's channels: a row of zeros, and one for every time.
-    sums: SharedId,
+    sums: ChannelSums,
     /// M with its gains, as a left factor: a row for every time j.
     pairs: Tile,
     /// The sums that pairs of one block add to query'.
@@ -59,11 +60,15 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, own_queries: SharedId) -> Arrays {
-        let sums = b.shared("channel_sums", SharedKind::Elem(Elem::F32), (TIMES + 1) * row(depth));
-        let pairs = Tile::bare(b, "pairs", elem, TIMES, TIMES);
-        let [totals, later, energies, end_terms] = ["totals", "later", "channel_energies", "ends"]
-            .map(|name| b.shared(name, SharedKind::Elem(Elem::F32), BLOCKS * depth));
+    /// Declares them beside factors of a type, and weights of another one.
+    pub(super) fn declare(b: &mut Builder, [elem, weights]: [Elem; 2], depth: u32, own_queries: SharedId) -> Arrays {
+        let len = (TIMES + 1) * sums_row(elem, depth);
+        let array = b.shared("channel_sums", SharedKind::Elem(Elem::F32), len);
+        let sums = ChannelSums { array, elem, depth };
+        let pairs = Tile::bare(b, "pairs", weights, TIMES, TIMES);
+        let [totals, later, energies, end_terms] =
+            [("totals", numbers(elem)), ("later", 1), ("channel_energies", 1), ("ends", 1)]
+                .map(|(name, each)| b.shared(name, SharedKind::Elem(Elem::F32), each * BLOCKS * depth));
         Arrays { sums, pairs, own_queries, totals, later, energies, end_terms }
     }
 }

@@ -2,12 +2,11 @@
 
 use super::Arrays;
 use crate::block::layout::Tile;
-use crate::block::matmul::piece_index;
 use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::COLUMNS;
+use crate::schedules::chunkwise::channels::Log;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, SharedId};
+use crate::tile::{Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -17,8 +16,8 @@ impl ChunkwiseBackwardKernel<'_> {
         self.own_channels(b, |b, channel| {
             let first = self.border(b, 0);
             let after = b.add(first, 1);
-            let sums = self.channel_index(b, after, channel);
-            let sums = self.of_times(b, arrays.sums, sums, super::row(self.schedule.depth));
+            let sums = arrays.sums.index(b, after, channel);
+            let sums = self.sums_of_times(b, arrays, sums);
             let queries = self.of_tile(b, &self.queries, first, channel);
             let keys = self.of_tile(b, &self.keys, first, channel);
             let mut to_queries = vec![zero(Ty::F32); ROWS as usize];
@@ -27,8 +26,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 let weights = self.weights_of(b, arrays, first, j as u32);
                 let mut to_key = zero(Ty::F32);
                 for i in j..ROWS as usize {
-                    let apart = b.sub(sums[i], sums[j]);
-                    let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                    let decay = sums[i].since(b, sums[j]).power(b);
                     let weight = b.mul(weights[i], decay);
                     to_queries[i] = b.fma(weight, key, to_queries[i]);
                     to_key = b.fma(weight, queries[i], to_key);
@@ -62,29 +60,39 @@ impl ChunkwiseBackwardKernel<'_> {
         (0..ROWS).map(one).collect()
     }
 
+    /// The sums of a channel in 16 rows, of which the first one is at an index.
+    pub(super) fn sums_of_times(&self, b: &mut Builder, arrays: &Arrays, first: Operand) -> Vec<Log> {
+        let one = |k: u32| {
+            let at = b.add(first, k * arrays.sums.row());
+            arrays.sums.load(b, at, 1)[0]
+        };
+        (0..ROWS).map(one).collect()
+    }
+
     /// A channel of a tile at 16 times.
     fn of_tile(&self, b: &mut Builder, tile: &Tile, first: Operand, channel: Operand) -> Vec<Operand> {
-        let [piece, within] = b.div_rem(channel, COLUMNS);
+        let [piece, within] = b.div_rem(channel, tile.piece());
         let one = |k: u32| {
             let time = b.add(first, k);
-            let index = piece_index(b, tile, time, piece);
+            let index = tile.piece_index(b, time, piece);
             let index = b.add(index, within);
             b.load1(Memory::Shared(tile.array), index)
         };
         (0..ROWS).map(one).collect()
     }
 
-    /// M with its gains of time number j of a block and the block's times; those of the first eight only where they may be
+    /// M with its gains of time number j of a block and the block's times; those of the first pieces only where they may be
     /// later.
     fn weights_of(&self, b: &mut Builder, arrays: &Arrays, first: Operand, j: u32) -> Vec<Operand> {
         let row = b.add(first, j);
-        let piece = b.binary(Binary::Div, first, COLUMNS);
+        let elements = arrays.pairs.piece();
+        let piece = b.binary(Binary::Div, first, elements);
         let mut weights = vec![zero(Ty::F32); ROWS as usize];
-        for eight in j / COLUMNS..ROWS / COLUMNS {
-            let piece = b.add(piece, eight);
-            let index = piece_index(b, &arrays.pairs, row, piece);
-            let own = b.load(Memory::Shared(arrays.pairs.array), index, COLUMNS, None, zero(Ty::F32));
-            weights.splice((eight * COLUMNS) as usize..((eight + 1) * COLUMNS) as usize, own);
+        for number in j / elements..ROWS / elements {
+            let piece = b.add(piece, number);
+            let index = arrays.pairs.piece_index(b, row, piece);
+            let own = b.load(Memory::Shared(arrays.pairs.array), index, elements, None, zero(Ty::F32));
+            weights.splice((number * elements) as usize..((number + 1) * elements) as usize, own);
         }
         weights
     }

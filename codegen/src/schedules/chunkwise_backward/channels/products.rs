@@ -1,7 +1,6 @@
 //! Products of a chunk whose factors are scaled channel by channel.
 
 use super::Steps;
-use super::factors::{Scale, ScaledFactor};
 use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{left_rows, right_rows};
 use crate::block::matmul::{
@@ -9,11 +8,12 @@ use crate::block::matmul::{
 };
 use crate::block::pair::Values;
 use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::channels::Scale;
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::walk::Head;
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::stage::kind::Cotangent;
-use crate::tile::{Expr, Memory, Operand, SharedId};
+use crate::tile::{Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -32,6 +32,10 @@ impl ChunkwiseBackwardKernel<'_> {
     /// value' at the warp's times and the places of the width of its half.
     pub(super) fn channel_values(&self, b: &mut Builder, own: &Steps, head: &Head) -> Blocks {
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        if self.is_tf32 {
+            self.add_tf32_duals(b, own, &mut found);
+            return self.add_tf32_cotangents(b, head, found);
+        }
         let right = own.views.deep.halves.right(b, &self.duals, Operand::i32(0));
         let left = self.scaled_left(b, own, Operand::i32(TIMES as i32));
         for (sixteen, left) in (0..).zip(left) {
@@ -54,13 +58,13 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// A right factor over times from those of a block on.
-    fn of_block<'f>(&self, b: &mut Builder, right: Factor<'f>, block: Operand) -> Factor<'f> {
+    pub(super) fn of_block<'f>(&self, b: &mut Builder, right: Factor<'f>, block: Operand) -> Factor<'f> {
         let by = b.mul(block, ROWS * right.tile.panel());
         Factor { start: b.add(right.start, by), ..right }
     }
 
     /// Adds the products of blocks of times, one after the other.
-    fn through_blocks(
+    pub(super) fn through_blocks(
         &self,
         b: &mut Builder,
         sums: Blocks,
@@ -78,7 +82,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The thread's channel among those of a pair of blocks of its half, and among the columns of a block.
-    fn channels_of(&self, b: &mut Builder, block: u32) -> (Operand, Operand) {
+    pub(super) fn channels_of(&self, b: &mut Builder, block: u32) -> (Operand, Operand) {
         let half = self.half_of(b, self.schedule.depth);
         let first = b.add(half, block * COLUMNS);
         let column = self.fragment.column(b);
@@ -116,10 +120,9 @@ impl ChunkwiseBackwardKernel<'_> {
         });
         for (block, found) in (0..).zip(&mut found) {
             let (_, channel) = self.channels_of(b, block);
-            let [from, to] = [from, to].map(|row| self.sums_at(b, own.arrays, row, channel, 2));
+            let [from, to] = [from, to].map(|row| own.arrays.sums.at(b, row, channel, 2));
             for (r, found) in found.iter_mut().enumerate() {
-                let apart = b.sub(to[r % 2], from[r % 2]);
-                let power = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                let power = to[r % 2].since(b, from[r % 2]).power(b);
                 *found = b.mul(*found, power);
             }
         }
@@ -135,6 +138,9 @@ impl ChunkwiseBackwardKernel<'_> {
             let at = b.add(row, by);
             b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
         });
+        if self.is_tf32 {
+            return self.add_tf32_states(b, own, [tile, states], gains, found);
+        }
         let left = own.views.wide.halves.left(b, tile, none);
         let right = own.views.deep.halves.in_time(b, states, none);
         for sixteen in 0..SIXTEENS {
@@ -174,22 +180,14 @@ impl ChunkwiseBackwardKernel<'_> {
     ) {
         let none = Operand::i32(0);
         let through = self.through_states(b, own, Cotangent::Keys, given, own.end, Operand::i32(TIMES as i32));
-        let scale = Scale { factor: ScaledFactor::Key, border: own.end };
+        let scale = Scale::Until(own.end);
         if self.has_channels() {
             self.store_end_terms(b, own, &through, scale);
         }
-        let (row, piece) = left_rows(b, self.thread.lane);
-        let start = self.border(b, 0);
-        let row = b.add(start, row);
-        let right = own.views.deep.halves.in_time(b, &self.queries, none);
-        let next = b.add(self.block, 1);
-        let last = Operand::i32(BLOCKS as i32);
-        let found = self.through_blocks(b, through, next, last, |b, found, later| {
-            let index = own.arrays.pairs.lanes_at(b, row, piece, later);
-            let left = load_four(b, &own.arrays.pairs, index, false);
-            let scale = Scale { factor: ScaledFactor::Query, border: own.end };
-            self.add_scaled(b, own, found, left, ScaledBlock { factor: right, block: later, scale });
-        });
+        let found = match self.is_tf32 {
+            true => self.add_tf32_later(b, own, through),
+            false => self.add_later(b, own, through),
+        };
         let found = self.with_own(b, own, &found, self.key_sums, scale);
         if self.needs(Cotangent::Keys) {
             self.store_depth(b, values, first, Cotangent::Keys, &found);
@@ -214,23 +212,11 @@ impl ChunkwiseBackwardKernel<'_> {
     ) {
         let none = Operand::i32(0);
         let through = self.through_states(b, own, Cotangent::Queries, given, none, own.start);
-        let (row, piece) = right_rows(b, self.thread.lane);
-        let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
-        let right = own.views.deep.halves.in_time(b, &self.keys, none);
-        let found = self.through_blocks(b, through, none, self.block, |b, found, earlier| {
-            let rows = b.mul(earlier, ROWS * TIMES);
-            let index = b.add(lanes, rows);
-            let left = load_four(b, &own.arrays.pairs, index, true);
-            let scale = Scale { factor: ScaledFactor::Key, border: own.start };
-            self.add_scaled(b, own, found, left, ScaledBlock { factor: right, block: earlier, scale });
-        });
-        let found = self.with_own(
-            b,
-            own,
-            &found,
-            own.arrays.own_queries,
-            Scale { factor: ScaledFactor::Query, border: own.start },
-        );
+        let found = match self.is_tf32 {
+            true => self.add_tf32_earlier(b, own, through),
+            false => self.add_earlier(b, own, through),
+        };
+        let found = self.with_own(b, own, &found, own.arrays.own_queries, Scale::Since(own.start));
         if self.needs(Cotangent::Queries) {
             self.store_depth(b, values, first, Cotangent::Queries, &found);
         }
@@ -243,6 +229,36 @@ impl ChunkwiseBackwardKernel<'_> {
                 b.fma(queries[r], found, before)
             });
         }
+    }
+
+    /// Adds M·queries of later blocks to key', scaled to the end of the warp's times.
+    fn add_later(&self, b: &mut Builder, own: &Steps, through: Blocks) -> Blocks {
+        let (row, piece) = left_rows(b, self.thread.lane);
+        let start = self.border(b, 0);
+        let row = b.add(start, row);
+        let right = own.views.deep.halves.in_time(b, &self.queries, Operand::i32(0));
+        let next = b.add(self.block, 1);
+        let last = Operand::i32(BLOCKS as i32);
+        self.through_blocks(b, through, next, last, |b, found, later| {
+            let index = own.arrays.pairs.lanes_at(b, row, piece, later);
+            let left = load_four(b, &own.arrays.pairs, index, false);
+            let scale = Scale::Since(own.end);
+            self.add_scaled(b, own, found, left, ScaledBlock { factor: right, block: later, scale });
+        })
+    }
+
+    /// Adds M·keys of earlier blocks to query', scaled to the start of the warp's times.
+    fn add_earlier(&self, b: &mut Builder, own: &Steps, through: Blocks) -> Blocks {
+        let (row, piece) = right_rows(b, self.thread.lane);
+        let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
+        let right = own.views.deep.halves.in_time(b, &self.keys, Operand::i32(0));
+        self.through_blocks(b, through, Operand::i32(0), self.block, |b, found, earlier| {
+            let rows = b.mul(earlier, ROWS * TIMES);
+            let index = b.add(lanes, rows);
+            let left = load_four(b, &own.arrays.pairs, index, true);
+            let scale = Scale::Until(own.start);
+            self.add_scaled(b, own, found, left, ScaledBlock { factor: right, block: earlier, scale });
+        })
     }
 
     /// Sums scaled to the thread's times, with the sums of pairs of its block.

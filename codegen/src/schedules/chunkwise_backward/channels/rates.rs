@@ -2,13 +2,12 @@
 
 use super::{Arrays, row};
 use crate::abi::Tensor;
-use crate::block::matmul::piece_index;
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, f32, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::stage::kind::Cotangent;
-use crate::tile::{Expr, Memory, Operand};
+use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 
 /// A decay that leaves nothing has a logarithm below this one: logarithms are at least −160, less the rounding errors of their sums.
@@ -33,13 +32,13 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         for item in self.items(b) {
             let first = b.mul(item.block, ROWS);
-            let [piece, within] = b.div_rem(item.channel, COLUMNS);
+            let [piece, within] = self.place_of_channel(b, item.channel);
             let sum = b.var(zero(Ty::F32));
             b.if_(item.exists, |b| {
                 let mut all = zero(Ty::F32);
                 for k in 0..ROWS {
                     let place = b.add(first, k);
-                    let index = piece_index(b, &self.states, place, piece);
+                    let index = self.states.piece_index(b, place, piece);
                     let index = b.add(index, within);
                     let [state, dual] =
                         [&self.states, &self.duals].map(|tile| b.load1(Memory::Shared(tile.array), index));
@@ -61,6 +60,19 @@ impl ChunkwiseBackwardKernel<'_> {
             };
             b.store(energies, at, &[all], Some(item.exists));
         }
+    }
+
+    /// The piece of a channel in rows of S and D, and its place in it.
+    fn place_of_channel(&self, b: &mut Builder, channel: Operand) -> [Operand; 2] {
+        let piece = self.states.piece();
+        if self.states.elem == self.keys.elem {
+            return b.div_rem(channel, piece);
+        }
+        // States beside `f16` have places 2t of the depth before places 2t + 1.
+        let [eight, within] = b.div_rem(channel, COLUMNS);
+        let [within, odd] = b.div_rem(within, 2);
+        let first = b.mul(eight, COLUMNS / piece);
+        [b.add(first, odd), within]
     }
 
     /// Sums the numbers of each thread's channels from every time of the warp's block on, and writes the totals.
@@ -98,8 +110,8 @@ impl ChunkwiseBackwardKernel<'_> {
                 let all = |_: &mut Builder, _| Operand::bool(true);
                 let energy = self.total_of(b, energies, channel, all);
                 let end_terms = self.total_of(b, end_terms, channel, all);
-                let end = self.sums_at(b, arrays, Operand::i32(TIMES as i32), channel, 1)[0];
-                let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
+                let end = arrays.sums.at(b, Operand::i32(TIMES as i32), channel, 1)[0];
+                let whole = end.power(b);
                 let constant = b.fma(whole, energy, end_terms);
                 let constant = b.add(constant, blocks);
                 self.store_times(b, arrays, values.clone(), &ChannelCotangents { output, first, channel, constant });
@@ -118,15 +130,17 @@ impl ChunkwiseBackwardKernel<'_> {
         let place = self.index_along(b, channel, depth);
         values.set_inner(0, depth, place);
         let apart = row(self.schedule.depth);
-        let mut before = b.load1(Memory::Shared(arrays.sums), from);
-        let after = b.add(from, apart);
-        let sums = self.of_times(b, arrays.sums, after, apart);
+        let has_same_rows = arrays.sums.row() == apart;
+        let of_sums = if has_same_rows { from } else { arrays.sums.index(b, block, channel) };
+        let mut before = arrays.sums.load(b, of_sums, 1)[0].sum;
+        let after = b.add(of_sums, arrays.sums.row());
+        let sums = self.sums_of_times(b, arrays, after);
         let later = self.of_times(b, self.key_sums, from, apart);
         for (k, (sum, own)) in (0..).zip(sums.into_iter().zip(later)) {
             // The cotangent of a decay that leaves nothing is 0, not the rounding error of the sums.
-            let log = b.sub(sum, before);
+            let log = b.sub(sum.sum, before);
             let is_nothing = b.lt(log, f32(NOTHING));
-            before = sum;
+            before = sum.sum;
             let at = b.add(time, k);
             let place = self.index_along(b, at, self.form.states.time);
             values.set_row(k, place);

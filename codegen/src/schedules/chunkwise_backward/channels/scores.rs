@@ -1,19 +1,23 @@
 //! Weights of pairs of times: A, and M with its gains.
 
-use super::factors::{Scale, ScaledFactor};
 use super::{Arrays, Steps};
 use crate::block::layout::{Tile, right_rows};
-use crate::block::matmul::{Blocks, Factor, mma_two, multiply, piece_index};
+use crate::block::matmul::{Blocks, Factor, mma_two, multiply};
+use crate::block::tf32::rounded;
 use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::channels::{Log, Scale};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
-use crate::tile::{Expr, Memory, Operand};
-use oplus_dsl::Ty;
+use crate::tile::{Memory, Operand};
 use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes A of the warp's times j and every other later block, the next one for the first half.
     pub(super) fn score_earlier(&self, b: &mut Builder, own: &Steps) {
+        if self.is_tf32 {
+            return self.score_tf32(b, own);
+        }
         let left = self.scaled_left(b, own, own.end);
         let (row, piece) = right_rows(b, self.thread.lane);
         let lanes = self.queries.lanes(b, row, piece);
@@ -26,7 +30,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let mut scores: Blocks = vec![zeros(); 2];
             for (sixteen, left) in (0..).zip(&left) {
                 let packed = right.four(b, 0, sixteen, false);
-                let scale = Scale { factor: ScaledFactor::Query, border: own.end };
+                let scale = Scale::Since(own.end);
                 let columns = self.scaled_right(b, own.arrays, packed, first, sixteen, scale);
                 mma_two(b, right.tile.elem, &mut scores, *left, columns);
             }
@@ -38,17 +42,24 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Writes A of the warp's times j and eight times from a place on, with the gains of these.
-    fn store_scores(&self, b: &mut Builder, first: Operand, scores: &[Operand; 4]) {
+    pub(super) fn store_scores(&self, b: &mut Builder, first: Operand, scores: &[Operand; 4]) {
         let column = self.fragment.column(b);
         let at = b.add(first, column);
         let gains = b.load(Memory::Shared(self.rates[2]), at, 2, None, zero(Ty::F32));
-        let piece = b.binary(Binary::Div, first, COLUMNS);
+        let elements = self.weights.piece();
+        // Of `f32` eight times are two pieces.
+        let [piece, within] = match self.is_tf32 {
+            true => b.div_rem(at, elements),
+            false => [b.binary(Binary::Div, first, elements), column],
+        };
         let row = self.first_row(b);
         for h in 0..2 {
             let row = b.add(row, h * COLUMNS);
-            let index = piece_index(b, &self.weights, row, piece);
-            let index = b.add(index, column);
+            let index = self.weights.piece_index(b, row, piece);
+            let index = b.add(index, within);
             let two = [0, 1].map(|c: usize| b.mul(scores[2 * h as usize + c], gains[c]));
+            let is_rounded = self.is_tf32 && self.keys.elem != Elem::F32;
+            let two = if is_rounded { two.map(|x| rounded(b, x)) } else { two };
             b.store(Memory::Shared(self.weights.array), index, &two, None);
         }
     }
@@ -64,13 +75,14 @@ impl ChunkwiseBackwardKernel<'_> {
         let column = b.add(first, column);
         let later = [0, 1].map(|by| b.add(column, by));
         let scores = [0; 4].map(|_| b.var(zero(Ty::F32)));
-        let pieces = Operand::i32((self.schedule.depth / COLUMNS) as i32);
+        let elements = self.keys.piece();
+        let pieces = Operand::i32((self.schedule.depth / elements) as i32);
         b.for_(Operand::i32(0), pieces, 1, |b, piece| {
-            let of = |b: &mut Builder, tile: &Tile, time: Operand| piece_index(b, tile, time, piece);
+            let of = |b: &mut Builder, tile: &Tile, time: Operand| tile.piece_index(b, time, piece);
             let of_keys = earlier.map(|time| of(b, &self.keys, time));
             let of_queries = later.map(|time| of(b, &self.queries, time));
-            let channel = b.mul(piece, COLUMNS);
-            for pair in (0..COLUMNS).step_by(2) {
+            let channel = b.mul(piece, elements);
+            for pair in (0..elements).step_by(2) {
                 let two = |b: &mut Builder, tile: &Tile, index: Operand| {
                     let index = b.add(index, pair);
                     b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
@@ -82,8 +94,7 @@ impl ChunkwiseBackwardKernel<'_> {
                     [earlier, later].map(|times| times.map(|time| self.sums_after(b, arrays, time, channel)));
                 for (r, score) in scores.iter().enumerate() {
                     for c in 0..2 {
-                        let apart = b.sub(to[r % 2][c], from[r / 2][c]);
-                        let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                        let decay = to[r % 2][c].since(b, from[r / 2][c]).power(b);
                         let product = b.mul(queries[r % 2][c], keys[r / 2][c]);
                         let sum = b.fma(product, decay, (*score).into());
                         b.assign(*score, sum);
@@ -100,9 +111,9 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The sums of two neighbouring channels up to and with a time.
-    fn sums_after(&self, b: &mut Builder, arrays: &Arrays, time: Operand, channel: Operand) -> Vec<Operand> {
+    fn sums_after(&self, b: &mut Builder, arrays: &Arrays, time: Operand, channel: Operand) -> Vec<Log> {
         let row = b.add(time, 1);
-        self.sums_at(b, arrays, row, channel, 2)
+        arrays.sums.at(b, row, channel, 2)
     }
 
     /// Computes M of the warp's times j and the times i of its half, with all gains.
