@@ -342,8 +342,10 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let has_room = heads > 1 || !is_largest && (queries_of.registers > 0 || queries_of.shared == 0);
         let scores = has_room.then(|| own("scores", TIMES));
         let key_sums = own("key_sums", depth);
-        let channels =
-            scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, elem, depth, own_queries));
+        let has_borders = form.sums_channels_over_time(stage);
+        let channels = scores
+            .filter(|_| form.states.channels)
+            .map(|own_queries| Arrays::declare(b, elem, depth, own_queries, has_borders));
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
