@@ -363,13 +363,15 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
     /// the fewest registers; `None` elsewhere.
     fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
         let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.is_iterated();
-        if !is_scarce && !self.is_tf32 {
-            return None;
-        }
+        (is_scarce || self.is_tf32).then(|| self.with_rematerialised(b))
+    }
+
+    /// The kernel with rematerialised thread coordinates.
+    fn with_rematerialised(&self, b: &mut Builder) -> Self {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
         let sweep = GradientSweep { thread, half, block, fragment, ..self.sweep.clone() };
-        Some(ChunkwiseBackwardKernel { sweep, ..self.clone() })
+        ChunkwiseBackwardKernel { sweep, ..self.clone() }
     }
 }

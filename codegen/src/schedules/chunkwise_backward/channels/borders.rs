@@ -25,9 +25,11 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Writes the sums of pairs that pass over an earlier block, from those of query' at the warp's times of what lies before it.
     pub(super) fn store_passing(&self, b: &mut Builder, own: &Steps, sums: &Blocks, earlier: Operand) {
         if let Some(borders) = &own.arrays.borders {
-            let row = passing_row(b, self.block, earlier);
-            let scale = Scale { factor: ScaledFactor::Query, border: own.start };
-            self.store_terms(b, own, (&self.queries, sums), scale, (borders.passing, row));
+            // Coordinates are computed anew: those of a loop's other rounds would stay in registers.
+            let kernel = self.with_rematerialised(b);
+            let row = passing_row(b, kernel.block, earlier);
+            let scale = Scale { factor: ScaledFactor::Query, border: kernel.border(b, 0) };
+            kernel.store_terms(b, own, (&self.queries, sums), scale, (borders.passing, row));
         }
     }
 
