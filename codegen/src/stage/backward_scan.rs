@@ -85,7 +85,7 @@ impl Ways {
             let over = pair.axes.without(pair.time);
             for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
                 let (program, ahead) = match pair.row(state).filter(|_| sums == Sums::All) {
-                    Some(row) => whole(&program, number, pair.time, [state, row]),
+                    Some(row) => whole(&program, number, [state, row]),
                     None => (program.clone(), None),
                 };
                 if let Some(pair) = pairs(&program).into_iter().nth(number) {
@@ -143,9 +143,9 @@ fn has_opposite_scans(program: &Program) -> bool {
 }
 
 /// The program for a stage of matrices over these two axes, and the values that are computed before it. `number` is that of the pair
-/// of scans, along `time`.
-fn whole(program: &Program, number: usize, time: Axis, axes: [Axis; 2]) -> (Program, Option<Ahead>) {
-    let program = inward(program, axes, time);
+/// of scans.
+fn whole(program: &Program, number: usize, axes: [Axis; 2]) -> (Program, Option<Ahead>) {
+    let program = inward(program, axes);
     let pairs = pairs(&program);
     let Pair { forward, back, time, .. } = &pairs[number];
     Matrices { forward, back: *back, time: *time, axes }.divided(&program)

@@ -138,17 +138,14 @@ fn apart(program: &Program, added: Value, axis: Axis, reverse: bool) -> Option<(
 }
 
 /// The program with the factors of sums over these two axes and others, which lack the others, among what those sum. A factor that
-/// has the first axis is one of sums over the second and others than the time: sums over times of cotangents that are differences
-/// of running sums would be wrong by their rounding errors.
-pub(super) fn inward(program: &Program, axes: [Axis; 2], time: Axis) -> Program {
+/// has the first axis is one of sums over the second and others.
+pub(super) fn inward(program: &Program, axes: [Axis; 2]) -> Program {
     rewrite(program, |changed, _, node| {
         let Op::Binary(Binary::Mul, x, y) = node.op else { return };
         for (factor, sum) in [(x, y), (y, x)] {
             let of_channels = changed.node(factor).axes.contains(axes[0]);
             let inner = if of_channels { &axes[1..] } else { &axes };
-            let is_meant =
-                |nest: &Nest| nest.lacks_others(changed, factor) && !(of_channels && nest.others.contains(&time));
-            if let Some(nest) = Nest::of(changed, sum, inner).filter(is_meant) {
+            if let Some(nest) = Nest::of(changed, sum, inner).filter(|nest| nest.lacks_others(changed, factor)) {
                 node.op = Op::Field(nest.summed(changed, factor, inner), 0);
                 return;
             }

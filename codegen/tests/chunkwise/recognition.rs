@@ -100,9 +100,25 @@ fn so_are_their_gradients() {
         assert!(form.heads.is_empty() && form.outputs.contains(&Cotangent::Channels), "{head}");
         assert!(form.outputs.contains(&Cotangent::Keys) && form.outputs.contains(&Cotangent::Queries), "{head}");
     }
-    let time_invariant = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, K]) -> (y: [H, T, V])";
-    let refusal = back_of_text(&format!("{time_invariant} {{ {body} }}")).map(|_| ());
-    assert_eq!(refusal, Err(Refusal::NotQuery { axis: "K".into() }));
+}
+
+/// Decays per channel that do not vary along time have cotangents at all times, which are summed afterwards.
+#[test]
+fn so_are_sums_over_time_of_cotangents_of_decays() {
+    let packed = "scan(T, segmented(LogDecay)(a, k * v), offsets = c).x";
+    for (decay, scan, is_summed) in [
+        ("a: [H, T, K]", "scan(T, LogDecay(a, k * v)).x", false),
+        ("a: [H, K]", "scan(T, LogDecay(a, k * v)).x", true),
+        ("a: [K]", "scan(T, LogDecay(-softplus(a), k * v)).x", true),
+        ("a: [H, T, K], c: i32[S]", packed, false),
+        ("a: [H, K], c: i32[S]", packed, true),
+    ] {
+        let head = format!("fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], {decay}) -> (y: [H, T, V])");
+        let stage = back_stage(&written(&format!("{head} {{ y = sum(K, q * {scan}); }}")));
+        let form = stage.kind().matrices_back().unwrap_or_else(|e| panic!("{decay}: {e}"));
+        assert!(form.states.channels && form.outputs.contains(&Cotangent::Channels), "{decay}");
+        assert_eq!(form.sums_channels_over_time(&stage), is_summed, "{decay}");
+    }
 }
 
 #[test]

@@ -331,3 +331,18 @@ fn scans_that_unpack_many_chunks_do_not_spill() {
         assert!(assemble_for_hopper(&model_of("selective_scan", elem), is_meant) >= 2, "{elem}");
     }
 }
+
+/// With sums of pairs that pass over blocks of times, by single elements.
+#[test]
+fn sums_over_time_of_cotangents_of_channels_do_not_spill() {
+    let text = "fn f(q: [H, T, K], k: [H, T, K], v: [H, T, V], a: [H, K]) -> (o: [H, T, V]) {
+        o = sum(K, q * scan(T, LogDecay(a, k * v)).x);
+    }";
+    let programs = oplus_front::programs(text.parse().expect("tokens")).expect("a program");
+    let gradient = adjoint(&programs[0].instantiate(Elem::Bf16)).expect("differentiable");
+    let is_meant = |s: &Schedule| match s {
+        Schedule::ChunkwiseBackward(s) => s.depth == 128 && s.vector == 1 && s.sweep == Sweep::Gradients,
+        _ => false,
+    };
+    assert!(assemble_for_hopper(&gradient, is_meant) >= 2);
+}

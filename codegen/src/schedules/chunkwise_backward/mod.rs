@@ -356,8 +356,10 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let has_room = heads > 1 || !is_largest && (queries_of.registers > 0 || queries_of.shared == 0);
         let scores = has_room.then(|| own("scores", TIMES));
         let key_sums = own("key_sums", depth);
-        let channels =
-            scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, types, depth, own_queries));
+        let has_borders = form.sums_channels_over_time(stage);
+        let channels = scores
+            .filter(|_| form.states.channels)
+            .map(|own_queries| Arrays::declare(b, types, depth, own_queries, has_borders));
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
@@ -375,13 +377,15 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
     /// the fewest registers; `None` elsewhere.
     fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
         let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.is_iterated();
-        if !is_scarce && !self.is_tf32 {
-            return None;
-        }
+        (is_scarce || self.is_tf32).then(|| self.with_rematerialised(b))
+    }
+
+    /// The kernel with rematerialised thread coordinates.
+    fn with_rematerialised(&self, b: &mut Builder) -> Self {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
         let sweep = GradientSweep { thread, half, block, fragment, ..self.sweep.clone() };
-        Some(ChunkwiseBackwardKernel { sweep, ..self.clone() })
+        ChunkwiseBackwardKernel { sweep, ..self.clone() }
     }
 }

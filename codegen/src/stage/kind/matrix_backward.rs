@@ -119,6 +119,12 @@ impl MatrixRecurrenceBackward {
         if self.elem(stage) == Elem::Bf16 { Elem::Bf16 } else { Elem::F32 }
     }
 
+    /// Whether the cotangents of the logarithms of decays per channel are summed over all times: these do not vary along time.
+    pub fn sums_channels_over_time(&self, stage: &Stage) -> bool {
+        let varies = |decay: Decay| stage.program.node(decay.log).axes.contains(self.states.time);
+        self.outputs.contains(&Cotangent::Channels) && !self.states.decay.is_some_and(varies)
+    }
+
     /// The axis of time, of the contraction, and the other axis of the states.
     fn axes(&self) -> [Axis; 3] {
         [self.states.time, self.states.depth, self.states.width]

@@ -118,6 +118,132 @@ fn gains_and_maps() {
     }
 }
 
+/// Decays that do not vary along time, of which the cotangent is a sum over all times.
+mod time_invariant {
+    use oplus_codegen::plan::{Launch, Planner};
+    use oplus_codegen::schedules::Schedule;
+    use oplus_codegen::target::{Isa, Target};
+    use oplus_dsl::interpret::Data;
+
+    use super::super::inputs;
+    use super::*;
+    use crate::device::{Setting, Work, call, run};
+
+    const SCAN: &str = "scan(T, LogDecay(a, k * v)).x";
+
+    /// Logarithms of decays as those of a sigmoid over a number, of random numbers between -1 and 0.
+    fn sigmoids(normaliser: f64) -> impl Fn(&str, usize, f64) -> f64 {
+        move |name, _, own| if name == "a" { -(3.464 * own + 1.732).exp().ln_1p() / normaliser } else { own }
+    }
+
+    fn check_decays(program: &Program, sizes: &[(&str, usize)], placed: Placement, normaliser: f64) {
+        check_with(program, sizes, (placed, 0), Order::Random(sizes[2].1 as u64), sigmoids(normaliser));
+    }
+
+    #[test]
+    fn lengths_around_chunks() {
+        for elem in ELEMS {
+            let program = written(elem, "a: [H, K]", SCAN, "y");
+            // At one time without a state before it the terms of a cotangent cancel, as above.
+            let one = (elem == Elem::Bf16).then_some(1);
+            for t in one.into_iter().chain([16, 17, 63, 64, 65, 131]) {
+                let sizes = [("B", 1), ("H", 1), ("T", t), ("K", 32), ("V", 64)];
+                check_decays(&program, &sizes, Placement::Contiguous, 1.0);
+            }
+        }
+    }
+
+    /// Also where the axis of keys is in two.
+    #[test]
+    fn plans_take_chunks() {
+        let program = written(Elem::Bf16, "a: [H, K]", SCAN, "y");
+        for (target, k, v) in
+            [(Target::H200, 64, 64), (Target::H200, 128, 128), (Target::H200, 256, 64), (Target::A100, 64, 64)]
+        {
+            let sizes = [("B", 2), ("H", 8), ("T", 1024), ("K", k), ("V", v)];
+            let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
+            let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+            let planner = Planner::new(&program, &target).expect("cuts");
+            let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
+            let by_chunks = |step: &Launch| matches!(step.schedule, Schedule::ChunkwiseBackward(_));
+            assert!(plan.steps.iter().any(by_chunks), "{k} {v} {target:?}");
+        }
+    }
+
+    /// Chunks take no empty axis, and a sum over no times is 0.
+    #[test]
+    fn no_times() {
+        let program = written(Elem::Bf16, "a: [H, K]", SCAN, "y");
+        let size = |name: &String| if name == "T" { 0 } else { 16 };
+        let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
+        let setting = Setting { placement: Placement::Contiguous, order: Order::Ascending, isa: Isa::Sm90a };
+        let found = run(&program, &Work::of(plan), &inputs(&program, &sizes), &sizes, setting);
+        let decays = program.outputs.iter().position(|output| output.name == "a.bar").expect("a gradient");
+        assert_eq!(found[decays].data, Data::Float(vec![0.0; 256]));
+    }
+
+    /// Of strong decays pairs of neighbouring times are most of the sum.
+    #[test]
+    fn many_chunks() {
+        for (elem, b, h, t, k, v, normaliser) in [
+            (Elem::Bf16, 1, 2, 1024, 32, 32, 1.0),
+            (Elem::Bf16, 1, 1, 1024, 64, 64, 0.1),
+            (Elem::Bf16, 1, 1, 1030, 16, 24, 10.0),
+            (Elem::F16, 1, 1, 1030, 64, 64, 0.1),
+            (Elem::F32, 1, 1, 1030, 64, 64, 0.1),
+        ] {
+            let program = written(elem, "a: f32[H, K]", SCAN, "y");
+            let sizes = [("B", b), ("H", h), ("T", t), ("K", k), ("V", v)];
+            check_decays(&program, &sizes, Placement::Contiguous, normaliser);
+        }
+    }
+
+    #[test]
+    fn states_and_odd_sizes() {
+        let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [K], s0: f32[B, H, K, V]";
+        let scan = "scan(T, LogDecay(-softplus(a), k * v), init = s0).x";
+        let body = format!("let s = {scan}; o = sum(K, q * s); s_last = last(T, s);");
+        let outputs = "o: [B, H, T, V], s_last: f32[B, H, K, V]";
+        let program = of_text(Elem::Bf16, &format!("fn f({head}) -> ({outputs}) {{ {body} }}"));
+        for (t, k, v, placed) in
+            [(97, 29, 56, Placement::Contiguous), (131, 61, 59, Placement::Contiguous), (70, 64, 64, Placement::Padded)]
+        {
+            let sizes = [("B", 2), ("H", 2), ("T", t), ("K", k), ("V", v)];
+            check(&program, &sizes, (placed, 0), Order::Descending);
+        }
+    }
+
+    #[test]
+    fn parts_of_wide_states() {
+        let program = written(Elem::Bf16, "a: [H, K], beta: [B, H, T]", "scan(T, LogDecay(a, k * (beta * v))).x", "y");
+        for (t, k, v) in [(131, 32, 192), (80, 128, 128)] {
+            let sizes = [("B", 1), ("H", 2), ("T", t), ("K", k), ("V", v)];
+            check_decays(&program, &sizes, Placement::Contiguous, 1.0);
+        }
+    }
+
+    #[test]
+    fn keys_and_queries_that_heads_share() {
+        let head = "q: [B, G, T, K], k: [B, T, K], v: [B, G, H, T, V], a: [G, H, K]";
+        let body = "o = sum(K, q * scan(T, LogDecay(a, k * v)).x);";
+        let program = of_text(Elem::Bf16, &format!("fn f({head}) -> (o: [B, G, H, T, V]) {{ {body} }}"));
+        let sizes = [("B", 2), ("G", 2), ("T", 70), ("H", 3), ("K", 32), ("V", 56)];
+        check_decays(&program, &sizes, Placement::Contiguous, 1.0);
+    }
+
+    #[test]
+    fn packed_sequences() {
+        let scan = "scan(T, segmented(LogDecay)(a, k * v), offsets = cu_seqlens).x";
+        let program = written(Elem::Bf16, "a: [H, K], cu_seqlens: i32[S]", scan, "y");
+        for (t, sequences) in [(70, 5), (200, 9)] {
+            let sizes = [("B", 1), ("H", 2), ("T", t), ("K", 32), ("V", 64), ("S", sequences)];
+            check_decays(&program, &sizes, Placement::Contiguous, 1.0);
+        }
+    }
+}
+
 #[test]
 fn keys_and_queries_that_heads_share() {
     for (elem, queries, keys, decays) in [

@@ -10,12 +10,14 @@
 //! decay'[k,n] = 2^s[end,n]·⟨S[n], D[n]⟩ + Σ_j key[j,n]·first term of key'[j,n] + Σ_{t ≥ k} (query·query' − key·key')[t,n]
 //! ```
 //!
-//! where the last sum goes over the pairs with i ≥ k > j alone. No power of two has a positive exponent: between blocks of
+//! where the last sum goes over the pairs with i ≥ k > j alone; where decay' is summed over all times, it has those of the
+//! block of k alone, and others are added without differences (`borders`). No power of two has a positive exponent: between blocks of
 //! 16 times queries are scaled by 2^(s\[i\] − s\[r\]) and keys by 2^(s\[r\] − s\[j\]), r a border between both, and these
 //! are factors of products; pairs of times of one block are summed channel by channel in `f32`. A warp has its 16 times j
 //! of A and every other later block; of query' and key' it has its 16 times and half of the channels. For pairs of one
 //! block a thread has some channels alone: the power of a pair serves both cotangents.
 
+mod borders;
 mod factors;
 mod own;
 mod products;
@@ -57,11 +59,19 @@ pub(super) struct Arrays {
     /// ⟨S, D⟩ of channels over 16 places of the width, and the sums of keys by the first term of key' over a block's times.
     energies: SharedId,
     end_terms: SharedId,
+    /// The sums of pairs on both sides of a border of blocks, where cotangents are summed over all times.
+    borders: Option<Borders>,
 }
 
 impl Arrays {
     /// Declares them beside factors of a type, and weights of another one.
-    pub(super) fn declare(b: &mut Builder, [elem, weights]: [Elem; 2], depth: u32, own_queries: SharedId) -> Arrays {
+    pub(super) fn declare(
+        b: &mut Builder,
+        [elem, weights]: [Elem; 2],
+        depth: u32,
+        own_queries: SharedId,
+        has_borders: bool,
+    ) -> Arrays {
         let len = (TIMES + 1) * sums_row(elem, depth);
         let array = b.shared("channel_sums", SharedKind::Elem(Elem::F32), len);
         let sums = ChannelSums { array, elem, depth };
@@ -69,7 +79,24 @@ impl Arrays {
         let [totals, later, energies, end_terms] =
             [("totals", numbers(elem)), ("later", 1), ("channel_energies", 1), ("ends", 1)]
                 .map(|(name, each)| b.shared(name, SharedKind::Elem(Elem::F32), each * BLOCKS * depth));
-        Arrays { sums, pairs, own_queries, totals, later, energies, end_terms }
+        let borders = has_borders.then(|| Borders::declare(b, depth));
+        Arrays { sums, pairs, own_queries, totals, later, energies, end_terms, borders }
+    }
+}
+
+/// Sums of pairs of times in different blocks.
+#[derive(Clone)]
+struct Borders {
+    /// Of pairs with a key in a block and a query behind it, in the chunk or after.
+    leaving: SharedId,
+    /// Of pairs with a query in a block and a key before an earlier one, in the chunk or before: a row for each two blocks.
+    passing: SharedId,
+}
+
+impl Borders {
+    fn declare(b: &mut Builder, depth: u32) -> Borders {
+        let mut own = |name: &str, rows: u32| b.shared(name, SharedKind::Elem(Elem::F32), rows * depth);
+        Borders { leaving: own("leaving", BLOCKS), passing: own("passing", BLOCKS * (BLOCKS - 1) / 2) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Steps;
 use crate::block::lane_sum::over_lanes;
-use crate::block::layout::{left_rows, right_rows};
+use crate::block::layout::{Tile, left_rows, right_rows};
 use crate::block::matmul::{
     Blocks, Factor, assign_blocks, block_values, block_vars, load_four, mma_two, multiply_in_time, scale_rows,
 };
@@ -182,12 +182,13 @@ impl ChunkwiseBackwardKernel<'_> {
         let through = self.through_states(b, own, Cotangent::Keys, given, own.end, Operand::i32(TIMES as i32));
         let scale = Scale::Until(own.end);
         if self.has_channels() {
-            self.store_end_terms(b, own, &through, scale);
+            self.store_terms(b, own, (&self.keys, &through), scale, (own.arrays.end_terms, self.block));
         }
         let found = match self.is_tf32 {
             true => self.add_tf32_later(b, own, through),
             false => self.add_later(b, own, through),
         };
+        self.store_leaving(b, own, &found, scale);
         let found = self.with_own(b, own, &found, self.key_sums, scale);
         if self.needs(Cotangent::Keys) {
             self.store_depth(b, values, first, Cotangent::Keys, &found);
@@ -253,6 +254,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
         let right = own.views.deep.halves.in_time(b, &self.keys, Operand::i32(0));
         self.through_blocks(b, through, Operand::i32(0), self.block, |b, found, earlier| {
+            self.store_passing(b, own, found, earlier);
             let rows = b.mul(earlier, ROWS * TIMES);
             let index = b.add(lanes, rows);
             let left = load_four(b, &own.arrays.pairs, index, true);
@@ -289,24 +291,31 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
-    /// Writes the sums over the warp's times of keys by the first term of key'.
-    fn store_end_terms(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
+    /// Writes the sums over the warp's times of keys or queries by terms of their cotangents, which are scaled, to a row of an array.
+    pub(super) fn store_terms(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        (factor, terms): (&Tile, &Blocks),
+        scale: Scale,
+        (array, number): (SharedId, Operand),
+    ) {
         let is_first = b.eq(self.fragment.group, 0);
-        let from = b.mul(self.block, self.schedule.depth);
-        for (block, through) in (0..).zip(through) {
+        let from = b.mul(number, self.schedule.depth);
+        for (block, terms) in (0..).zip(terms) {
             let powers = self.own_powers(b, own, block, scale);
-            let keys = self.own_block(b, &self.keys, Operand::i32(0), block);
-            let terms = [0, 1, 2, 3].map(|r: usize| {
-                let first = b.mul(through[r], powers[r]);
-                b.mul(first, keys[r])
+            let factors = self.own_block(b, factor, Operand::i32(0), block);
+            let products = [0, 1, 2, 3].map(|r: usize| {
+                let first = b.mul(terms[r], powers[r]);
+                b.mul(first, factors[r])
             });
             let two = [0, 1].map(|c: usize| {
-                let both = b.add(terms[c], terms[2 + c]);
+                let both = b.add(products[c], products[2 + c]);
                 over_lanes(b, Binary::Add, both, &[4, 8, 16])
             });
             let (_, channel) = self.channels_of(b, block);
             let at = b.add(from, channel);
-            b.store(Memory::Shared(own.arrays.end_terms), at, &two, Some(is_first));
+            b.store(Memory::Shared(array), at, &two, Some(is_first));
         }
     }
 }

@@ -104,19 +104,30 @@ impl ChunkwiseBackwardKernel<'_> {
         let outputs = self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Cotangent::Channels);
         for (output, _) in outputs {
             self.own_channels(b, |b, channel| {
-                let [later, energies, end_terms] =
-                    [arrays.later, arrays.energies, arrays.end_terms].map(Memory::Shared);
-                let blocks = self.total_of(b, later, channel, |b, other| b.lt(self.block, other));
-                let all = |_: &mut Builder, _| Operand::bool(true);
-                let energy = self.total_of(b, energies, channel, all);
-                let end_terms = self.total_of(b, end_terms, channel, all);
-                let end = arrays.sums.at(b, Operand::i32(TIMES as i32), channel, 1)[0];
-                let whole = end.power(b);
-                let constant = b.fma(whole, energy, end_terms);
-                let constant = b.add(constant, blocks);
+                let constant = self.behind_block(b, arrays, channel);
                 self.store_times(b, arrays, values.clone(), &ChannelCotangents { output, first, channel, constant });
             });
         }
+    }
+
+    /// What a channel's cotangents at all of the warp's times have of pairs that reach over the end of its block.
+    fn behind_block(&self, b: &mut Builder, arrays: &Arrays, channel: Operand) -> Operand {
+        let [later, energies, end_terms] = [arrays.later, arrays.energies, arrays.end_terms].map(Memory::Shared);
+        let borders = arrays.borders.as_ref();
+        let blocks = match borders {
+            None => self.total_of(b, later, channel, |b, other| b.lt(self.block, other)),
+            Some(borders) => self.over_end(b, borders, channel),
+        };
+        let all = |_: &mut Builder, _| Operand::bool(true);
+        let energy = self.total_of(b, energies, channel, all);
+        let end_terms = self.total_of(b, end_terms, channel, |b, other| match borders {
+            None => Operand::bool(true),
+            Some(_) => b.lt(Operand::i32(other as i32), self.block),
+        });
+        let end = arrays.sums.at(b, Operand::i32(TIMES as i32), channel, 1)[0];
+        let whole = end.power(b);
+        let constant = b.fma(whole, energy, end_terms);
+        b.add(constant, blocks)
     }
 
     /// Stores the sums of a channel at the warp's times, plus a constant.

@@ -118,6 +118,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let right = own.views.deep.halves.in_time(b, &self.keys, Operand::i32(0));
         let place = first_transposed(b, &own.arrays.pairs, self.fragment, self.block);
         self.through_blocks(b, through, Operand::i32(0), self.block, |b, found, earlier| {
+            self.store_passing(b, own, found, earlier);
             let start = b.mul(earlier, ROWS * own.arrays.pairs.panel());
             let pairs = Factor { tile: &own.arrays.pairs, start, ..right };
             let left = transposed(b, pairs, place, 0)
