@@ -102,7 +102,8 @@ fn so_are_their_gradients() {
     }
 }
 
-/// Decays per channel that do not vary along time have cotangents at all times, which are summed afterwards.
+/// Decays per channel that do not vary along time, or have a factor that does not, have cotangents at all times, which are summed
+/// afterwards.
 #[test]
 fn so_are_sums_over_time_of_cotangents_of_decays() {
     let packed = "scan(T, segmented(LogDecay)(a, k * v), offsets = c).x";
@@ -110,6 +111,7 @@ fn so_are_sums_over_time_of_cotangents_of_decays() {
         ("a: [H, T, K]", "scan(T, LogDecay(a, k * v)).x", false),
         ("a: [H, K]", "scan(T, LogDecay(a, k * v)).x", true),
         ("a: [K]", "scan(T, LogDecay(-softplus(a), k * v)).x", true),
+        ("a: [K], g: [H, T]", "scan(T, LogDecay(-softplus(a) * g, k * v)).x", true),
         ("a: [H, T, K], c: i32[S]", packed, false),
         ("a: [H, K], c: i32[S]", packed, true),
     ] {

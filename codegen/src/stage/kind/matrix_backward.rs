@@ -2,7 +2,7 @@
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
-use oplus_dsl::walk::all;
+use oplus_dsl::walk::{all, any};
 
 use super::matrix::{
     Decay, MatrixRecurrence, StateAxes, StateField, axes_of, coefficient, decay_of, exponential, only_field,
@@ -119,10 +119,13 @@ impl MatrixRecurrenceBackward {
         if self.elem(stage) == Elem::Bf16 { Elem::Bf16 } else { Elem::F32 }
     }
 
-    /// Whether the cotangents of the logarithms of decays per channel are summed over all times: these do not vary along time.
+    /// Whether the cotangents of the logarithms of decays per channel are summed over all times: where a parameter that these are
+    /// computed from does not vary along time.
     pub fn sums_channels_over_time(&self, stage: &Stage) -> bool {
-        let varies = |decay: Decay| stage.program.node(decay.log).axes.contains(self.states.time);
-        self.outputs.contains(&Cotangent::Channels) && !self.states.decay.is_some_and(varies)
+        let (program, time) = (&stage.program, self.states.time);
+        let lacks_time = |v| matches!(program.node(v).op, Op::Param(_)) && !program.node(v).axes.contains(time);
+        let is_summed = |decay: Decay| any(program, decay.log, lacks_time);
+        self.outputs.contains(&Cotangent::Channels) && self.states.decay.is_some_and(is_summed)
     }
 
     /// The axis of time, of the contraction, and the other axis of the states.

@@ -200,6 +200,17 @@ mod time_invariant {
         }
     }
 
+    /// Of decays that vary, but have a factor that does not.
+    #[test]
+    fn factors_of_decays() {
+        for (decay, log) in [("dt: [B, H, T]", "a * dt"), ("g: [B, H, T, K]", "a * softplus(g)")] {
+            let scan = format!("scan(T, LogDecay({log}, k * v)).x");
+            let program = written(Elem::Bf16, &format!("a: f32[H, K], {decay}"), &scan, "y");
+            let sizes = [("B", 1), ("H", 1), ("T", 1024), ("K", 32), ("V", 32)];
+            check_decays(&program, &sizes, Placement::Contiguous, 0.1);
+        }
+    }
+
     #[test]
     fn states_and_odd_sizes() {
         let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [K], s0: f32[B, H, K, V]";
