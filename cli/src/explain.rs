@@ -67,6 +67,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     } else {
         named(oplus_front::library_programs(), std::slice::from_ref(&args.what))?
     };
+    if programs.is_empty() {
+        return Err(format!("there is no kernel in any `scan!` block of {}", path.display()).into());
+    }
     check_axes(&programs, &args.shape)?;
     let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
     let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };

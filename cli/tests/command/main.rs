@@ -225,11 +225,13 @@ fn mistakes_say_what_to_do() {
     assert!(axis.contains("--shape names axis Q, which no kernel here has; their axes are B, T"), "{axis}");
     let file = fail(&["explain", "src/no-such-file.rs", "--shape", "B=4"]);
     assert!(file.contains("src/no-such-file.rs: ") && !file.contains("no kernel"), "{file}");
+    let folder = tempfile::tempdir().unwrap();
+    let bare = fail(&["explain", &format!("{}/", text(folder.path())), "--shape", "B=4"]);
+    assert!(bare.contains("there is no kernel in any `scan!` block of"), "{bare}");
     let size = fail(&["explain", "cumsum", "--shape", "B"]);
     assert!(size.contains("such as L=4096"), "{size}");
     let nothing = fail(&["bake", "--out", "unused"]);
     assert!(nothing.contains("--source, --manifest-path or --kernel"), "{nothing}");
-    let folder = tempfile::tempdir().unwrap();
     let empty = fail(&["bake", "--source", text(folder.path()), "--out", "unused"]);
     assert!(empty.contains("no kernel in any `scan!` block"), "{empty}");
     let receipts = fail(&["receipts", "no-such-file", "--out", text(folder.path())]);
