@@ -2,8 +2,9 @@
 //! and decoding from the state that a prefill gave.
 
 use oplus_codegen::explain::Explanation;
-use oplus_codegen::plan::{Plan, Planner};
+use oplus_codegen::plan::{Launch, Plan, Planner};
 use oplus_codegen::schedules::Schedule;
+use oplus_codegen::schedules::chunkwise::KeyParts;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -321,4 +322,28 @@ fn decoding_goes_on_from_the_state_of_a_prefill() {
     for elem in [Elem::F16, Elem::F32] {
         check_decoding("retention", elem);
     }
+}
+
+/// Parts of queries and keys that heads share are prepared, but not of a call without times, whose last state is its first.
+#[test]
+fn parts_of_no_times_are_not_prepared() {
+    let program = model_of("ssd", Elem::F32);
+    let parts = |times: usize| {
+        let size = |axis: &str| match axis {
+            "B" => 8,
+            "T" => times,
+            "G" => 1,
+            "H" => 80,
+            "P" => 64,
+            _ => 128,
+        };
+        let plan = plan(&program, &sizes(&program, size));
+        let of_step = |step: &Launch| match step.schedule {
+            Schedule::Chunkwise(own) => Some(own.key_parts),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(of_step).collect::<Vec<_>>()
+    };
+    assert!(parts(2048).contains(&KeyParts::Prepare));
+    assert!(parts(0).iter().all(|parts| *parts == KeyParts::Divided));
 }

@@ -70,6 +70,7 @@ pub(super) fn fits(schedule: &Chunkwise, problem: &Problem<'_>) -> Result<(), Mi
         }
     }
     if schedule.key_parts != KeyParts::Divided {
+        problem.is_without_empty_axes()?;
         let chunks = prepared::blocks(problem.stage, form, schedule, |axis| problem.size(axis));
         let chunks = chunks.filter(|chunks| prepared::scratch(schedule, *chunks).is_some());
         Misfit::count(chunks.ok_or(Misfit::TooManyStates)?, "chunks")?;
