@@ -77,9 +77,6 @@ use prepared::PrepareKernel;
 use scale::Powers;
 use segments::Segment;
 
-/// Blocks that prepare parts on one multiprocessor: what shared memory has room for.
-const BLOCKS_THAT_PREPARE: u32 = 3;
-
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
@@ -151,9 +148,7 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
         }
         false => ends,
     };
-    let prepare = Chunkwise { key_parts: KeyParts::Prepare, blocks: BLOCKS_THAT_PREPARE, ..*schedule };
-    let is_prepared = schedule.key_parts == KeyParts::Prepared;
-    is_prepared.then_some(prepare).into_iter().chain([ends, *schedule]).collect()
+    prepared::kernel_before(schedule).into_iter().chain([ends, *schedule]).collect()
 }
 
 /// Whether factors, states and weights have 16 bits in products.

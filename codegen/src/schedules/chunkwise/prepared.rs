@@ -27,22 +27,30 @@ const PARTS: u32 = 2;
 /// The place of the parts of queries and of keys among the scratch arrays.
 const QUERIES: usize = 0;
 const KEYS: usize = 1;
+/// Blocks that prepare parts on one multiprocessor: what shared memory has room for.
+const BLOCKS: u32 = 3;
 
-/// The outer axes that keys have.
-fn shared_axes(stage: &Stage, form: &MatrixRecurrence, param: u32) -> AxisSet {
+/// The outer axes that a parameter has. Recurrences that differ by others alone share it.
+fn outer_axes(stage: &Stage, form: &MatrixRecurrence, param: u32) -> AxisSet {
     axes(stage, Tensor::Param(param)).iter().copied().filter(|axis| form.outer.contains(*axis)).collect()
 }
 
 /// Whether a kernel may prepare the parts of queries and keys for several recurrences, or for several slices of one.
 pub(super) fn is_possible(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise) -> bool {
     let Some(readout) = &form.readout else { return false };
-    let keys = shared_axes(stage, form, form.key);
+    let keys = outer_axes(stage, form, form.key);
     schedule.unit == Unit::Warpgroup
         && (schedule.copiers, schedule.heads) == (COPIERS, 1)
         && parts::are_split(elem(stage, Tensor::Param(form.key)), schedule)
         && stage.sequences().is_none()
-        && shared_axes(stage, form, readout.query) == keys
+        && outer_axes(stage, form, readout.query) == keys
         && (keys != form.outer || schedule.wide)
+}
+
+/// The schedule of the kernel that prepares parts, where a schedule's walks copy such.
+pub(super) fn kernel_before(schedule: &Chunkwise) -> Option<Chunkwise> {
+    let prepare = Chunkwise { key_parts: KeyParts::Prepare, blocks: BLOCKS, ..*schedule };
+    (schedule.key_parts == KeyParts::Prepared).then_some(prepare)
 }
 
 /// The blocks that prepare, one for each chunk of what recurrences share; `None` when 63 bits cannot count them.
@@ -52,7 +60,7 @@ pub(super) fn blocks(
     schedule: &Chunkwise,
     size: impl Fn(Axis) -> i64,
 ) -> Option<u64> {
-    let rows = shared_axes(stage, form, form.key).iter().try_fold(1_i64, |n, axis| n.checked_mul(size(axis)))?;
+    let rows = outer_axes(stage, form, form.key).iter().try_fold(1_i64, |n, axis| n.checked_mul(size(axis)))?;
     let chunks = (size(form.time) as u64).div_ceil(u64::from(schedule.times()));
     rows.checked_mul(chunks as i64).map(|n| n as u64)
 }
@@ -94,7 +102,7 @@ impl<'s> PrepareKernel<'s> {
             let shape = TileShape { rows: schedule.times(), depth: schedule.depth, stages: 1 };
             Tile::declare_as(b, stage, of, shape, Elem::Bf16).in_parts(b, 1)
         });
-        let outer = shared_axes(stage, form, form.key);
+        let outer = outer_axes(stage, form, form.key);
         Some(PrepareKernel { form, schedule, args, tiles, thread: Thread::of(b), outer })
     }
 
@@ -174,7 +182,7 @@ impl ChunkwiseKernel<'_> {
 
     /// The number of the recurrence's first chunk among those that are prepared, `i64`.
     fn first_prepared(&self, b: &mut Builder, iterations: Iterations) -> Operand {
-        let shared = shared_axes(self.stage, self.form, self.form.key);
+        let shared = outer_axes(self.stage, self.form, self.form.key);
         let row = self.args.number_of(b, shared, &self.outer);
         let chunks = b.convert(Ty::I64, iterations.all);
         b.mul(row, chunks)

@@ -5,12 +5,12 @@
 
 use super::sums::{ChannelSums, Log};
 use crate::block::layout::Tile;
-use crate::block::matmul::Factor;
-use crate::block::tf32::{eights, elements_in_time, rows_of, tf32_bits};
+use crate::block::matmul::{Blocks, Factor};
+use crate::block::tf32::{HALF, Sums, eights, elements_in_time, rows_of, tf32_bits};
 use crate::block::thread::FragmentPlace;
 use crate::build::Builder;
-use crate::schedules::chunkwise::COLUMNS;
-use crate::tile::Operand;
+use crate::schedules::chunkwise::{COLUMNS, zeros};
+use crate::tile::{Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// What the numbers of a row are scaled by: two to the power of a sum of logarithms.
@@ -126,6 +126,30 @@ impl Scaling {
                 })
             })
         })
+    }
+
+    /// The product over the depth of 16 rows of two factors, from the fragments of each of so many steps.
+    pub(crate) fn product(
+        self,
+        b: &mut Builder,
+        steps: u32,
+        left: impl Fn(&mut Builder, u32) -> Vec<[Operand; 4]>,
+        right: impl Fn(&mut Builder, u32) -> Vec<[[Operand; 2]; 2]>,
+    ) -> Blocks {
+        let mut product: Blocks = vec![zeros(); 2];
+        let mut sums = Sums::of(self.sums.elem, &product);
+        for step in 0..steps {
+            let rows = left(b, step);
+            let columns = right(b, step);
+            for (rows, columns) in rows.into_iter().zip(columns) {
+                let rows = sums.left(b, rows, HALF);
+                (0..).zip(columns).for_each(|(block, columns)| sums.add(b, block, &rows, columns));
+            }
+            // Loads for later products, moved up, would take registers.
+            b.push(Stmt::SyncWarp);
+        }
+        sums.finish(b, &mut product);
+        product
     }
 
     /// The sums of the thread's two channels of eight in a row.

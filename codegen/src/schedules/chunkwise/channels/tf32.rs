@@ -29,20 +29,10 @@ impl ChunkwiseKernel<'_> {
         let first = b.mul(earlier, ROWS);
         let row = b.add(first, self.fragment.group);
         let times = [0, COLUMNS].map(|by| b.add(row, by));
-        let mut scores: Blocks = vec![zeros(); 2];
-        let mut own = Sums::of(self.elem(), &scores);
-        for step in 0..self.schedule.depth / keys.tile.step() {
-            let rows = self.scaled_rows(b, queries, step, Some(before));
-            let columns = self.scaling().right(b, keys, step, times, Scale::Until(before));
-            for (rows, columns) in rows.into_iter().zip(columns) {
-                let rows = own.left(b, rows, HALF);
-                (0..).zip(columns).for_each(|(block, columns)| own.add(b, block, &rows, columns));
-            }
-            // Loads for later products, moved up, would take registers.
-            b.push(Stmt::SyncWarp);
-        }
-        own.finish(b, &mut scores);
-        scores
+        let scaling = self.scaling();
+        let rows = |b: &mut Builder, step| self.scaled_rows(b, queries, step, Some(before));
+        let columns = |b: &mut Builder, step| scaling.right(b, keys, step, times, Scale::Until(before));
+        scaling.product(b, self.schedule.depth / keys.tile.step(), rows, columns)
     }
 
     /// The state at the chunk's end.

@@ -3,7 +3,7 @@
 //! In that sum a pair counts as often as its times are apart. In running sums of query·query' − key·key' that go on through the
 //! chunk it is the difference of two larger counts, and pairs of different blocks are rounded apart in query' and in key': of
 //! strong decays, whose pairs are near, the errors were several times what rounding leaves of other gradients. So running sums
-//! begin anew in every block, and what reaches over its end has no differences: pairs that leave the block are summed from the
+//! start from zero in every block, and what reaches over its end has no differences: pairs that leave the block are summed from the
 //! same key', and those that pass over all of it from query'.
 
 use super::{Borders, Steps};
@@ -25,7 +25,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Writes the sums of pairs that pass over an earlier block, from those of query' at the warp's times of what lies before it.
     pub(super) fn store_passing(&self, b: &mut Builder, own: &Steps, sums: &Blocks, earlier: Operand) {
         if let Some(borders) = &own.arrays.borders {
-            // Coordinates are computed anew: those of a loop's other rounds would stay in registers.
+            // Coordinates are rematerialised: kept through the loop, they would take registers.
             let kernel = self.with_rematerialised(b);
             let row = passing_row(b, kernel.block, earlier);
             let scale = Scale::Since(kernel.border(b, 0));

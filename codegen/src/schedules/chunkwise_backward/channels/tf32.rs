@@ -7,12 +7,12 @@ use crate::block::tf32::{
     HALF, Sums, add_sixteen, blocks_at_once, first_transposed, multiply_by, product_in_time, transposed,
 };
 use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::channels::{Scale, Scaling};
-use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::tf32::Left;
 use crate::schedules::chunkwise_backward::walk::Head;
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
-use crate::tile::{Memory, Operand, Stmt};
+use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -42,20 +42,9 @@ impl ChunkwiseBackwardKernel<'_> {
         let right = Factor { start, ..right };
         let (earlier, later) = (self.first_row(b), b.add(first, self.fragment.group));
         let [of_keys, of_queries] = [earlier, later].map(|time| [1, 1 + COLUMNS].map(|by| b.add(time, by)));
-        let mut scores: Blocks = vec![zeros(); 2];
-        let mut sums = Sums::of(self.keys.elem, &scores);
-        for step in 0..self.schedule.depth / self.keys.step() {
-            let rows = scaling.left(b, left, step, of_keys, Scale::Until(own.end));
-            let columns = scaling.right(b, right, step, of_queries, Scale::Since(own.end));
-            for (rows, columns) in rows.into_iter().zip(columns) {
-                let rows = sums.left(b, rows, HALF);
-                (0..).zip(columns).for_each(|(block, columns)| sums.add(b, block, &rows, columns));
-            }
-            // Loads for later products, moved up, would take registers.
-            b.push(Stmt::SyncWarp);
-        }
-        sums.finish(b, &mut scores);
-        scores
+        let rows = |b: &mut Builder, step| scaling.left(b, left, step, of_keys, Scale::Until(own.end));
+        let columns = |b: &mut Builder, step| scaling.right(b, right, step, of_queries, Scale::Since(own.end));
+        scaling.product(b, self.schedule.depth / self.keys.step(), rows, columns)
     }
 
     /// Adds the first term of value': keys, scaled to the chunk's end, by D.
