@@ -18,6 +18,7 @@ fn chunkwise() -> Chunkwise {
         copiers: 4,
         heads: 1,
         key_parts: KeyParts::Divided,
+        readers: 0,
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) const CHUNKS: Chunkwise = Chunkwise {
     copiers: 0,
     heads: 1,
     key_parts: KeyParts::Divided,
+    readers: 0,
 };
 
 /// A standard model without some of its optional parameters.

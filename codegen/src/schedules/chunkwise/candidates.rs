@@ -1,5 +1,6 @@
 //! The parameters that a plan may choose.
 
+use super::readers::{self, READERS};
 use super::{COPIERS, Chunkwise, ChunkwiseKernel, KeyParts, heads, prepared, shared_bytes};
 use crate::schedules::Unit;
 use crate::stage::Stage;
@@ -53,6 +54,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
             copiers: 0,
             heads: 1,
             key_parts: KeyParts::Divided,
+            readers: 0,
         };
         let blocks = match (elem, unit) {
             (Elem::Bf16, _) | (Elem::F16, Unit::Warpgroup) => 2,
@@ -93,7 +95,11 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         let own = Chunkwise { key_parts: KeyParts::Prepared, ..schedule };
         [schedule].into_iter().chain(prepared::is_possible(stage, form, &own).then_some(own))
     };
-    all.flat_map(with_copiers).flat_map(with_heads).flat_map(with_prepared).collect()
+    let with_readers = |schedule: Chunkwise| {
+        let own = Chunkwise { readers: READERS, ..schedule };
+        [schedule].into_iter().chain(readers::are_possible(stage, form, &own).then_some(own))
+    };
+    all.flat_map(with_copiers).flat_map(with_heads).flat_map(with_prepared).flat_map(with_readers).collect()
 }
 
 /// Whether a schedule of so many warps and such a depth is offered: warps have the registers for it, and it does well. Chunks of two

@@ -41,15 +41,18 @@ impl ChunkwiseKernel<'_> {
     /// Initialises the mbarriers, by one thread.
     pub(super) fn init_handover(&self, b: &mut Builder) {
         if let Some(Handover { free, .. }) = self.handover {
-            b.init_mbarriers(free, self.schedule.stages, self.schedule.heads * self.schedule.walkers());
+            b.init_mbarriers(free, self.schedule.stages, self.schedule.multipliers() * WARP);
         }
     }
 
     /// Divides the block in warps that multiply and warps that copy.
     pub(super) fn roles(&self, b: &mut Builder, iterations: Iterations, before: Operand) {
-        let warps = self.schedule.warps * self.schedule.heads;
+        let warps = self.schedule.multipliers();
         let walks = b.lt(self.thread.warp, warps);
-        let walk = |b: &mut Builder| self.with_own_head(b).walk(b, &[], iterations, before);
+        let walk = |b: &mut Builder| match self.state_handover {
+            Some(_) => self.walk_or_read(b, iterations, before),
+            None => self.with_own_head(b).walk(b, &[], iterations, before),
+        };
         let copy = |b: &mut Builder| {
             let Thread { number, warp, lane } = self.thread;
             let thread = Thread { number: b.sub(number, warps * WARP), warp: b.sub(warp, warps), lane };

@@ -2,6 +2,7 @@
 
 use super::copiers::Handover;
 use super::numbers::Factored;
+use super::readers::StateHandover;
 use super::scale::Powers;
 use super::segments::Segment;
 use super::{Chunkwise, ChunkwiseKernel, KeyParts, Saved, channels, divided, parts, slices_of};
@@ -120,6 +121,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let factored = is_factored.then(|| Factored::declare(b, schedule.stages * schedule.heads));
         let handover =
             (schedule.copiers > 0).then(|| Handover::declare(b, schedule.stages, schedule.heads * schedule.times()));
+        let state_handover = (schedule.readers > 0).then(|| StateHandover::declare(b));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
@@ -152,6 +154,7 @@ impl<'s> ChunkwiseKernel<'s> {
             sums,
             gains,
             handover,
+            state_handover,
             saved,
             segment,
             segment_carries,

@@ -42,6 +42,7 @@ mod parts;
 mod prepared;
 pub(crate) mod range;
 mod read;
+mod readers;
 pub(crate) mod scale;
 mod scaled;
 mod segments;
@@ -74,13 +75,14 @@ use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
 use oplus_dsl::{Elem, Ty};
 use prepared::PrepareKernel;
+use readers::StateHandover;
 use scale::Powers;
 use segments::Segment;
 
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, heads, key_parts, .. } = *schedule;
+    let Chunkwise { warps, unit, depth, stages, vector, blocks, copiers, heads, key_parts, readers, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -93,6 +95,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
         || copiers > 0 && unit != Unit::Warpgroup
         || heads > 1 && !heads::are_possible(stage, form, schedule)
         || key_parts != KeyParts::Divided && !prepared::is_possible(stage, form, schedule)
+        || readers > 0 && !readers::are_possible(stage, form, schedule)
     {
         return Err(parameters);
     }
@@ -135,7 +138,7 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
 /// The kernels of a schedule, in order: one that prepares parts of queries and keys, where these are prepared, one that finds the ends of
 /// segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
-    let ends = Chunkwise { ends: true, ..*schedule };
+    let ends = Chunkwise { ends: true, readers: 0, ..*schedule };
     let ends = match stage.kind().matrices().is_ok_and(|form| has_words(schedule, form, &stage.program)) {
         true => {
             let most = if schedule.copiers > 0 { blocks_beside_copiers(schedule.depth) } else { blocks_of_ends(2) };
@@ -221,6 +224,8 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gains: SharedId,
     /// The mbarriers of stages that are free, and of stages whose sums and gains are written, where warps only copy.
     pub(crate) handover: Option<Handover>,
+    /// The mbarriers of the state, where warps of their own read it.
+    state_handover: Option<StateHandover>,
     /// The place of the block's first chunk among those that are saved, where the block has one of several sequences.
     first_saved: Option<Operand>,
     /// The destination of the states before every chunk, if they are saved.

@@ -36,6 +36,8 @@ schedule! {
         heads: u32 = 1,
         /// The origin of the parts of queries and keys, where these are in two parts.
         key_parts: KeyParts = KeyParts::Divided,
+        /// Warps that read the state beside those that advance it; without any, these read it too.
+        readers: u32 = 0,
     }
 }
 
@@ -66,11 +68,16 @@ impl Chunkwise {
     pub fn threads(&self) -> u32 {
         match self.key_parts {
             KeyParts::Prepare => self.walkers(),
-            _ => (self.warps * self.heads + self.copiers) * WARP,
+            _ => (self.multipliers() + self.copiers) * WARP,
         }
     }
 
-    /// Threads that multiply for a recurrence; those of all recurrences of a block come first.
+    /// Warps that multiply.
+    pub(super) fn multipliers(&self) -> u32 {
+        self.warps * self.heads + self.readers
+    }
+
+    /// Threads that advance the state of a recurrence; those of all recurrences of a block come first.
     pub fn walkers(&self) -> u32 {
         self.warps * WARP
     }
@@ -78,8 +85,14 @@ impl Chunkwise {
     /// The registers of threads that multiply and of those that copy, where these are a warpgroup and give theirs up.
     pub fn registers(&self) -> Option<(u32, u32)> {
         let at_start = registers_at_start(self.threads(), self.blocks);
-        let copying = if self.blocks > 2 { 32 } else { 40 };
-        let walking = ((at_start * (self.heads + 1)).saturating_sub(copying) / self.heads) & !7;
+        // Warps that divide values in two parts have a chunk's elements.
+        let copying = match (self.readers, self.blocks) {
+            (0, 3..) => 32,
+            (0, _) => 40,
+            _ => 88,
+        };
+        let groups = self.multipliers() / self.warps;
+        let walking = ((at_start * (groups + 1)).saturating_sub(copying) / groups) & !7;
         (self.copiers > 0 && at_start < MOST).then_some((walking.min(MOST), copying))
     }
 

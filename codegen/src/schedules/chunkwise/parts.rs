@@ -62,8 +62,7 @@ impl ChunkwiseKernel<'_> {
         if let Some(y) = &y {
             finish(b, y, 0);
         }
-        let added = new_sums(b, self.schedule.depth);
-        start_in_time(b, &added, true, &left, chunk.keys_in_time);
+        let added = self.start_added(b, &left, chunk);
         if let Some((y, queries)) = y.zip(chunk.queries) {
             let values = self.values(b);
             self.store_outputs(b, values, chunk, queries, &block_values(&y));
@@ -78,20 +77,28 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Weighs pairs of times while the state is read, and starts their product with values, added to what was read.
-    fn read_parts(&self, b: &mut Builder, decays: &Decays, values: Factor, started: Started) -> Vec<[Reg; 4]> {
+    pub(super) fn read_parts(&self, b: &mut Builder, decays: &Decays, values: Factor, started: Started) -> Vec<[Reg; 4]> {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
         let weights = self.weighed(b, decays, &block_values(&scores));
         let left: Vec<Parts> = weights.chunks(2).map(|two| Parts::of_blocks(b, Elem::F32, two)).collect();
         finish(b, &y, 0);
+        self.state_is_read(b);
         let y: Blocks = y.iter().map(|block| from_start(b, decays.from_start, &block.map(Operand::Reg))).collect();
         let y = block_vars(b, &y);
         start_in_time(b, &y, false, &left, values);
         y
     }
 
+    /// Starts the product that adds a chunk to the state.
+    pub(super) fn start_added(&self, b: &mut Builder, left: &[Parts], chunk: &Chunk) -> Vec<[Reg; 4]> {
+        let added = new_sums(b, self.schedule.depth);
+        start_in_time(b, &added, true, left, chunk.keys_in_time);
+        added
+    }
+
     /// The warp's values at the chunk's times, scaled to its end: a left factor for every 16 times.
-    fn scaled_parts(&self, b: &mut Builder, decays: &Decays, chunk: &Chunk) -> Vec<Parts> {
+    pub(super) fn scaled_parts(&self, b: &mut Builder, decays: &Decays, chunk: &Chunk) -> Vec<Parts> {
         let (values, lanes) = (chunk.values, chunk.values_left);
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, sixteen * ROWS * values.tile.depth);
@@ -111,7 +118,7 @@ fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], clear: bool, left: &[Parts]
 }
 
 /// Advances the state: S_next = decay·S + the sum that the chunk adds.
-fn advance(b: &mut Builder, state: &State, decays: &Decays, added: &[[Reg; 4]]) {
+pub(super) fn advance(b: &mut Builder, state: &State, decays: &Decays, added: &[[Reg; 4]]) {
     for (reg, added) in state.blocks.iter().flatten().zip(added.iter().flatten()) {
         let sum = b.fma((*reg).into(), decays.whole, (*added).into());
         b.assign(*reg, sum);

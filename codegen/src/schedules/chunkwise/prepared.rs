@@ -49,7 +49,7 @@ pub(super) fn is_possible(stage: &Stage, form: &MatrixRecurrence, schedule: &Chu
 
 /// The schedule of the kernel that prepares parts, where a schedule's walks copy such.
 pub(super) fn kernel_before(schedule: &Chunkwise) -> Option<Chunkwise> {
-    let prepare = Chunkwise { key_parts: KeyParts::Prepare, blocks: BLOCKS, ..*schedule };
+    let prepare = Chunkwise { key_parts: KeyParts::Prepare, blocks: BLOCKS, readers: 0, ..*schedule };
     (schedule.key_parts == KeyParts::Prepared).then_some(prepare)
 }
 

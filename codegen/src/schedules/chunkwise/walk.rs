@@ -16,7 +16,7 @@ use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// The lanes by which tiles are read.
-struct AllLanes {
+pub(super) struct AllLanes {
     /// Queries as a left factor.
     queries: Option<Lanes>,
     /// Keys as a right factor over the depth, and over time: of `f32`, lanes name elements of rows 2t.
@@ -39,12 +39,12 @@ pub(super) struct Running<'w> {
 }
 
 /// Values that stay constant from chunk to chunk.
-struct Walk<'w, 's> {
+pub(super) struct Walk<'w, 's> {
     /// Where every tile's tensor begins.
     origins: &'w [Origin],
     values: &'w Values<'s>,
-    running: Running<'w>,
-    iterations: Iterations,
+    pub(super) running: Running<'w>,
+    pub(super) iterations: Iterations,
 }
 
 /// The factors of a readout.
@@ -122,6 +122,9 @@ impl ChunkwiseKernel<'_> {
         let running = Running { state: &state, logs };
         let walk = Walk { origins, values: &values, running, iterations };
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
+            if self.state_handover.is_some() {
+                return self.advance_alone(b, &walk, iteration);
+            }
             let kernel = self.rematerialised(b);
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
@@ -151,6 +154,7 @@ impl ChunkwiseKernel<'_> {
                 b.init_mbarriers(tile.full, 1, self.schedule.walkers());
             }
             self.init_handover(b);
+            self.init_readers(b);
             b.push(Stmt::FenceInit);
         });
         b.barrier();
@@ -190,7 +194,7 @@ impl ChunkwiseKernel<'_> {
         if self.stage.sequences().is_some() { b.binary(Binary::Max, chunk, 0) } else { chunk }
     }
 
-    fn lanes(&self, b: &mut Builder) -> AllLanes {
+    pub(super) fn lanes(&self, b: &mut Builder) -> AllLanes {
         let (row, half) = left_rows(b, self.thread.lane);
         let of_warp = b.mul(self.thread.warp, ROWS);
         let own = b.add(row, of_warp);
@@ -269,12 +273,12 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Waits until a stage has its tiles.
-    fn wait_filled(&self, b: &mut Builder, filled: RingStage) {
+    pub(super) fn wait_filled(&self, b: &mut Builder, filled: RingStage) {
         self.mbarriers().into_iter().for_each(|(array, _)| b.wait(array, filled));
     }
 
     /// The factors that a chunk's products read.
-    fn tiles_of<'a>(
+    pub(super) fn tiles_of<'a>(
         &'a self,
         b: &mut Builder,
         lanes: &'a AllLanes,

@@ -259,6 +259,7 @@ fn with_kernel(
         copiers,
         heads: 1,
         key_parts: KeyParts::Divided,
+        readers: 0,
     };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = Saved { to, elem: schedule.saved_elem(stage, form), bulk: isa.has_bulk_copies() };
