@@ -93,16 +93,28 @@ impl Step {
         (0..left.tile.depth / ROWS).map(step).collect()
     }
 
+    /// The steps of left·rightᵀ over the depth, whose left factors are in registers: one for every 16 places.
+    fn over_depth_by(b: &mut Builder, left: &[Parts], right: TileStage) -> Vec<Step> {
+        let step = |(sixteen, left): (u32, &Parts)| {
+            let right = right.tile.panels_of_parts(b, right.start, Operand::i32(0), sixteen);
+            Step { left: in_registers(left), right }
+        };
+        (0..).zip(left).map(step).collect()
+    }
+
     /// The steps of left·right over the rows of the right factor, for the columns of its tile: 16 rows for each left factor.
     pub(crate) fn over_rows(b: &mut Builder, left: &[Parts], right: &Tile, start: Operand) -> Vec<Step> {
         let step = |(sixteen, left): (u32, &Parts)| {
             let row = Operand::i32((sixteen * ROWS) as i32);
-            let low = left.low().unwrap_or(left.high());
-            let left = [left.high(), low].map(Left::Registers);
-            Step { left, right: right.panels_of_parts(b, start, row, 0) }
+            Step { left: in_registers(left), right: right.panels_of_parts(b, start, row, 0) }
         };
         (0..).zip(left).map(step).collect()
     }
+}
+
+/// Both parts of a left factor in registers.
+fn in_registers(left: &Parts) -> [Left; 2] {
+    [left.high(), left.low().unwrap_or(left.high())].map(Left::Registers)
 }
 
 /// Starts the product of all steps, added to sums unless these are cleared; `transposed` says whether rows of right factors are summed
@@ -124,6 +136,12 @@ pub(crate) fn start_over_depth(b: &mut Builder, left: TileStage, right: TileStag
     let steps = Step::over_depth(b, left, right);
     start(b, &sums, true, &steps, Order::SmallestFirst, false);
     sums
+}
+
+/// Starts left·rightᵀ over the depth, with a left factor in registers, in these registers of sums.
+pub(crate) fn start_over_depth_by(b: &mut Builder, sums: &[[Reg; 4]], left: &[Parts], right: TileStage) {
+    let steps = Step::over_depth_by(b, left, right);
+    start(b, sums, true, &steps, Order::SmallestFirst, false);
 }
 
 /// The low parts of numbers: the differences from their high parts.

@@ -111,6 +111,16 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
+/// The warp's rows of a left factor in registers, for every 16 places of its depth.
+pub(super) fn parts_over_depth(b: &mut Builder, left: Factor) -> Vec<Parts> {
+    let parts = |sixteen: u32| {
+        let index = left.tile.index(b, left.lanes, 0, sixteen);
+        let index = b.add(index, left.start);
+        Parts::at(b, left.tile, index, false)
+    };
+    (0..left.tile.depth / ROWS).map(parts).collect()
+}
+
 /// Starts left·right over the rows of the right factor, added to sums unless these are cleared.
 fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], clear: bool, left: &[Parts], right: Factor) {
     let steps = Step::over_rows(b, left, right.tile, right.start);
