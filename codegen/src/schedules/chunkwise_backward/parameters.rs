@@ -40,6 +40,9 @@ schedule! {
         /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times. Walks of f16
         /// then save states in f16, each times a power of two.
         warpgroups: bool = false,
+        /// Whether tiles of the third sweep that are not needed at the same time lie over one another, with decays per channel beside
+        /// products in `tf32`.
+        overlaid: bool = false,
     }
 }
 

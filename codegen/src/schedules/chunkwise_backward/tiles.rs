@@ -1,6 +1,6 @@
 //! The tiles of the third sweep.
 
-use super::TIMES;
+use super::{TIMES, channels};
 use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::build::Builder;
 use crate::schedules::ChunkwiseBackward;
@@ -44,7 +44,9 @@ impl Tiles {
         let is_split = schedule.are_split(stage, form);
         let depth = if is_split { schedule.panel() } else { depth };
         let mut saved = |name: &str| {
-            let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * depth);
+            // The sums of pairs of one block lie over S and D when these have been read.
+            let row = if schedule.overlaid { channels::row(depth) } else { depth };
+            let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * row);
             Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, elem, ..keys.clone() }
         };
         let [mut states, mut duals] = ["states", "duals"].map(&mut saved);

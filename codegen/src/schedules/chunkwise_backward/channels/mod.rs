@@ -64,18 +64,19 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    /// Declares them beside factors of a type, and weights of another one.
+    /// Declares them beside factors of a type, and weights of another one; M may lie over a tile that is not needed any more.
     pub(super) fn declare(
         b: &mut Builder,
         [elem, weights]: [Elem; 2],
         depth: u32,
         own_queries: SharedId,
+        over: Option<&Tile>,
         has_borders: bool,
     ) -> Arrays {
         let len = (TIMES + 1) * sums_row(elem, depth);
         let array = b.shared("channel_sums", SharedKind::Elem(Elem::F32), len);
         let sums = ChannelSums { array, elem, depth };
-        let pairs = Tile::bare(b, "pairs", weights, TIMES, TIMES);
+        let pairs = over.cloned().unwrap_or_else(|| Tile::bare(b, "pairs", weights, TIMES, TIMES));
         let [totals, later, energies, end_terms] =
             [("totals", numbers(elem)), ("later", 1), ("channel_energies", 1), ("ends", 1)]
                 .map(|(name, each)| b.shared(name, SharedKind::Elem(Elem::F32), each * BLOCKS * depth));
@@ -118,7 +119,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], head.outer.clone());
         self.sum_channels(b, arrays, &values, chunk.first);
-        if self.schedule.wide {
+        if self.schedule.wide || self.schedule.overlaid {
             return self.all_slices(b, arrays, &chunk, &head, &values);
         }
         for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
