@@ -362,10 +362,9 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         };
         let is_largest = elem == Elem::F32 && depth == MOST_DEPTH && !form.states.channels;
         let has_room = heads > 1 || !is_largest && (queries_of.registers > 0 || queries_of.shared == 0);
-        let (scores, key_sums) = if schedule.overlaid {
-            (Some(tiles.states.array), tiles.duals.array)
-        } else {
-            (has_room.then(|| own("scores", TIMES)), own("key_sums", depth))
+        let (scores, key_sums) = match schedule.overlaid {
+            true => channels::overlaid_sums(b, &tiles, depth),
+            false => (has_room.then(|| own("scores", TIMES)), own("key_sums", depth)),
         };
         let has_borders = form.sums_channels_over_time(stage);
         let channels = scores.filter(|_| form.states.channels).map(|own_queries| {

@@ -5,7 +5,7 @@
 //! until all slices are summed, and all of these sums stay in registers; a single slice is then taken in the same way.
 
 use super::{Arrays, Steps};
-use crate::block::matmul::{Blocks, assign_blocks, block_values};
+use crate::block::matmul::{Blocks, assign_blocks, block_numbers, block_values};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
@@ -53,10 +53,14 @@ impl ChunkwiseBackwardKernel<'_> {
         self.score_own(b);
         let pairs = blocks_of_zeros(b, TIMES / 2 / COLUMNS);
         let sums = AllSums { pairs, keys, queries };
-        match self.schedule.wide {
-            true => b.for_(none, chunk.slices, 1, |b, slice| self.slice(b, arrays, chunk, head, &sums, slice)),
-            false => self.slice(b, arrays, chunk, head, &sums, none),
-        }
+        b.for_(none, chunk.slices, 1, |b, slice| {
+            self.afresh(b).as_ref().unwrap_or(self).slice(b, arrays, chunk, head, &sums, slice);
+        });
+        self.afresh(b).as_ref().unwrap_or(self).after_slices(b, arrays, chunk, &sums, values);
+    }
+
+    /// Computes the terms that need the sums of all slices.
+    fn after_slices(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, sums: &AllSums, values: &Values) {
         let pairs = block_values(&sums.pairs);
         self.store_weighed(b, arrays, pairs);
         let [keys, queries] = [&sums.keys, &sums.queries].map(|sums| self.summed(b, sums));
@@ -90,26 +94,35 @@ impl ChunkwiseBackwardKernel<'_> {
         // The weights of all warps are complete, and no thread reads the sums over the width of the slice before.
         b.barrier();
         let filled = RingStage::only(b, slice);
-        for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
+        let of_several = self.schedule.wide.then_some(slice);
+        let is_late = self.shares_tiles();
+        let tiles = [&self.values, &self.cotangents, &self.states, &self.duals];
+        for tile in tiles.into_iter().filter(|tile| !is_late || tile.full != self.states.full) {
             b.wait(tile.full, filled);
         }
-        let of_several = self.schedule.wide.then_some(slice);
-        self.channel_energies(b, arrays, of_several);
+        if !is_late {
+            self.channel_energies(b, arrays, of_several, None);
+        }
         let views = self.all_views(b);
         let own = self.steps(b, arrays, &views);
         let mut products = block_values(&sums.pairs);
         self.add_pairs(b, &own, &mut products);
         assign_blocks(b, &sums.pairs, &products);
-        for (sums, kind) in [(&sums.keys, Cotangent::Keys), (&sums.queries, Cotangent::Queries)] {
-            self.add_to(b, &own, sums, kind);
+        self.add_to(b, &own, &sums.keys, Cotangent::Keys);
+        if !is_late {
+            self.add_to(b, &own, &sums.queries, Cotangent::Queries);
         }
         let (rows, steps) = self.early(b, head, chunk.first);
         let decays = self.decays(b, none);
         let no_sums = Sums { pairs: vec![], queries: vec![] };
         let one = Head { views: &views, stage: none, decays: &decays, sums: &no_sums };
-        let found = self.channel_values(b, &own, &one);
+        let found = self.channel_values(b, &own, &one, |b| self.replace_duals(b, chunk, slice));
         let first = of_several.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, none, first, &found);
+        if is_late {
+            b.wait(self.states.full, filled);
+            self.afresh(b).as_ref().unwrap_or(self).read_before(b, arrays, chunk, &sums.queries, slice);
+        }
         // No thread reads the tiles of this slice any more.
         b.barrier();
         if let Some(slice) = of_several {
@@ -119,10 +132,36 @@ impl ChunkwiseBackwardKernel<'_> {
         self.store_steps(b, &steps, &decays, of_several.map(|slice| (slice, chunk)));
     }
 
+    /// Starts the copies of S to the place of D, where it has no other.
+    fn replace_duals(&self, b: &mut Builder, chunk: &Chunk, slice: Operand) {
+        if self.shares_tiles() {
+            // All threads have read D.
+            b.barrier();
+            let own = self.head(b, chunk, slice);
+            self.fetch_before(b, &own, chunk);
+        }
+    }
+
+    /// Adds the terms of a slice that need S, in the place of D.
+    fn read_before(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, queries: &SliceSums, slice: Operand) {
+        let own = self.head(b, chunk, slice);
+        let duals = self.saved(b, &own, chunk);
+        self.channel_energies(b, arrays, self.schedule.wide.then_some(slice), Some(duals));
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
+        self.add_to(b, &own, queries, Cotangent::Queries);
+    }
+
     /// Adds the product of a slice to the first term of key' or query'.
     fn add_to(&self, b: &mut Builder, own: &Steps, sums: &SliceSums, kind: Cotangent) {
         let mut found = self.summed(b, sums);
-        self.add_states(b, own, kind, &mut found);
+        if self.shares_tiles() {
+            // Products would go on beside what follows a single slice, and take registers there.
+            let add = |b: &mut Builder, found: &mut Blocks| self.add_states(b, own, kind, found);
+            self.rematerialiser.apart(b, &mut found, block_numbers, add);
+        } else {
+            self.add_states(b, own, kind, &mut found);
+        }
         match sums {
             SliceSums::Registers(blocks) => assign_blocks(b, blocks, &found),
             SliceSums::Shared(array) => {

@@ -6,7 +6,7 @@ use oplus_codegen::target::Target;
 
 use super::super::check_on;
 
-const DEEPEST: [Elem; 1] = [Elem::F16];
+const DEEPEST: [Elem; 2] = [Elem::F16, Elem::F32];
 
 /// Checks both targets, whose third sweeps have such tiles.
 fn check_overlaid(program: &Program, sizes: &[(&str, usize)], placed: Placement, order: Order) {
