@@ -92,6 +92,12 @@ impl Builder {
         SharedId(self.kernel.shared.len() as u32 - 1)
     }
 
+    /// Makes an array at least so long, for what lies in its memory when its own elements are not needed any more.
+    pub fn lengthen(&mut self, array: SharedId, len: u32) {
+        let own = &mut self.kernel.shared[array.0 as usize].len;
+        *own = (*own).max(len);
+    }
+
     /// Declares shared arrays for other blocks than those that have the arrays so far: they take the memory of arrays of the same kind,
     /// which then have the longer length.
     pub fn in_same_memory<T>(&mut self, declare: impl FnOnce(&mut Builder) -> T) -> T {

@@ -40,14 +40,19 @@ pub fn cases() -> Vec<Case> {
     let deepest = [Elem::Bf16, Elem::F16].map(|elem| {
         model("linear-attention", (models::linear_attention::kernel(), elem), [8, 16, 2048, 128, 128], None)
     });
-    let gated = [Elem::F16, Elem::F32].map(|elem| {
+    let of_channels = |elem, shape: [usize; 5]| {
         let kernel = (models::gated_linear_attention::kernel(), elem);
-        model("gla", kernel, gated, Some(vec![8, 16, 2048, 64]))
-    });
+        model("gla", kernel, shape, Some(shape[..4].to_vec()))
+    };
+    let deepest_of_channels = [Elem::Bf16, Elem::F16, Elem::F32]
+        .into_iter()
+        .flat_map(|elem| [64, 128].map(|values| of_channels(elem, [8, 16, 2048, 128, values])));
+    let gated = [Elem::F16, Elem::F32].map(|elem| of_channels(elem, gated));
     models
         .chain(retention)
         .chain(deepest)
         .chain(gated)
+        .chain(deepest_of_channels)
         .flat_map(|model| [false, true].map(|back| case(&model, back)))
         .collect()
 }

@@ -346,3 +346,13 @@ fn sums_over_time_of_cotangents_of_channels_do_not_spill() {
     };
     assert!(assemble_for_hopper(&gradient, is_meant) >= 2);
 }
+
+/// Sums over slices of the width stay in registers, where tiles lie over one another; so do walks of as many keys.
+#[test]
+fn gradients_of_the_most_channels_in_tf32_do_not_spill() {
+    for elem in [Elem::F16, Elem::F32] {
+        let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.depth == 128);
+        let gradient = adjoint(&model_of("gated_linear_attention", elem)).expect("differentiable");
+        assert!(assemble_for_hopper(&gradient, is_meant) >= 6, "{elem}");
+    }
+}

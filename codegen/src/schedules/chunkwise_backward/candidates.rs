@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkwiseBackward, Sweep, copiers, warpgroups};
+use super::{ChunkwiseBackward, Sweep, can_overlay, copiers, warpgroups};
 use crate::schedules::chunkwise::candidates::{TILES, Tiles};
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -31,9 +31,13 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
             _ => &[2],
         };
         let (sweep, blocks) = (Sweep::Gradients, 1);
+        // Otherwise the deepest tiles have no room.
+        let is_overlaid = is_deepest && can_overlay(stage, form);
         let numbers = copiers(stage, form, depth, vector, isa);
         let of = move |stages, warpgroups| {
-            let own = ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks, copiers: 0, warpgroups };
+            let (copiers, overlaid) = (0, is_overlaid);
+            let own =
+                ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks, copiers, warpgroups, overlaid };
             numbers.iter().map(move |copiers| ChunkwiseBackward { copiers: *copiers, ..own })
         };
         let elem = form.elem(stage);

@@ -108,6 +108,9 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
         return Err(LowerError::parameters(schedule));
     }
+    if schedule.overlaid && !(sweep == Sweep::Gradients && can_overlay(stage, form)) {
+        return Err(LowerError::parameters(schedule));
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     with_kernel(&mut b, stage, isa, form, schedule, |b, kernel| match kernel {
@@ -117,6 +120,11 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
         Either::Warpgroups(kernel) => kernel.where_chunk_exists(b, |b| kernel.body(b)),
     });
     Ok(b.finish())
+}
+
+/// Whether tiles of the third sweep by warps may lie over one another.
+fn can_overlay(stage: &Stage, form: &MatrixRecurrenceBackward) -> bool {
+    form.states.channels && form.state_elem(stage) == Elem::F32
 }
 
 /// The shared memory of the kernel.
@@ -133,7 +141,7 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     // Of bf16, walks do not depend on who reads what they save.
     let depends = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) != Elem::Bf16;
     let warpgroups = stage.kind().matrices_back().is_ok_and(depends);
-    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups, ..*schedule };
+    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups, overlaid: false, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
@@ -355,12 +363,15 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         };
         let is_largest = elem == Elem::F32 && depth == MOST_DEPTH && !form.states.channels;
         let has_room = heads > 1 || !is_largest && (queries_of.registers > 0 || queries_of.shared == 0);
-        let scores = has_room.then(|| own("scores", TIMES));
-        let key_sums = own("key_sums", depth);
+        let (scores, key_sums) = match schedule.overlaid {
+            true => channels::overlaid_sums(b, &tiles, depth),
+            false => (has_room.then(|| own("scores", TIMES)), own("key_sums", depth)),
+        };
         let has_borders = form.sums_channels_over_time(stage);
-        let channels = scores
-            .filter(|_| form.states.channels)
-            .map(|own_queries| Arrays::declare(b, types, depth, own_queries, has_borders));
+        let channels = scores.filter(|_| form.states.channels).map(|own_queries| {
+            let over = schedule.overlaid.then_some(&tiles.weights);
+            Arrays::declare(b, types, depth, own_queries, over, has_borders)
+        });
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));

@@ -32,8 +32,8 @@ impl GradientSweep<'_> {
                 let at = b.add(column, block as u32 * COLUMNS + c);
                 values.set_column(c, self.index_along(b, at, self.form.states.width));
             }
-            let [own, cotangents] =
-                [&self.values, &self.cotangents].map(|tile| self.own_block(b, tile, stage, block as u32));
+            let [own, cotangents] = [(&self.values, stage), (&self.cotangents, self.stage_of_cotangents(stage))]
+                .map(|(tile, stage)| self.own_block(b, tile, stage, block as u32));
             for h in 0..2 {
                 let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, coordinates) in coordinates.into_iter().enumerate() {
@@ -103,7 +103,7 @@ impl GradientSweep<'_> {
     /// A number from which addresses are computed, rematerialised where addresses take registers before they are needed:
     /// those of single elements, and those beside products in `tf32`.
     fn late(&self, b: &mut Builder, number: Operand) -> Operand {
-        let is_kept = (self.schedule.vector > 1 && !self.is_tf32) || self.form.states.channels;
+        let is_kept = (self.schedule.vector > 1 && !self.is_tf32) || self.form.states.channels && !self.shares_tiles();
         if is_kept { number } else { self.rematerialiser.of(b, number) }
     }
 

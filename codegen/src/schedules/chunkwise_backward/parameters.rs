@@ -40,6 +40,9 @@ schedule! {
         /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times. Walks of f16
         /// then save states in f16, each times a power of two.
         warpgroups: bool = false,
+        /// Whether tiles of the third sweep that are not needed at the same time lie over one another, with decays per channel beside
+        /// products in `tf32`.
+        overlaid: bool = false,
     }
 }
 
@@ -89,6 +92,12 @@ impl ChunkwiseBackward {
         self.depth.min(PANEL)
     }
 
+    /// Whether S takes the place of D in the third sweep when all have read that, and cotangents are the second stage of the tile of values:
+    /// where elements are largest.
+    pub(super) fn shares_tiles(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> bool {
+        self.overlaid && form.elem(stage) == Elem::F32
+    }
+
     /// Heads whose tiles the third sweep has in shared memory at once.
     pub(super) fn heads(&self) -> u32 {
         self.stages - 1
@@ -97,6 +106,11 @@ impl ChunkwiseBackward {
     /// Sets of partial sums: one for each of these heads where warpgroups are at different heads.
     pub(super) fn sets(&self) -> u32 {
         if self.warpgroups { self.heads() } else { 1 }
+    }
+
+    /// Sets of running sums and gains: those of the heads in flight, or of two; one alone where shared memory has no room for more.
+    pub(super) fn sets_of_rates(&self) -> u32 {
+        if self.overlaid { 1 } else { self.heads().max(2) }
     }
 
     /// Threads of the third sweep that copy tiles.

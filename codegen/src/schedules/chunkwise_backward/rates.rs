@@ -80,7 +80,7 @@ impl GradientSweep<'_> {
 
     /// The distance from a sum of logarithms to its rounding error: behind the sums of the heads in flight, or of two.
     pub(super) fn errors_apart(&self) -> u32 {
-        self.schedule.heads().max(2) * TIMES
+        self.schedule.sets_of_rates() * TIMES
     }
 
     /// The index of the rates of an iteration.

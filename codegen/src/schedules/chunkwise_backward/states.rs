@@ -11,13 +11,31 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Axis;
 
 impl GradientSweep<'_> {
-    /// Starts the copies of S before and D after a chunk into a stage.
+    /// Starts the copies of S before and D after a chunk into a stage; of D alone where S takes its place later.
     pub(super) fn fetch_states(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk, stage: Operand) {
         let from = self.saved(b, own, chunk);
-        for (number, tile) in [&self.states, &self.duals].into_iter().enumerate() {
+        let later = if self.shares_tiles() { 1 } else { 0 };
+        for (number, tile) in [&self.states, &self.duals].into_iter().enumerate().skip(later) {
             self.start_saved(b, tile, number, from, stage);
             b.arrive_with_copies(tile.full, stage);
         }
+    }
+
+    /// Starts the copies of S before a chunk to the place of D.
+    pub(super) fn fetch_before(&self, b: &mut Builder, own: &HeadSlice, chunk: &Chunk) {
+        let from = self.saved(b, own, chunk);
+        self.start_saved(b, &self.states, 0, from, Operand::i32(0));
+        b.arrive_with_copies(self.states.full, Operand::i32(0));
+    }
+
+    /// Whether S takes the place of D when all have read that, and cotangents are the second stage of the tile of values.
+    pub(super) fn shares_tiles(&self) -> bool {
+        self.states.array == self.duals.array
+    }
+
+    /// The stage of the tile of cotangents, where that of the tile of values is this one.
+    pub(super) fn stage_of_cotangents(&self, stage: Operand) -> Operand {
+        if self.shares_tiles() { Operand::i32(1) } else { stage }
     }
 
     /// The index of S and D of a head in memory.

@@ -27,13 +27,18 @@ const OVER_WIDTH: u32 = OF_QUERIES + 2;
 /// The rows of times that partial sums of all sets take, with the outputs over time of the slices of a wide head so far.
 pub(super) fn rows_of_partial_sums(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> u32 {
     let over_time = form.outputs.iter().filter(|kind| schedule.wide && kind.is_over_time()).count() as u32;
-    schedule.sets() * rows_of_set(form) + over_time
+    schedule.sets() * rows_of_set(form, schedule) + over_time
 }
 
 /// The rows of a set of partial sums.
-fn rows_of_set(form: &MatrixRecurrenceBackward) -> u32 {
+fn rows_of_set(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> u32 {
     let sums = form.outputs.iter().filter(|kind| matches!(kind, Cotangent::Sum(..))).count() as u32;
-    OVER_WIDTH + 2 * sums
+    first_over_width(schedule) + 2 * sums
+}
+
+/// The first row of sums over the width: where tiles lie over one another there are no others.
+fn first_over_width(schedule: &ChunkwiseBackward) -> u32 {
+    if schedule.overlaid { 0 } else { OVER_WIDTH }
 }
 
 impl GradientSweep<'_> {
@@ -163,7 +168,7 @@ impl GradientSweep<'_> {
             let two = match kind {
                 Cotangent::Sum(..) => {
                     sums += 1;
-                    let first = OVER_WIDTH + 2 * (sums - 1);
+                    let first = first_over_width(self.schedule) + 2 * (sums - 1);
                     self.add_halves(b, own, first)
                 }
                 Cotangent::Decay => self.of_decay(b, own, decays),
@@ -184,7 +189,7 @@ impl GradientSweep<'_> {
     /// Adds the sums of a slice of a wide head, at the lane's times, to those of the slices before, if it is not the first.
     fn add_slice(&self, b: &mut Builder, number: u32, slice: Operand, two: [Operand; 2]) -> [Operand; 2] {
         let own = b.mul(self.thread.lane, PER_LANE);
-        let at = b.add(own, (self.schedule.sets() * rows_of_set(self.form) + number) * TIMES);
+        let at = b.add(own, (self.schedule.sets() * rows_of_set(self.form, self.schedule) + number) * TIMES);
         let has_before = b.ne(slice, 0);
         let before = b.load(Memory::Shared(self.partial_sums), at, PER_LANE, Some(has_before), zero(Ty::F32));
         let all = [0, 1].map(|k: usize| b.add(before[k], two[k]));
@@ -217,7 +222,7 @@ impl GradientSweep<'_> {
 
     /// The index of a partial sum in the head's set.
     fn in_set(&self, b: &mut Builder, at: Operand) -> Operand {
-        let before = b.mul(self.set, rows_of_set(self.form) * TIMES);
+        let before = b.mul(self.set, rows_of_set(self.form, self.schedule) * TIMES);
         b.add(before, at)
     }
 
@@ -275,7 +280,7 @@ impl GradientSweep<'_> {
     /// Writes a head's sum over the width of a map, of which the thread has these shares at its two times among rows.
     pub(super) fn store_width_sum(&self, b: &mut Builder, number: u32, shares: [Operand; 2]) {
         for (h, share) in shares.into_iter().enumerate() {
-            self.store_row(b, OVER_WIDTH + 2 * number, h, share);
+            self.store_row(b, first_over_width(self.schedule) + 2 * number, h, share);
         }
     }
 }

@@ -72,7 +72,7 @@ impl Strategy for ChunkwiseBackward {
     }
 
     fn is_committed(&self) -> bool {
-        self.copiers == 0 && !self.warpgroups
+        self.copiers == 0 && !self.warpgroups && !self.overlaid
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {

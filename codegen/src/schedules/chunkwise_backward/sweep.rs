@@ -27,7 +27,7 @@ impl<'s> GradientSweep<'s> {
     ) -> Self {
         let Tiles { keys, queries, values, cotangents, states, duals, weights } = tiles;
         let elem = form.elem(stage);
-        let heads = schedule.heads().max(2);
+        let heads = schedule.sets_of_rates();
         let of_sums = if elem == Elem::F32 { 2 * heads * TIMES } else { heads * TIMES };
         let rates = [("sums", of_sums), ("gains", heads * TIMES), ("back_gains", heads * TIMES)];
         let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));

@@ -39,15 +39,23 @@ impl Tiles {
         let mut queries = tile(dual.key, states.depth, depth, 1);
         let heads = schedule.heads();
         let stages = if states.channels { 1 } else { heads };
-        let mut values = tile(states.value, states.width, TIMES, stages);
-        let mut cotangents = tile(dual.value, states.width, TIMES, stages);
+        let are_shared = schedule.shares_tiles(stage, form);
+        let mut values = tile(states.value, states.width, TIMES, if are_shared { 2 } else { stages });
+        let mut cotangents = match are_shared {
+            false => tile(dual.value, states.width, TIMES, stages),
+            true => {
+                let name = stage.program.params[dual.value as usize].name.clone();
+                Tile { param: dual.value, name, ..values.clone() }
+            }
+        };
         let is_split = schedule.are_split(stage, form);
         let depth = if is_split { schedule.panel() } else { depth };
         let mut saved = |name: &str| {
             let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * depth);
             Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, elem, ..keys.clone() }
         };
-        let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
+        let mut states = saved("states");
+        let mut duals = if are_shared { Tile { name: "duals".into(), ..states.clone() } } else { saved("duals") };
         if is_split {
             let [keys, queries] = [keys, queries].map(|tile| tile.in_parts(b, 1));
             let [values, cotangents, states, duals] =

@@ -193,10 +193,11 @@ impl ChunkwiseBackwardKernel<'_> {
             let head = self.head(b, chunk, iteration);
             let source = self.source(&head.outer);
             let stage = self.ring().at(b, iteration).index;
-            for tile in [&self.values, &self.cotangents] {
+            for (tile, to) in [(&self.values, stage), (&self.cotangents, self.stage_of_cotangents(stage))] {
                 let place = head.slice.map(|slice| b.mul(slice, TIMES));
                 let origin = origin_at(b, tile, &source, place);
-                tile.fill(b, &source, origin, chunk.first, stage);
+                tile.start_copies(b, &source, origin, chunk.first, to);
+                tile.arrive(b, &source, stage);
             }
             self.fetch_states(b, &head, chunk, stage);
         });

@@ -1,5 +1,7 @@
 //! Gradients where decays are those of channels.
 
+mod deepest;
+
 use oplus_codegen::schedules::Sweep;
 use oplus_codegen::simulate::Order;
 use oplus_dsl::Elem;
@@ -67,9 +69,7 @@ fn states_and_odd_sizes() {
 
 #[test]
 fn all_depths() {
-    // Beside factors of other types the greatest depth has no room.
-    let shallow = [Elem::F16, Elem::F32].into_iter().flat_map(|elem| [32, 64].map(|k| (elem, k)));
-    for (elem, k) in [32, 64, 128].map(|k| (Elem::Bf16, k)).into_iter().chain(shallow) {
+    for (elem, k) in ELEMS.into_iter().flat_map(|elem| [32, 64, 128].map(|k| (elem, k))) {
         let program = gradient(elem, &["s0"], &["o", "s_last"]);
         let sizes = [("B", 1), ("H", 2), ("T", 150), ("K", k), ("V", 64)];
         check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(k as u64));

@@ -42,7 +42,7 @@ impl ChunkwiseKernel<'_> {
         for (group, blocks) in (0..).zip(state.blocks.chunks(at_once)) {
             let first = group * at_once as u32;
             let mut sums = self.left_of_state(b, first, blocks);
-            if self.schedule.vector == 1 && self.schedule.depth > 64 {
+            if self.schedule.depth > 64 && (self.schedule.vector == 1 || self.is_deep_walk()) {
                 self.rematerialiser
                     .apart(b, &mut sums, block_numbers, |b, sums| self.add_tf32(b, sums, first, left, keys));
             } else {
@@ -87,6 +87,12 @@ impl ChunkwiseKernel<'_> {
         let row = self.first_row(b);
         let rows = [0, COLUMNS].map(|by| b.add(row, by));
         self.scaling().left(b, queries, step, rows, since.map_or(Scale::Start, Scale::Since))
+    }
+
+    /// Whether chunks of `f32` of the greatest depth are walked for a gradient.
+    pub(super) fn is_deep_walk(&self) -> bool {
+        let is_walk = self.stage.kind().matrices_back().is_ok();
+        self.form.channels && is_walk && self.has_rounding_errors() && self.schedule.depth > 64
     }
 
     fn scaling(&self) -> Scaling {

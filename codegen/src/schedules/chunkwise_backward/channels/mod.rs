@@ -27,6 +27,7 @@ mod sums;
 mod tf32;
 mod wide;
 
+use super::tiles::Tiles;
 use super::walk::{AllViews, Head, Sums};
 use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::block::layout::Tile;
@@ -44,6 +45,16 @@ pub(super) fn row(depth: u32) -> u32 {
     depth + PAD
 }
 
+/// The arrays of the sums that pairs of one block add to query' and key', over tiles that all have read when these are computed.
+pub(super) fn overlaid_sums(b: &mut Builder, tiles: &Tiles, depth: u32) -> (Option<SharedId>, SharedId) {
+    let Tiles { values, cotangents, states, duals, .. } = tiles;
+    let of_queries = if values.array == cotangents.array { values } else { states }.array;
+    for array in [of_queries, duals.array] {
+        b.lengthen(array, TIMES * row(depth));
+    }
+    (Some(of_queries), duals.array)
+}
+
 /// The arrays in shared memory that only decays per channel need.
 #[derive(Clone)]
 pub(super) struct Arrays {
@@ -55,7 +66,8 @@ pub(super) struct Arrays {
     own_queries: SharedId,
     /// Sums of channels over the times of a block: of logarithms, and of the terms of their cotangents.
     totals: SharedId,
-    later: SharedId,
+    /// None where tiles lie over one another and `borders` say what reaches over the end of a block.
+    later: Option<SharedId>,
     /// ⟨S, D⟩ of channels over 16 places of the width, and the sums of keys by the first term of key' over a block's times.
     energies: SharedId,
     end_terms: SharedId,
@@ -64,21 +76,25 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    /// Declares them beside factors of a type, and weights of another one.
+    /// Declares them beside factors of a type, and weights of another one; M, and totals, may lie over the tile of A.
     pub(super) fn declare(
         b: &mut Builder,
         [elem, weights]: [Elem; 2],
         depth: u32,
         own_queries: SharedId,
+        over: Option<&Tile>,
         has_borders: bool,
     ) -> Arrays {
         let len = (TIMES + 1) * sums_row(elem, depth);
         let array = b.shared("channel_sums", SharedKind::Elem(Elem::F32), len);
         let sums = ChannelSums { array, elem, depth };
-        let pairs = Tile::bare(b, "pairs", weights, TIMES, TIMES);
-        let [totals, later, energies, end_terms] =
-            [("totals", numbers(elem)), ("later", 1), ("channel_energies", 1), ("ends", 1)]
-                .map(|(name, each)| b.shared(name, SharedKind::Elem(Elem::F32), each * BLOCKS * depth));
+        let pairs = over.cloned().unwrap_or_else(|| Tile::bare(b, "pairs", weights, TIMES, TIMES));
+        let mut of_blocks = |name, each| b.shared(name, SharedKind::Elem(Elem::F32), each * BLOCKS * depth);
+        // Totals are read before there are weights.
+        let totals = over.map_or_else(|| of_blocks("totals", numbers(elem)), |tile| tile.array);
+        let has_later = over.is_none() || !has_borders;
+        let later = has_later.then(|| of_blocks("later", 1));
+        let [energies, end_terms] = ["channel_energies", "ends"].map(|name| of_blocks(name, 1));
         let borders = has_borders.then(|| Borders::declare(b, depth));
         Arrays { sums, pairs, own_queries, totals, later, energies, end_terms, borders }
     }
@@ -118,14 +134,14 @@ impl ChunkwiseBackwardKernel<'_> {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], head.outer.clone());
         self.sum_channels(b, arrays, &values, chunk.first);
-        if self.schedule.wide {
+        if self.schedule.wide || self.schedule.overlaid {
             return self.all_slices(b, arrays, &chunk, &head, &values);
         }
         for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
             b.wait(tile.full, RingStage::FIRST);
         }
         let (rows, steps) = self.early(b, &head, chunk.first);
-        self.channel_energies(b, arrays, None);
+        self.channel_energies(b, arrays, None, None);
         // From here on all threads see sums and rates.
         b.barrier();
         let views = self.all_views(b);
@@ -138,7 +154,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
         let one = Head { views: &views, stage: none, decays: &decays, sums: &sums };
-        let found = self.channel_values(b, &own, &one);
+        let found = self.channel_values(b, &own, &one, |_| ());
         self.store_values(b, &rows, none, None, &found);
         self.after_pairs(b, &own, None, &values, chunk.first);
         self.store_steps(b, &steps, &decays, None);
@@ -163,12 +179,25 @@ impl ChunkwiseBackwardKernel<'_> {
         self.pairs_of_own(b, own.arrays);
         b.push(Stmt::SyncWarp);
         let (keys, queries) = through.unzip();
-        self.channel_keys(b, own, keys, values, first);
-        self.channel_queries(b, own, queries, values, first);
+        self.anew(b, own, |kernel, b, own| kernel.channel_keys(b, own, keys, values, first));
+        self.anew(b, own, |kernel, b, own| kernel.channel_queries(b, own, queries, values, first));
         b.push(Stmt::SyncWarp);
         self.sum_later_channels(b, own.arrays);
         b.barrier();
         self.store_channels(b, own.arrays, values, first);
+    }
+
+    /// The kernel with rematerialised coordinates where elements are largest: kept through products, they would take registers.
+    fn afresh(&self, b: &mut Builder) -> Option<Self> {
+        self.shares_tiles().then(|| self.with_rematerialised(b))
+    }
+
+    /// Emits a step with such coordinates.
+    fn anew(&self, b: &mut Builder, own: &Steps, step: impl FnOnce(&Self, &mut Builder, &Steps)) {
+        let Some(kernel) = self.afresh(b) else { return step(self, b, own) };
+        let views = kernel.all_views(b);
+        let own = kernel.steps(b, own.arrays, &views);
+        step(&kernel, b, &own);
     }
 
     /// The row of the sums at the start of the warp's 16 times, or so many times 16 further.

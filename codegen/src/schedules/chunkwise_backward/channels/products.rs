@@ -13,7 +13,7 @@ use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::walk::Head;
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::stage::kind::Cotangent;
-use crate::tile::{Memory, Operand, SharedId};
+use crate::tile::{Memory, Operand, SharedId, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -29,11 +29,18 @@ struct ScaledBlock<'a> {
 }
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// value' at the warp's times and the places of the width of its half.
-    pub(super) fn channel_values(&self, b: &mut Builder, own: &Steps, head: &Head) -> Blocks {
+    /// value' at the warp's times and the places of the width of its half; calls a function when the warp has read D.
+    pub(super) fn channel_values(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        head: &Head,
+        then: impl FnOnce(&mut Builder),
+    ) -> Blocks {
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         if self.is_tf32 {
             self.add_tf32_duals(b, own, &mut found);
+            then(b);
             return self.add_tf32_cotangents(b, head, found);
         }
         let right = own.views.deep.halves.right(b, &self.duals, Operand::i32(0));
@@ -44,6 +51,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 mma_two(b, self.keys.elem, &mut found[2 * pair..], left, columns);
             }
         }
+        then(b);
         let (row, piece) = left_rows(b, self.thread.lane);
         let first = self.border(b, 0);
         let row = b.add(first, row);
@@ -119,6 +127,7 @@ impl ChunkwiseBackwardKernel<'_> {
             found
         });
         for (block, found) in (0..).zip(&mut found) {
+            self.load_block_late(b);
             let (_, channel) = self.channels_of(b, block);
             let [from, to] = [from, to].map(|row| own.arrays.sums.at(b, row, channel, 2));
             for (r, found) in found.iter_mut().enumerate() {
@@ -133,15 +142,17 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn add_states(&self, b: &mut Builder, own: &Steps, kind: Cotangent, found: &mut Blocks) {
         let (none, is_key) = (Operand::i32(0), kind == Cotangent::Keys);
         let (tile, states) = if is_key { (&self.values, &self.duals) } else { (&self.cotangents, &self.states) };
+        let stage = if is_key { none } else { self.stage_of_cotangents(none) };
         let row = self.first_row(b);
         let gains = [0, COLUMNS].map(|by| {
             let at = b.add(row, by);
             b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
         });
         if self.is_tf32 {
-            return self.add_tf32_states(b, own, [tile, states], gains, found);
+            let left = own.views.wide.halves.left(b, tile, stage);
+            return self.add_tf32_states(b, own, left, states, gains, found);
         }
-        let left = own.views.wide.halves.left(b, tile, none);
+        let left = own.views.wide.halves.left(b, tile, stage);
         let right = own.views.deep.halves.in_time(b, states, none);
         for sixteen in 0..SIXTEENS {
             let packed = left.four(b, 0, sixteen, false);
@@ -267,6 +278,7 @@ impl ChunkwiseBackwardKernel<'_> {
     fn with_own(&self, b: &mut Builder, own: &Steps, found: &Blocks, array: SharedId, scale: Scale) -> Blocks {
         let mut all = vec![];
         for (block, found) in (0..).zip(found) {
+            self.load_block_late(b);
             let powers = self.own_powers(b, own, block, scale);
             let of_block = self.block_at(b, block);
             let [x, y] = of_block.map(|at| b.load(Memory::Shared(array), at, 2, None, zero(Ty::F32)));
@@ -274,6 +286,14 @@ impl ChunkwiseBackwardKernel<'_> {
             all.push([0, 1, 2, 3].map(|r: usize| b.fma(found[r], powers[r], add[r])));
         }
         all
+    }
+
+    /// Keeps loads for a block of channels behind this place where elements are largest: those of all blocks at once would take registers
+    /// that the sums over slices need.
+    fn load_block_late(&self, b: &mut Builder) {
+        if self.shares_tiles() {
+            b.push(Stmt::SyncWarp);
+        }
     }
 
     /// Writes a map of the thread's numbers over the sums that pairs of its block have added to key'.
@@ -284,6 +304,7 @@ impl ChunkwiseBackwardKernel<'_> {
         map: impl Fn(&mut Builder, u32, usize, Operand) -> Operand,
     ) {
         for (block, found) in (0..).zip(found) {
+            self.load_block_late(b);
             let products = [0, 1, 2, 3].map(|r: usize| map(b, block, r, found[r]));
             for (h, at) in self.block_at(b, block).into_iter().enumerate() {
                 b.store(Memory::Shared(self.key_sums), at, &products[2 * h..2 * h + 2], None);
@@ -303,6 +324,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let is_first = b.eq(self.fragment.group, 0);
         let from = b.mul(number, self.schedule.depth);
         for (block, terms) in (0..).zip(terms) {
+            self.load_block_late(b);
             let powers = self.own_powers(b, own, block, scale);
             let factors = self.own_block(b, factor, Operand::i32(0), block);
             let products = [0, 1, 2, 3].map(|r: usize| {

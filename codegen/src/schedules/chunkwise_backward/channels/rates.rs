@@ -26,7 +26,14 @@ struct ChannelCotangents {
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Sums S·D of each thread's channels over 16 places of the width; the sums of a slice are added to those of the slices before.
-    pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, slice: Option<Operand>) {
+    /// `duals` is the index of D in memory where its tile has S by now.
+    pub(super) fn channel_energies(
+        &self,
+        b: &mut Builder,
+        arrays: &Arrays,
+        slice: Option<Operand>,
+        duals: Option<Operand>,
+    ) {
         if !self.has_channels() {
             return;
         }
@@ -40,8 +47,15 @@ impl ChunkwiseBackwardKernel<'_> {
                     let place = b.add(first, k);
                     let index = self.states.piece_index(b, place, piece);
                     let index = b.add(index, within);
-                    let [state, dual] =
-                        [&self.states, &self.duals].map(|tile| b.load1(Memory::Shared(tile.array), index));
+                    let state = b.load1(Memory::Shared(self.states.array), index);
+                    let dual = match duals {
+                        None => b.load1(Memory::Shared(self.duals.array), index),
+                        Some(first) => {
+                            let index = b.convert(Ty::I64, index);
+                            let index = b.add(first, index);
+                            b.load1(Memory::Global(self.args.scratch[1]), index)
+                        }
+                    };
                     all = b.fma(state, dual, all);
                 }
                 b.assign(sum, all);
@@ -90,9 +104,11 @@ impl ChunkwiseBackwardKernel<'_> {
                 let at = b.add(from, k * apart);
                 b.store(Memory::Shared(self.key_sums), at, &[later], None);
             }
-            let at = b.mul(self.block, self.schedule.depth);
-            let at = b.add(at, channel);
-            b.store(Memory::Shared(arrays.later), at, &[later], None);
+            if let Some(array) = arrays.later {
+                let at = b.mul(self.block, self.schedule.depth);
+                let at = b.add(at, channel);
+                b.store(Memory::Shared(array), at, &[later], None);
+            }
         });
     }
 
@@ -112,11 +128,13 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// What a channel's cotangents at all of the warp's times have of pairs that reach over the end of its block.
     fn behind_block(&self, b: &mut Builder, arrays: &Arrays, channel: Operand) -> Operand {
-        let [later, energies, end_terms] = [arrays.later, arrays.energies, arrays.end_terms].map(Memory::Shared);
+        let [energies, end_terms] = [arrays.energies, arrays.end_terms].map(Memory::Shared);
         let borders = arrays.borders.as_ref();
-        let blocks = match borders {
-            None => self.total_of(b, later, channel, |b, other| b.lt(self.block, other)),
-            Some(borders) => self.over_end(b, borders, channel),
+        let blocks = match (borders, arrays.later) {
+            (Some(borders), _) => self.over_end(b, borders, channel),
+            (None, later) => later.map_or(f32(0.0), |later| {
+                self.total_of(b, Memory::Shared(later), channel, |b, other| b.lt(self.block, other))
+            }),
         };
         let all = |_: &mut Builder, _| Operand::bool(true);
         let energy = self.total_of(b, energies, channel, all);

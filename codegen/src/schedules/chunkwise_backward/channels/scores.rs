@@ -127,7 +127,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn add_pairs(&self, b: &mut Builder, own: &Steps, products: &mut Blocks) {
         let none = Operand::i32(0);
         let left = own.views.wide.halves.left(b, &self.values, none);
-        let right = own.views.wide.halves.right(b, &self.cotangents, none);
+        let right = own.views.wide.halves.right(b, &self.cotangents, self.stage_of_cotangents(none));
         multiply(b, products, left, right);
     }
 

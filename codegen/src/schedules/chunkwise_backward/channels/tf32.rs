@@ -60,7 +60,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Adds the second term of value': A by cotangents of the warp's block and later ones.
     pub(super) fn add_tf32_cotangents(&self, b: &mut Builder, head: &Head, found: Blocks) -> Blocks {
-        let right = head.views.wide.halves.in_time(b, &self.cotangents, Operand::i32(0));
+        let stage = self.stage_of_cotangents(Operand::i32(0));
+        let right = head.views.wide.halves.in_time(b, &self.cotangents, stage);
         let last = Operand::i32(BLOCKS as i32);
         self.through_blocks(b, found, self.block, last, |b, found, later| {
             let left = self.rows_in(b, &self.weights, later);
@@ -74,13 +75,13 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         own: &Steps,
-        [tile, states]: [&Tile; 2],
+        left: Factor,
+        states: &Tile,
         gains: [Operand; 2],
         found: &mut Blocks,
     ) {
-        let none = Operand::i32(0);
-        let left = Left { factor: own.views.wide.halves.left(b, tile, none), views: &own.views.wide };
-        let right = own.views.states().halves.in_time(b, states, none);
+        let left = Left { factor: left, views: &own.views.wide };
+        let right = own.views.states().halves.in_time(b, states, Operand::i32(0));
         let each = blocks_at_once(self.deep_blocks());
         for (first, found) in (0..).step_by(each as usize).zip(found.chunks_mut(each as usize)) {
             let rows_of = |b: &mut Builder, sixteen| self.rows_of(b, left, sixteen);

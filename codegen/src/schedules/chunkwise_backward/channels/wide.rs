@@ -1,10 +1,11 @@
 //! The third sweep of a wide state with decays per channel: its slices one after the other.
 //!
 //! A does not depend on the slice. Sums over the width, which are M and the first terms of query' and key', stay in
-//! registers, and in the shared memory that pairs of one block use later.
+//! registers, and in the shared memory that pairs of one block use later. Where tiles lie over one another, S and D have that memory
+//! until all slices are summed, and all of these sums stay in registers; a single slice is then taken in the same way.
 
 use super::{Arrays, Steps};
-use crate::block::matmul::{assign_blocks, block_values};
+use crate::block::matmul::{Blocks, assign_blocks, block_numbers, block_values};
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
@@ -15,6 +16,19 @@ use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, TIMES};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, Reg, SharedId};
 use oplus_dsl::Ty;
+
+/// Sums of blocks over slices.
+enum SliceSums {
+    Registers(Vec<[Reg; 4]>),
+    Shared(SharedId),
+}
+
+/// What is summed over slices: M, and the first terms of key' and query'.
+struct AllSums {
+    pairs: Vec<[Reg; 4]>,
+    keys: SliceSums,
+    queries: SliceSums,
+}
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes all that follows the sums of channels: A, the slices, and the terms that need the sums of all slices.
@@ -30,20 +44,26 @@ impl ChunkwiseBackwardKernel<'_> {
         for tile in [&self.keys, &self.queries] {
             b.wait(tile.full, RingStage::FIRST);
         }
-        for array in [self.key_sums, arrays.own_queries] {
-            (0..self.deep_blocks()).for_each(|block| self.store_own(b, array, block, &zeros()));
-        }
+        let [keys, queries] = [self.key_sums, arrays.own_queries].map(|array| self.slice_sums(b, array));
         // From here on all threads see sums and rates.
         b.barrier();
         let views = self.all_views(b);
         let own = self.steps(b, arrays, &views);
         self.score_earlier(b, &own);
         self.score_own(b);
-        let pairs: Vec<[Reg; 4]> = (0..TIMES / 2 / COLUMNS).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
-        b.for_(none, chunk.slices, 1, |b, slice| self.slice(b, arrays, chunk, head, &pairs, slice));
-        let pairs = block_values(&pairs);
+        let pairs = blocks_of_zeros(b, TIMES / 2 / COLUMNS);
+        let sums = AllSums { pairs, keys, queries };
+        b.for_(none, chunk.slices, 1, |b, slice| {
+            self.afresh(b).as_ref().unwrap_or(self).slice(b, arrays, chunk, head, &sums, slice);
+        });
+        self.afresh(b).as_ref().unwrap_or(self).after_slices(b, arrays, chunk, &sums, values);
+    }
+
+    /// Computes the terms that need the sums of all slices.
+    fn after_slices(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, sums: &AllSums, values: &Values) {
+        let pairs = block_values(&sums.pairs);
         self.store_weighed(b, arrays, pairs);
-        let [keys, queries] = [self.key_sums, arrays.own_queries].map(|array| self.kept(b, array, self.deep_blocks()));
+        let [keys, queries] = [&sums.keys, &sums.queries].map(|sums| self.summed(b, sums));
         // M is complete, and no thread reads the sums any more.
         b.barrier();
         let views = self.all_views(b);
@@ -51,51 +71,109 @@ impl ChunkwiseBackwardKernel<'_> {
         self.after_pairs(b, &own, Some((keys, queries)), values, chunk.first);
     }
 
+    /// Sums over slices, yet 0: in an array, or in registers where that has other numbers meanwhile.
+    fn slice_sums(&self, b: &mut Builder, array: SharedId) -> SliceSums {
+        if self.schedule.overlaid {
+            return SliceSums::Registers(blocks_of_zeros(b, self.deep_blocks()));
+        }
+        (0..self.deep_blocks()).for_each(|block| self.store_own(b, array, block, &zeros()));
+        SliceSums::Shared(array)
+    }
+
+    /// The sums over the slices so far.
+    fn summed(&self, b: &mut Builder, sums: &SliceSums) -> Blocks {
+        match sums {
+            SliceSums::Registers(blocks) => block_values(blocks),
+            SliceSums::Shared(array) => self.kept(b, *array, self.deep_blocks()),
+        }
+    }
+
     /// Computes one slice: value' at its places, and its terms of the sums.
-    fn slice(
-        &self,
-        b: &mut Builder,
-        arrays: &Arrays,
-        chunk: &Chunk,
-        head: &HeadSlice,
-        pairs: &[[Reg; 4]],
-        slice: Operand,
-    ) {
+    fn slice(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, head: &HeadSlice, sums: &AllSums, slice: Operand) {
         let none = Operand::i32(0);
         // The weights of all warps are complete, and no thread reads the sums over the width of the slice before.
         b.barrier();
         let filled = RingStage::only(b, slice);
-        for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
+        let of_several = self.schedule.wide.then_some(slice);
+        let is_late = self.shares_tiles();
+        let tiles = [&self.values, &self.cotangents, &self.states, &self.duals];
+        for tile in tiles.into_iter().filter(|tile| !is_late || tile.full != self.states.full) {
             b.wait(tile.full, filled);
         }
-        self.channel_energies(b, arrays, Some(slice));
+        if !is_late {
+            self.channel_energies(b, arrays, of_several, None);
+        }
         let views = self.all_views(b);
         let own = self.steps(b, arrays, &views);
-        let mut products = block_values(pairs);
+        let mut products = block_values(&sums.pairs);
         self.add_pairs(b, &own, &mut products);
-        assign_blocks(b, pairs, &products);
-        for (array, kind) in [(self.key_sums, Cotangent::Keys), (arrays.own_queries, Cotangent::Queries)] {
-            self.add_to(b, &own, array, kind);
+        assign_blocks(b, &sums.pairs, &products);
+        self.add_to(b, &own, &sums.keys, Cotangent::Keys);
+        if !is_late {
+            self.add_to(b, &own, &sums.queries, Cotangent::Queries);
         }
         let (rows, steps) = self.early(b, head, chunk.first);
         let decays = self.decays(b, none);
-        let sums = Sums { pairs: vec![], queries: vec![] };
-        let found = self.channel_values(b, &own, &Head { views: &views, stage: none, decays: &decays, sums: &sums });
-        let first = b.mul(slice, TIMES);
-        self.store_values(b, &rows, none, Some(first), &found);
+        let no_sums = Sums { pairs: vec![], queries: vec![] };
+        let one = Head { views: &views, stage: none, decays: &decays, sums: &no_sums };
+        let found = self.channel_values(b, &own, &one, |b| self.replace_duals(b, chunk, slice));
+        let first = of_several.map(|slice| b.mul(slice, TIMES));
+        self.store_values(b, &rows, none, first, &found);
+        if is_late {
+            b.wait(self.states.full, filled);
+            self.afresh(b).as_ref().unwrap_or(self).read_before(b, arrays, chunk, &sums.queries, slice);
+        }
         // No thread reads the tiles of this slice any more.
         b.barrier();
-        let next = b.add(slice, 1);
-        self.fetch(b, chunk, next);
-        self.store_steps(b, &steps, &decays, Some((slice, chunk)));
+        if let Some(slice) = of_several {
+            let next = b.add(slice, 1);
+            self.fetch(b, chunk, next);
+        }
+        self.store_steps(b, &steps, &decays, of_several.map(|slice| (slice, chunk)));
+    }
+
+    /// Starts the copies of S to the place of D, where it has no other.
+    fn replace_duals(&self, b: &mut Builder, chunk: &Chunk, slice: Operand) {
+        if self.shares_tiles() {
+            // All threads have read D.
+            b.barrier();
+            let own = self.head(b, chunk, slice);
+            self.fetch_before(b, &own, chunk);
+        }
+    }
+
+    /// Adds the terms of a slice that need S, in the place of D.
+    fn read_before(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, queries: &SliceSums, slice: Operand) {
+        let own = self.head(b, chunk, slice);
+        let duals = self.saved(b, &own, chunk);
+        self.channel_energies(b, arrays, self.schedule.wide.then_some(slice), Some(duals));
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
+        self.add_to(b, &own, queries, Cotangent::Queries);
     }
 
     /// Adds the product of a slice to the first term of key' or query'.
-    fn add_to(&self, b: &mut Builder, own: &Steps, array: SharedId, kind: Cotangent) {
-        let mut sums = self.kept(b, array, self.deep_blocks());
-        self.add_states(b, own, kind, &mut sums);
-        for (block, sums) in (0..).zip(&sums) {
-            self.store_own(b, array, block, sums);
+    fn add_to(&self, b: &mut Builder, own: &Steps, sums: &SliceSums, kind: Cotangent) {
+        let mut found = self.summed(b, sums);
+        if self.shares_tiles() {
+            // Products would go on beside what follows a single slice, and take registers there.
+            let add = |b: &mut Builder, found: &mut Blocks| self.add_states(b, own, kind, found);
+            self.rematerialiser.apart(b, &mut found, block_numbers, add);
+        } else {
+            self.add_states(b, own, kind, &mut found);
+        }
+        match sums {
+            SliceSums::Registers(blocks) => assign_blocks(b, blocks, &found),
+            SliceSums::Shared(array) => {
+                for (block, found) in (0..).zip(&found) {
+                    self.store_own(b, *array, block, found);
+                }
+            }
         }
     }
+}
+
+/// So many blocks of sums in registers, yet 0.
+fn blocks_of_zeros(b: &mut Builder, count: u32) -> Vec<[Reg; 4]> {
+    (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect()
 }
