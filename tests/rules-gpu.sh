@@ -13,7 +13,7 @@ patterns() {
     for digit in 0 1 2 3 4 5 6 7 8 9; do echo "^rules/[0-9]*$digit attention"; done
     echo "^rules/ssd"
     for elem in bf16 f16 f32; do
-        for decay in Time Packed Channel Shared TimeInvariant Head Never; do echo "^rules/linear attention $decay $elem "; done
+        for decay in Time Packed Channel Shared TimeInvariant Rates Head Never; do echo "^rules/linear attention $decay $elem "; done
         for rule in r m n p k e gated_d.*rule gated_d.*layer gated_k gated_l d; do echo "^rules/delta $rule.* $elem "; done
     done
 }

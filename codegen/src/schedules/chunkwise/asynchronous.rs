@@ -68,7 +68,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The warp's values scaled to the chunk's end, and the factor of the state before the chunk.
-    pub(super) fn factors_to_advance(
+    fn factors_to_advance(
         &self,
         b: &mut Builder,
         state: &State,
@@ -90,7 +90,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The [factors](super::factored) of all columns, where weights may be products.
-    pub(super) fn factors(&self, b: &mut Builder, decays: &Decays) -> Vec<[Operand; 2]> {
+    fn factors(&self, b: &mut Builder, decays: &Decays) -> Vec<[Operand; 2]> {
         let blocks = if self.factored.is_some() { self.schedule.times() / COLUMNS } else { 0 };
         (0..blocks).map(|block| self.remaining(b, decays, block)).collect()
     }

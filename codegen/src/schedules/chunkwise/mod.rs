@@ -31,7 +31,6 @@ mod copiers;
 pub(crate) mod cost;
 pub(crate) mod decay;
 mod declare;
-mod ends;
 mod factored;
 pub(crate) mod fits;
 mod gates;

@@ -6,7 +6,7 @@ use super::state::State;
 use super::{ChunkwiseKernel, ROWS, origin_at};
 use crate::block::copy::{Origin, Source};
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
-use crate::block::matmul::{Factor, finish};
+use crate::block::matmul::Factor;
 use crate::block::pair::Values;
 use crate::block::ring::{Ring, RingStage};
 use crate::build::{Builder, f32};
@@ -125,15 +125,9 @@ impl ChunkwiseKernel<'_> {
             if self.state_handover.is_some() {
                 return self.advance_alone(b, &walk, iteration);
             }
-            if self.overlaps_ends() {
-                return self.iteration_of_ends(b, &walk, iteration);
-            }
             let kernel = self.rematerialised(b);
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
-        if self.overlaps_ends() {
-            finish(b, &state.blocks, 0);
-        }
         if self.schedule.ends {
             return self.store_carries(b, &state, logs);
         }

@@ -21,6 +21,15 @@ scan! {
         s_last = last(T, s);
     }
 
+    /// With decays of a rate for every channel, times a step for every time.
+    pub fn rates_linear_attention(
+        q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: [H, K], dt: [B, H, T], s0: f32[B, H, K, V] = 0,
+    ) -> (o: [B, H, T, V], s_last: f32[B, H, K, V]) {
+        let s = scan(T, LogDecay(g * dt, k * v), init = s0).x;
+        o = sum(K, q * s);
+        s_last = last(T, s);
+    }
+
     /// The gated delta rule of packed sequences, each with a first and a last state of its own.
     pub fn packed_delta_rule(
         q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: wide[B, H, T], beta: wide[B, H, T], cu_seqlens: i32[S + 1],

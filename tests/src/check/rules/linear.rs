@@ -5,7 +5,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar;
 
-use super::gated::{shared_linear_attention, time_invariant_linear_attention};
+use super::gated::{rates_linear_attention, shared_linear_attention, time_invariant_linear_attention};
 use super::recurrence::{Outcome, Recurrence};
 use super::{floats, numbers, tensor};
 use crate::check::CheckError;
@@ -35,6 +35,8 @@ enum Decay {
     Shared,
     /// One for every channel of the keys, the same at all times.
     TimeInvariant,
+    /// A rate for every channel of the keys, times a step for every head and time.
+    Rates,
 }
 
 /// A call: batch, times, heads, channels of keys, channels of values; logarithms of decays are those of a sigmoid over
@@ -47,8 +49,16 @@ pub struct Subject {
     normaliser: f64,
 }
 
-const ALL: [Decay; 7] =
-    [Decay::Time, Decay::Packed, Decay::Channel, Decay::Shared, Decay::TimeInvariant, Decay::Head, Decay::Never];
+const ALL: [Decay; 8] = [
+    Decay::Time,
+    Decay::Packed,
+    Decay::Channel,
+    Decay::Shared,
+    Decay::TimeInvariant,
+    Decay::Rates,
+    Decay::Head,
+    Decay::Never,
+];
 
 /// All scenarios of linear attention.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
@@ -72,7 +82,8 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let mut all: Vec<Scenario> = vec![];
     for (decay, elem) in ALL.iter().flat_map(|decay| elems.iter().map(move |elem| (*decay, *elem))) {
         // The cotangent of a decay at all times is a sum over them: of weak decays it leaves the range of f16.
-        let is_in_range = |normaliser: f64| decay != Decay::TimeInvariant || elem != Elem::F16 || normaliser <= 1.0;
+        let is_summed = matches!(decay, Decay::TimeInvariant | Decay::Rates);
+        let is_in_range = |normaliser: f64| !is_summed || elem != Elem::F16 || normaliser <= 1.0;
         for (sizes, normaliser) in shapes.into_iter().filter(|(_, normaliser)| is_in_range(*normaliser)) {
             let subject = Subject { decay, elem, sizes, normaliser };
             let [b, t, h, k, v] = sizes;
@@ -119,6 +130,7 @@ impl Subject {
             Decay::Channel => models::gated_linear_attention::kernel(),
             Decay::Shared => shared_linear_attention::kernel(),
             Decay::TimeInvariant => time_invariant_linear_attention::kernel(),
+            Decay::Rates => rates_linear_attention::kernel(),
         }
     }
 
@@ -149,6 +161,9 @@ impl Subject {
             if name == "g" {
                 let gate = |x: &mut f64| *x = scalar::round(elem, -(-*x).exp().ln_1p() / self.normaliser);
                 all.iter_mut().for_each(gate);
+            }
+            if name == "dt" {
+                all.iter_mut().for_each(|x| *x = scalar::round(elem, 0.1 + x.abs() / 2.0));
             }
             all
         };
@@ -201,6 +216,7 @@ impl Subject {
                 Decay::Time | Decay::Packed => g[head * t + time],
                 Decay::Channel | Decay::Shared => g[(head * t + time) * k + channel],
                 Decay::TimeInvariant => g[head % h * k + channel],
+                Decay::Rates => g[head % h * k + channel] * named(given, "dt")[head * t + time],
             };
             (0..t).flat_map(|time| (0..k).map(move |channel| (time, channel))).map(log).collect()
         };
@@ -227,7 +243,7 @@ impl Subject {
             ("s0.bar".into(), joined(&|o| &o.gradients[4])),
         ];
         let decays: Vec<f64> = joined(&|o| &o.gradients[3]);
-        all.extend(self.decay_gradient(decays).map(|bar| ("g.bar".into(), bar)));
+        all.extend(self.decay_gradients(given, decays));
         all.retain(|(name, _)| self.decay != Decay::Packed || !["s_last", "s0.bar"].contains(&name.as_str()));
         all
     }
@@ -242,25 +258,42 @@ impl Subject {
         }
     }
 
-    /// The gradient of the decays from that of every head, time and channel.
-    fn decay_gradient(&self, all: Vec<f64>) -> Option<Vec<f64>> {
+    /// The gradients of what decays are computed from, from those of every head, time and channel.
+    fn decay_gradients(&self, given: &Named, all: Vec<f64>) -> Named {
         let [_, t, h, k, _] = self.sizes;
         let summed = |len: usize| all.chunks(len).map(|part| part.iter().sum()).collect::<Vec<f64>>();
-        match self.decay {
-            Decay::Never => None,
-            Decay::Channel | Decay::Shared => Some(all),
-            Decay::TimeInvariant => {
-                let of = |head: usize, channel: usize| all.iter().skip(head * t * k + channel).step_by(k).take(t);
-                let batches = all.len() / (h * t * k);
-                let sum = |at: usize| (0..batches).flat_map(|b| of(b * h + at / k, at % k)).sum();
-                Some((0..h * k).map(sum).collect())
-            }
-            Decay::Time | Decay::Packed => Some(summed(k)),
+        let gradient = match self.decay {
+            Decay::Never => return vec![],
+            Decay::Rates => return self.rate_gradients(given, &all),
+            Decay::Channel | Decay::Shared => all,
+            Decay::TimeInvariant => self.over_times(&all),
+            Decay::Time | Decay::Packed => summed(k),
             Decay::Head => {
                 let heads = summed(t * k);
-                Some((0..h).map(|head| heads.iter().skip(head).step_by(h).sum()).collect())
+                (0..h).map(|head| heads.iter().skip(head).step_by(h).sum()).collect()
             }
-        }
+        };
+        vec![("g.bar".into(), gradient)]
+    }
+
+    /// Sums over batches and times.
+    fn over_times(&self, all: &[f64]) -> Vec<f64> {
+        let [_, t, h, k, _] = self.sizes;
+        let of = |head: usize, channel: usize| all.iter().skip(head * t * k + channel).step_by(k).take(t);
+        let batches = all.len() / (h * t * k);
+        let sum = |at: usize| (0..batches).flat_map(|b| of(b * h + at / k, at % k)).sum();
+        (0..h * k).map(sum).collect()
+    }
+
+    /// The gradients of rates and of steps, whose products are the logarithms of decays.
+    fn rate_gradients(&self, given: &Named, all: &[f64]) -> Named {
+        let [_, t, h, k, _] = self.sizes;
+        let (g, dt) = (named(given, "g"), named(given, "dt"));
+        let by_steps: Vec<f64> = all.iter().enumerate().map(|(at, bar)| bar * dt[at / k]).collect();
+        let rates = |at: usize| &g[at / t % h * k..][..k];
+        let of_step = |(at, bars): (usize, &[f64])| bars.iter().zip(rates(at)).map(|(bar, g)| bar * g).sum();
+        let steps = all.chunks(k).enumerate().map(of_step).collect();
+        vec![("g.bar".into(), self.over_times(&by_steps)), ("dt.bar".into(), steps)]
     }
 }
 
