@@ -103,7 +103,8 @@ impl GradientSweep<'_> {
     /// A number from which addresses are computed, rematerialised where addresses take registers before they are needed:
     /// those of single elements, and those beside products in `tf32`.
     fn late(&self, b: &mut Builder, number: Operand) -> Operand {
-        let is_kept = (self.schedule.vector > 1 && !self.is_tf32) || self.form.states.channels && !self.shares_tiles();
+        let is_kept =
+            (self.schedule.vector > 1 && !self.is_tf32) || self.form.states.channels && !self.has_few_registers();
         if is_kept { number } else { self.rematerialiser.of(b, number) }
     }
 

@@ -33,6 +33,11 @@ impl GradientSweep<'_> {
         self.states.array == self.duals.array
     }
 
+    /// Whether sums over slices leave few registers: beside split products, and beside addresses of single elements.
+    pub(super) fn has_few_registers(&self) -> bool {
+        self.shares_tiles() || self.schedule.overlaid && self.schedule.vector == 1
+    }
+
     /// The stage of the tile of cotangents, where that of the tile of values is this one.
     pub(super) fn stage_of_cotangents(&self, stage: Operand) -> Operand {
         if self.shares_tiles() { Operand::i32(1) } else { stage }

@@ -187,9 +187,9 @@ impl ChunkwiseBackwardKernel<'_> {
         self.store_channels(b, own.arrays, values, first);
     }
 
-    /// The kernel with rematerialised coordinates where elements are largest: kept through products, they would take registers.
+    /// The kernel with rematerialised coordinates where registers are scarce: kept through products, they would take some.
     fn afresh(&self, b: &mut Builder) -> Option<Self> {
-        self.shares_tiles().then(|| self.with_rematerialised(b))
+        self.has_few_registers().then(|| self.with_rematerialised(b))
     }
 
     /// Emits a step with such coordinates.

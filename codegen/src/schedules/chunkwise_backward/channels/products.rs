@@ -288,10 +288,10 @@ impl ChunkwiseBackwardKernel<'_> {
         all
     }
 
-    /// Keeps loads for a block of channels behind this place where elements are largest: those of all blocks at once would take registers
+    /// Keeps loads for a block of channels behind this place where registers are scarce: those of all blocks at once would take those
     /// that the sums over slices need.
     fn load_block_late(&self, b: &mut Builder) {
-        if self.shares_tiles() {
+        if self.has_few_registers() {
             b.push(Stmt::SyncWarp);
         }
     }

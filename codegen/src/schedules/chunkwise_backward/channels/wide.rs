@@ -155,7 +155,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Adds the product of a slice to the first term of key' or query'.
     fn add_to(&self, b: &mut Builder, own: &Steps, sums: &SliceSums, kind: Cotangent) {
         let mut found = self.summed(b, sums);
-        if self.shares_tiles() {
+        if self.has_few_registers() {
             // Products would go on beside what follows a single slice, and take registers there.
             let add = |b: &mut Builder, found: &mut Blocks| self.add_states(b, own, kind, found);
             self.rematerialiser.apart(b, &mut found, block_numbers, add);

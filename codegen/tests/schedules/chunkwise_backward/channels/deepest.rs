@@ -107,10 +107,12 @@ fn decays_of_all_times() {
     let strong = |name: &str, _: usize, own: f64| {
         if name == "a" { -(3.464 * own + 1.732).exp().ln_1p() / 0.1 } else { own }
     };
-    let program = written(Elem::F16, "a: f32[H, K]", "scan(T, LogDecay(a, k * v)).x", "y");
-    for (t, v) in [(259, 64), (65, 128)] {
-        let sizes = [("B", 1), ("H", 1), ("T", t), ("K", 128), ("V", v)];
-        check_with(&program, &sizes, (Placement::Contiguous, 0), Order::Random(1), strong);
+    for elem in DEEPEST {
+        let program = written(elem, "a: f32[H, K]", "scan(T, LogDecay(a, k * v)).x", "y");
+        for (t, v) in [(259, 64), (65, 128)] {
+            let sizes = [("B", 1), ("H", 1), ("T", t), ("K", 128), ("V", v)];
+            check_with(&program, &sizes, (Placement::Contiguous, 0), Order::Random(1), strong);
+        }
     }
 }
 
