@@ -7,7 +7,7 @@ use oplus_dsl::interpret::Data;
 
 use crate::attention::SMALL;
 use crate::harness::Case;
-use crate::programs::{SEEN, backward_keys, backward_queries, backward_shared_keys, causal};
+use crate::programs::{SEEN, backward_keys, backward_queries, backward_shared_keys, backward_values, causal};
 
 /// A run whose logarithms are large enough for weights below 1.
 fn check(stage: &Stage, sizes: [usize; 7], schedule: &Flash) {
@@ -36,6 +36,20 @@ fn gradients_of_256_places() {
         for schedule in [alone, Flash { vector: 1, ..alone }, together] {
             check(&stage, [1, 1, 1, 17, 37, 256, 256], &schedule);
         }
+    }
+}
+
+/// In `f16` ranges of rows leave fewer registers: lanes are found for every tile, and rows again before they are stored.
+#[test]
+fn gradients_of_256_places_in_f16() {
+    let seen = SEEN[1];
+    let alone = Flash { depth: 256, width: 256, ..SMALL };
+    check(&backward_queries("f16", seen), [1, 1, 1, 17, 37, 256, 256], &alone);
+    let together = Flash { warps: 4, unit: Unit::Warpgroup, columns: 32, padded: false, ..alone };
+    for schedule in [alone, together] {
+        let stage = backward_values("f16", seen);
+        assert_eq!(stage.kind().pairwise().expect("pairs").contractions.len(), 1);
+        check(&stage, [1, 1, 1, 37, 17, 256, 256], &schedule);
     }
 }
 

@@ -255,6 +255,14 @@ pub(crate) fn backward_keys(elem: &str, seen: &str) -> Stage {
     backward(elem, seen, &format!("{sums}\n    {outputs}"))
 }
 
+/// The gradient of the values, for every query head: of one contraction.
+pub(crate) fn backward_values(elem: &str, seen: &str) -> Stage {
+    let sums = "%37: f32[B, G, R, M, N, F] = select(%22, %28, %14);
+    %38: tuple[B, G, R, N, F] = reduce(M, Sum, (%37));
+    %39: f32[B, G, R, N, F] = %38.s;";
+    backward(elem, seen, &format!("{sums}\n    output v.bar: f32[B, G, R, N, F] = %39;"))
+}
+
 /// The gradients of the keys and values, of all query heads that share them.
 pub(crate) fn backward_shared_keys(elem: &str, seen: &str) -> Stage {
     let sums = "%37: f32[B, G, R, M, N, E] = %36 * %0;

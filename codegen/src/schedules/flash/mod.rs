@@ -268,9 +268,9 @@ impl<'s> FlashKernel<'s> {
 
     /// Declares the arrays that only some kernels have. Sums over rows go through the tile of `weights`.
     fn declare_others(&mut self, b: &mut Builder, weights: Option<Tile>) {
-        // Kernels of f16 with whole accesses spill more if the stores at their end rematerialise.
+        // Other kernels of f16 with whole accesses fit, and would not if the stores at their end rematerialised.
         let has_few = self.schedule.vector == 1 || self.schedule.unit == Unit::Warp && self.elem() == Elem::Bf16;
-        if self.is_scarce() && has_few {
+        if self.is_scarce() && has_few || self.has_ranges_beside_sums() {
             self.rematerialiser = Some(Rematerialiser::declare(b, self.outer.len() + 1));
         }
         let flags = self.flags();
@@ -293,10 +293,21 @@ impl<'s> FlashKernel<'s> {
         self.schedule.width.max(self.schedule.depth) > 128 && (self.schedule.unit == Unit::Warp || several)
     }
 
-    /// Whether the lanes of factors are rematerialised for every tile, too: copies of single elements leave no registers
-    /// for them.
+    /// Whether a gradient in `f16` by whole accesses keeps the ranges of its rows beside sums that take half of the registers.
+    fn has_ranges_beside_sums(&self) -> bool {
+        let is_gradient = self.form.gauge.is_none() && self.form.payloads.iter().any(|payload| payload.leaf.is_some());
+        // Warpgroups with several contractions have smaller tiles of columns.
+        let is_full = self.schedule.unit == Unit::Warp || self.form.contractions.len() == 1;
+        let is_long = self.schedule.width.max(self.schedule.depth) > 128;
+        let is_whole = self.elem() == Elem::F16 && self.schedule.vector > 1;
+        is_gradient && !self.form.limits.is_empty() && is_full && is_long && is_whole
+    }
+
+    /// Whether the lanes of factors are rematerialised for every tile, too: copies of single elements, or ranges of rows, leave no
+    /// registers for them.
     fn has_no_lanes(&self) -> bool {
-        self.rematerialiser.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
+        let is_full = self.schedule.vector == 1 || self.has_ranges_beside_sums();
+        self.rematerialiser.is_some() && is_full && self.elem() != Elem::F32
     }
 
     /// The kernel with rematerialised coordinates of block and thread where registers are scarce; else as it is.
