@@ -164,17 +164,6 @@ pub(crate) fn start(b: &mut Builder, left: TileStage, right: TileStage) -> Vec<[
     sums
 }
 
-/// Starts left·rightᵀ over the depth, as [`start`], with a left factor in registers: one for every 16 places.
-pub(crate) fn start_by(b: &mut Builder, left: &[[Operand; 4]], right: TileStage) -> Vec<[Reg; 4]> {
-    let sums = new_sums(b, right.tile.rows);
-    let step = |(sixteen, left): (u32, &[Operand; 4])| {
-        (Left::Registers(*left), right.tile.panels(b, right.start, Operand::i32(0), sixteen))
-    };
-    let steps = (0..).zip(left).map(step).collect();
-    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: false });
-    sums
-}
-
 /// Starts left·right over the rows of the right factor, by a warpgroup, from shared memory: the columns of a panel of the right factor.
 /// Its sums are not to be read before [`finish`].
 pub(crate) fn start_panel(b: &mut Builder, left: TileStage, right: TileStage, panel: u32) -> Vec<[Reg; 4]> {

@@ -4,9 +4,9 @@ use super::decay::{Decays, NumberedDecays, with_rounding_errors};
 use super::numbers::ChunkNumbers;
 use super::state::State;
 use super::walk::{Chunk, ReadFactors};
-use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
+use super::{COLUMNS, ChunkwiseKernel, zeros};
 use crate::block::matmul::{
-    Blocks, Factor, block_numbers, block_values, block_vars, finish, multiply, pack, start, start_by, start_in_time,
+    Blocks, Factor, block_numbers, block_values, block_vars, finish, multiply, pack, start, start_in_time,
 };
 use crate::block::tf32::left_of;
 use crate::build::Builder;
@@ -46,16 +46,10 @@ impl ChunkwiseKernel<'_> {
         y
     }
 
-    /// Starts the products of queries by a warpgroup, if there are queries. They are read from shared memory, where as fragments they
-    /// would take a quarter of the registers. A block of several recurrences has registers for them, and keeps shared memory busy.
+    /// Starts the products of queries by a warpgroup, if there are queries. They are read from shared memory: as fragments they
+    /// would take a quarter of the registers.
     pub(super) fn start_read(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
         let (queries, states) = chunk.queries.zip(chunk.states)?;
-        if self.schedule.heads > 1 {
-            let left: Vec<[Operand; 4]> =
-                (0..queries.tile.depth / ROWS).map(|sixteen| queries.four(b, 0, sixteen, false)).collect();
-            let [scores, y] = [chunk.keys, states].map(|right| start_by(b, &left, right.stage()));
-            return Some(Started { scores, y });
-        }
         let [scores, y] = [chunk.keys, states].map(|right| start(b, queries.stage(), right.stage()));
         Some(Started { scores, y })
     }
