@@ -101,6 +101,7 @@ fn chunkwise_backward() -> ChunkwiseBackward {
         blocks: 1,
         copiers: 4,
         warpgroups: false,
+        overlaid: true,
     }
 }
 

@@ -149,16 +149,17 @@ fn decays_of_channels_in_tf32_do_not_spill() {
     }
 }
 
-/// Third sweeps for any parts of the width, by whole accesses and by single elements, and walks. The greatest depth has no room.
+/// Third sweeps for any parts of the width, by whole accesses and by single elements, and walks. At the greatest depth sums over slices stay in
+/// registers, as tiles lie over one another.
 #[test]
 fn gradients_of_decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
         let gradient = adjoint(&model_of("gated_linear_attention", elem)).expect("differentiable");
         let is_meant = |s: &Schedule| match s {
-            Schedule::ChunkwiseBackward(s) if s.depth == 64 => s.sweep == Sweep::Gradients || !s.padded && !s.wide,
+            Schedule::ChunkwiseBackward(s) if s.depth >= 64 => s.sweep == Sweep::Gradients || !s.padded && !s.wide,
             _ => false,
         };
-        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 10, "{elem}");
+        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 20, "{elem}");
     }
 }
 
@@ -345,14 +346,4 @@ fn sums_over_time_of_cotangents_of_channels_do_not_spill() {
         _ => false,
     };
     assert!(assemble_for_hopper(&gradient, is_meant) >= 2);
-}
-
-/// Sums over slices of the width stay in registers, where tiles lie over one another; so do walks of as many keys.
-#[test]
-fn gradients_of_the_most_channels_in_tf32_do_not_spill() {
-    for elem in [Elem::F16, Elem::F32] {
-        let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.depth == 128);
-        let gradient = adjoint(&model_of("gated_linear_attention", elem)).expect("differentiable");
-        assert!(assemble_for_hopper(&gradient, is_meant) >= 6, "{elem}");
-    }
 }

@@ -42,7 +42,7 @@ impl ChunkwiseKernel<'_> {
         for (group, blocks) in (0..).zip(state.blocks.chunks(at_once)) {
             let first = group * at_once as u32;
             let mut sums = self.left_of_state(b, first, blocks);
-            if self.schedule.depth > 64 && (self.schedule.vector == 1 || self.is_deep_walk()) {
+            if self.schedule.depth > 64 && (self.schedule.vector == 1 || self.is_walk_in_parts()) {
                 self.rematerialiser
                     .apart(b, &mut sums, block_numbers, |b, sums| self.add_tf32(b, sums, first, left, keys));
             } else {
@@ -89,10 +89,9 @@ impl ChunkwiseKernel<'_> {
         self.scaling().left(b, queries, step, rows, since.map_or(Scale::Start, Scale::Since))
     }
 
-    /// Whether chunks of `f32` of the greatest depth are walked for a gradient.
-    pub(super) fn is_deep_walk(&self) -> bool {
-        let is_walk = self.stage.kind().matrices_back().is_ok();
-        self.form.channels && is_walk && self.has_rounding_errors() && self.schedule.depth > 64
+    /// Whether chunks of `f32`, whose products are in parts, are walked for a gradient.
+    fn is_walk_in_parts(&self) -> bool {
+        self.stage.kind().matrices_back().is_ok() && self.has_rounding_errors()
     }
 
     fn scaling(&self) -> Scaling {

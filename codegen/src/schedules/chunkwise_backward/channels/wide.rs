@@ -3,6 +3,7 @@
 //! A does not depend on the slice. Sums over the width, which are M and the first terms of query' and key', stay in
 //! registers, and in the shared memory that pairs of one block use later. Where tiles lie over one another, S and D have that memory
 //! until all slices are summed, and all of these sums stay in registers; a single slice is then taken in the same way.
+//! In `f32` S then has no place but that of D: it is copied there when all threads have read D, and what needs it comes last.
 
 use super::{Arrays, Steps};
 use crate::block::matmul::{Blocks, assign_blocks, block_numbers, block_values};

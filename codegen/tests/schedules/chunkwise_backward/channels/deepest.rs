@@ -1,10 +1,12 @@
 //! As many keys as a block takes, beside products in `tf32`: tiles that are not needed at the same time lie over one another.
 
 use super::*;
-use oplus_codegen::schedules::ChunkwiseBackward;
+use oplus_codegen::plan::{Launch, Planner};
+use oplus_codegen::schedules::{ChunkwiseBackward, Schedule};
 use oplus_codegen::target::Target;
 
 use super::super::check_on;
+use crate::device::call;
 
 const DEEPEST: [Elem; 2] = [Elem::F16, Elem::F32];
 
@@ -14,6 +16,29 @@ fn check_overlaid(program: &Program, sizes: &[(&str, usize)], placed: Placement,
     let sweeps = check_on(&Target::H200, (program, sizes), (placed, 0), Order::Descending, |_, _, own| own);
     let is_overlaid = |own: &ChunkwiseBackward| own.overlaid == (own.sweep == Sweep::Gradients);
     assert!(sweeps.iter().all(is_overlaid), "{sizes:?}");
+}
+
+/// An A100 has no room for such tiles.
+#[test]
+fn plans_take_chunks_on_hopper() {
+    for (elem, v) in DEEPEST.into_iter().flat_map(|elem| [48, 64, 80, 128].map(|v| (elem, v))) {
+        let program = gradient(elem, &["s0"], &["o"]);
+        let size = |name: &String| match name.as_str() {
+            "B" => 4,
+            "H" => 16,
+            "T" => 2048,
+            "K" => 128,
+            _ => v,
+        };
+        let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+        for (target, takes) in [(Target::H200, true), (Target::A100, false)] {
+            let planner = Planner::new(&program, &target).expect("cuts");
+            let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
+            let is_overlaid =
+                |step: &Launch| matches!(&step.schedule, Schedule::ChunkwiseBackward(own) if own.overlaid);
+            assert_eq!(plan.steps.iter().any(is_overlaid), takes, "{elem} {v} {target:?}");
+        }
+    }
 }
 
 #[test]
@@ -39,6 +64,16 @@ fn states_and_odd_sizes() {
             let sizes = [("B", 2), ("H", 2), ("T", t), ("K", k), ("V", v)];
             check_overlaid(&program, &sizes, placed, Order::Random(k as u64));
         }
+    }
+}
+
+#[test]
+fn segments() {
+    for elem in DEEPEST {
+        let program = gradient(elem, &[], &["o", "s_last"]);
+        let sizes = [("B", 1), ("H", 1), ("T", 1030), ("K", 128), ("V", 24)];
+        let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
+        assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds), "{elem}");
     }
 }
 
