@@ -37,10 +37,14 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// What queries read, [apart](crate::block::rematerialise::Rematerialiser::apart) from outputs where the addresses of single elements leave
-    /// few registers, or in `bf16` the resets of packed sequences.
+    /// few registers, or in `bf16` and `f32` the resets of packed sequences.
     pub(super) fn read_apart(&self, b: &mut Builder, read: impl FnOnce(&mut Builder) -> Blocks) -> Blocks {
         let Chunkwise { vector, depth, warps, .. } = *self.schedule;
-        let has_resets = self.elem() == Elem::Bf16 && depth == 64 && warps == 4 && self.is_packed();
+        let is_scarce = match self.elem() {
+            Elem::F32 => depth > 64,
+            elem => elem == Elem::Bf16 && depth == 64,
+        };
+        let has_resets = is_scarce && warps == 4 && self.is_packed();
         if depth < 64 || vector > 1 && !has_resets {
             return read(b);
         }

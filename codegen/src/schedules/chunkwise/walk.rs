@@ -258,9 +258,11 @@ impl ChunkwiseKernel<'_> {
             Some(started) => self.finish_chunk(b, running, &chunk, started),
             None => self.by_warps(b, values, running, &chunk),
         }
-        // Of single elements nothing is kept for them from before the walk.
-        let behind =
-            (late && self.schedule.vector == 1 && self.schedule.depth > 64).then(|| self.with_thread_rematerialised(b));
+        // Of single elements nothing is kept for them from before the walk, nor beside resets where queries read.
+        let behind = (late
+            && (self.schedule.vector == 1 || self.is_packed() && self.queries.is_some())
+            && self.schedule.depth > 64)
+            .then(|| self.with_thread_rematerialised(b));
         let own = behind.as_ref().unwrap_or(self);
         let rates = if late { Some(own.next_rates(b, values, iteration, iterations)) } else { rates };
         if let Some(rates) = rates {
