@@ -4,7 +4,7 @@ use crate::check::{assembled_from, ptx};
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::lower;
-use oplus_codegen::schedules::{Chunkwise, DeltaSweep, Schedule, Sweep, Unit};
+use oplus_codegen::schedules::{DeltaSweep, Schedule, Sweep, Unit};
 use oplus_codegen::target::Isa;
 use oplus_codegen::tile::Kernel;
 use oplus_dsl::Elem;
@@ -112,8 +112,25 @@ fn gates_of_warpgroups_do_not_spill() {
     assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
 }
 
-/// Kernels of `mamba2` alone: those of other models by whole accesses spill at the greatest depth, and so do kernels of `mamba2` for some
-/// parts of the width.
+/// Of the greatest depth, by whole accesses, for any parts of the width; and of packed sequences, whose resets take registers, at half of it.
+#[test]
+fn products_in_tf32_of_whole_accesses_do_not_spill() {
+    for (name, elem, depth, least) in [
+        ("ssd", Elem::F16, 128, 8),
+        ("ssd_packed", Elem::F16, 64, 4),
+        ("ssd_packed", Elem::F16, 128, 4),
+        ("ssd", Elem::F32, 128, 12),
+        ("ssd_packed", Elem::F32, 128, 4),
+        ("linear_attention", Elem::F32, 128, 12),
+    ] {
+        let is_meant = |s: &Schedule| match s {
+            Schedule::Chunkwise(s) => s.unit == Unit::Warp && s.depth == depth && s.vector > 1,
+            _ => false,
+        };
+        assert!(assemble_for_hopper(&model_of(name, elem), is_meant) >= least, "{name} {elem} {depth}");
+    }
+}
+
 #[test]
 fn products_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
@@ -139,13 +156,11 @@ fn chunks_of_f16_and_f32_by_warpgroups_do_not_spill() {
     }
 }
 
-/// Some kernels of `f32` by whole accesses spill at the greatest depth and are left out.
 #[test]
 fn decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
-        let is_deep = |s: &Chunkwise| s.depth == 64 || s.depth == 128 && (elem == Elem::F16 || s.vector == 1);
-        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if is_deep(s) && (!s.padded || s.vector == 1));
-        assert!(assemble(&model_of("gated_linear_attention", elem), Isa::Sm90a, is_meant) >= 8, "{elem}");
+        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth >= 64);
+        assert!(assemble_for_hopper(&model_of("gated_linear_attention", elem), is_meant) >= 16, "{elem}");
     }
 }
 
@@ -177,6 +192,37 @@ fn chunks_of_single_elements_do_not_spill() {
         ("gated_linear_attention", Elem::F32),
     ] {
         assert!(assemble_for_hopper(&model_of(name, elem), is_meant) >= 6, "{name} {elem}");
+    }
+}
+
+/// The cotangent of a gate reads single elements of two tensors beside the values.
+#[test]
+fn cotangents_of_gates_of_single_elements_do_not_spill() {
+    let gradient = adjoint(&model("mamba2")).expect("differentiable");
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.vector == 1 && s.depth >= 64);
+    assert!(assemble_for_hopper(&gradient, is_meant) >= 4);
+    assert!(assemble(&gradient, Isa::Sm80, is_meant) >= 4);
+}
+
+/// Packed sequences in `bf16`, also where a width ends inside of a part.
+#[test]
+fn packed_sequences_by_warps_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth == 64 && s.vector > 1);
+    assert!(assemble(&model("ssd_packed"), Isa::Sm80, is_meant) >= 4);
+}
+
+/// Slices of the greatest depth, without decays and beside the resets of packed sequences, in the third sweep by warps.
+#[test]
+fn gradients_of_deep_slices_by_warps_do_not_spill() {
+    let is_meant = |s: &Schedule| match s {
+        Schedule::ChunkwiseBackward(s) => !s.warpgroups && s.sweep == Sweep::Gradients && s.depth == 128 && s.wide,
+        _ => false,
+    };
+    for name in ["linear_attention", "ssd_packed"] {
+        let gradient = adjoint(&model(name)).expect("differentiable");
+        for isa in Isa::ALL {
+            assert!(assemble(&gradient, isa, is_meant) >= 3, "{name}");
+        }
     }
 }
 
@@ -222,14 +268,10 @@ fn widths_that_end_inside_of_a_part_do_not_spill() {
     assert!(assemble(&model("linear_attention"), Isa::Sm80, forward) >= 2);
 }
 
-/// Kernels whose width ends inside of a part spill at this depth.
 #[test]
 fn gradients_of_linear_attention_of_single_elements_do_not_spill() {
     let program = adjoint(&model("linear_attention")).expect("differentiable");
-    let is_meant = |s: &Schedule| match s {
-        Schedule::ChunkwiseBackward(s) => s.vector == 1 && s.depth == 128 && !(s.padded && s.wide),
-        _ => false,
-    };
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.depth == 128);
     for isa in [Isa::Sm80, Isa::Sm90a] {
         assert!(assemble(&program, isa, is_meant) >= 1);
     }

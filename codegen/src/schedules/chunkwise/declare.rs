@@ -5,7 +5,7 @@ use super::numbers::Factored;
 use super::readers::StateHandover;
 use super::scale::Powers;
 use super::segments::Segment;
-use super::{Chunkwise, ChunkwiseKernel, KeyParts, Saved, channels, divided, parts, slices_of};
+use super::{Chunkwise, ChunkwiseKernel, KeyParts, Saved, channels, divided, parts, reads_slice, slices_of};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::layout::{Tile, TileOf, TileShape};
@@ -124,7 +124,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let state_handover = (schedule.readers > 0).then(|| StateHandover::declare(b));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
+        let slice = usize::from(reads_slice(stage, form, schedule, keys.elem));
+        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1 + slice);
         let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
         let segment = Segment::of(b, &args, form.outer, slices, schedule);
         let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());

@@ -10,9 +10,10 @@ use crate::block::matmul::{
 };
 use crate::block::tf32::left_of;
 use crate::build::Builder;
+use crate::schedules::Chunkwise;
 use crate::tile::{Expr, Operand, Reg};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::Unary;
+use oplus_dsl::{Elem, Ty};
 
 /// Products of a warpgroup that have started: queries and keys, and after that queries and the state before the chunk.
 pub(super) struct Started {
@@ -36,9 +37,15 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// What queries read, [apart](crate::block::rematerialise::Rematerialiser::apart) from outputs where the addresses of single elements leave
-    /// few registers.
+    /// few registers, or in `bf16` and `f32` the resets of packed sequences.
     pub(super) fn read_apart(&self, b: &mut Builder, read: impl FnOnce(&mut Builder) -> Blocks) -> Blocks {
-        if self.schedule.vector > 1 || self.schedule.depth < 64 {
+        let Chunkwise { vector, depth, warps, .. } = *self.schedule;
+        let is_scarce = match self.elem() {
+            Elem::F32 => depth > 64,
+            elem => elem == Elem::Bf16 && depth == 64,
+        };
+        let has_resets = is_scarce && warps == 4 && self.is_packed();
+        if depth < 64 || vector > 1 && !has_resets {
             return read(b);
         }
         let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];

@@ -11,7 +11,7 @@ use crate::block::matmul::{
 use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
-use crate::schedules::Unit;
+use crate::schedules::{Chunkwise, Unit};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::{Elem, Ty};
 
@@ -157,12 +157,31 @@ impl ChunkwiseKernel<'_> {
         assign_blocks(b, &state.blocks, &sums);
     }
 
+    /// Whether products in `tf32` over time add to groups of blocks [apart](crate::block::rematerialise::Rematerialiser::apart) where
+    /// accesses are whole: in `f32` of the greatest depth, but for the smallest blocks, and in `f16` beside resets of packed sequences and,
+    /// of the greatest depth, beside slices of the width.
+    pub(super) fn adds_apart(&self) -> bool {
+        let Chunkwise { warps, depth, wide, padded, ends, vector, .. } = *self.schedule;
+        let (is_deep, has_most) = (depth > 64, warps == 4 && !ends);
+        let is_scarce = match self.elem() {
+            Elem::F32 => is_deep && (warps == 4 || ends || wide || padded),
+            _ => has_most && (self.is_packed() && depth == 64 || is_deep && (self.is_packed() || wide)),
+        };
+        self.is_tf32 && vector > 1 && is_scarce
+    }
+
+    /// Whether times of several sequences follow one another, so that decays are compared.
+    pub(super) fn is_packed(&self) -> bool {
+        self.form.decay.is_some_and(|decay| decay.reset.is_some())
+    }
+
     /// Adds left·right over the chunk's times.
     pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, left: &[[Operand; 4]], right: Factor) {
         if self.is_tf32 {
             let is_walk = self.stage.kind().matrices_back().is_ok();
             let has_addresses = self.schedule.vector == 1;
             let is_scarce = self.schedule.depth > 64 && (has_addresses || is_walk && self.has_rounding_errors());
+            let is_scarce = is_scarce || !is_walk && self.adds_apart();
             return tf32::multiply_in_time(b, self.rematerialiser, sums, left, right, is_scarce);
         }
         for (sixteen, left) in left.iter().enumerate() {

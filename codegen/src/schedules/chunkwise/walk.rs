@@ -3,7 +3,7 @@
 use super::decay::Rates;
 use super::segments::Iterations;
 use super::state::State;
-use super::{ChunkwiseKernel, ROWS, origin_at};
+use super::{Chunkwise, ChunkwiseKernel, ROWS, origin_at};
 use crate::block::copy::{Origin, Source};
 use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
 use crate::block::matmul::Factor;
@@ -12,7 +12,7 @@ use crate::block::ring::{Ring, RingStage};
 use crate::build::{Builder, f32};
 use crate::schedules::Unit;
 use crate::tile::{Operand, Reg, Stmt};
-use oplus_dsl::ir::Binary;
+use oplus_dsl::ir::{Binary, Param};
 use oplus_dsl::{Elem, Ty};
 
 /// The lanes by which tiles are read.
@@ -125,7 +125,7 @@ impl ChunkwiseKernel<'_> {
             if self.state_handover.is_some() {
                 return self.advance_alone(b, &walk, iteration);
             }
-            let kernel = self.rematerialised(b);
+            let kernel = self.rematerialised(b).or_else(|| self.with_slice_read(b));
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
         if self.schedule.ends {
@@ -133,14 +133,16 @@ impl ChunkwiseKernel<'_> {
         }
         let is_last = self.rematerialiser.read(b, self.outer.len());
         let is_last = b.ne(is_last, 0);
-        b.if_(is_last, |b| self.finals(b, &state));
+        let kernel = self.with_slice_read(b);
+        b.if_(is_last, |b| kernel.as_ref().unwrap_or(self).finals(b, &state));
     }
 
     /// Initialises the mbarriers and writes the rematerialised numbers, by one thread.
     fn start(&self, b: &mut Builder) {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
-        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
+        let slice = self.slice_to_read().map(|slice| b.convert(Ty::I64, slice));
+        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).chain(slice).collect();
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
@@ -260,9 +262,11 @@ impl ChunkwiseKernel<'_> {
             Some(started) => self.finish_chunk(b, running, &chunk, started),
             None => self.by_warps(b, values, running, &chunk),
         }
-        // Of single elements nothing is kept for them from before the walk.
-        let behind =
-            (late && self.schedule.vector == 1 && self.schedule.depth > 64).then(|| self.with_thread_rematerialised(b));
+        // Of single elements nothing is kept for them from before the walk, nor beside resets where queries read.
+        let behind = (late
+            && (self.schedule.vector == 1 || self.is_packed() && self.queries.is_some())
+            && self.schedule.depth > 64)
+            .then(|| self.with_thread_rematerialised(b));
         let own = behind.as_ref().unwrap_or(self);
         let rates = if late { Some(own.next_rates(b, values, iteration, iterations)) } else { rates };
         if let Some(rates) = rates {
@@ -310,7 +314,8 @@ impl ChunkwiseKernel<'_> {
                 Some(decays) => self.read(b, decays, &factors),
                 None => self.read_channels(b, &factors),
             });
-            self.store_outputs(b, values.clone(), chunk, queries, &y);
+            let behind = self.reads_elements_of_others().then(|| self.with_thread_rematerialised(b));
+            behind.as_ref().unwrap_or(self).store_outputs(b, values.clone(), chunk, queries, &y);
         }
         let remaining = |b: &mut Builder, block: u32| match &decays {
             Some(decays) => self.remaining(b, decays, block),
@@ -327,6 +332,16 @@ impl ChunkwiseKernel<'_> {
             }
             None => self.advance_channels(b, state, &left, chunk.keys_in_time),
         }
+    }
+
+    /// Whether outputs of a warp without rematerialised coordinates read single elements of two tensors beside the values: their addresses
+    /// leave no registers for where the thread is.
+    fn reads_elements_of_others(&self) -> bool {
+        let Chunkwise { vector, depth, warps, ends, .. } = *self.schedule;
+        let is_meant = self.schedule.unit == Unit::Warp && vector == 1 && depth == 64 && warps == 4 && !ends;
+        let (time, width) = (self.form.time, self.form.width);
+        let has_both = |param: &&Param| param.axes.contains(&time) && param.axes.contains(&width);
+        is_meant && !self.is_scarce() && self.stage.program.params.iter().filter(has_both).count() > 2
     }
 
     /// Whether the next rates are read after the products, which leave them no registers where queries read: split products,

@@ -4,7 +4,7 @@ use super::partials::{Partials, QueryBlock};
 use super::rates::Decays;
 use super::tf32::Left;
 use super::walk::{AllViews, Head, Sums};
-use super::{ChunkwiseBackwardKernel, GradientSweep, ROWS, TIMES};
+use super::{ChunkwiseBackward, ChunkwiseBackwardKernel, GradientSweep, MOST_DEPTH, ROWS, TIMES};
 use crate::block::layout::{Tile, right_rows};
 use crate::block::matmul::{
     Blocks, block_values, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
@@ -80,15 +80,34 @@ impl ChunkwiseBackwardKernel<'_> {
         if self.is_tf32 {
             return self.add_tf32_keys(b, scales, Left { factor: left, views: &views.wide }, right);
         }
-        let mut found = self.kept(b, self.key_sums, self.deep_blocks());
-        for sixteen in 0..SIXTEENS {
-            let packed = left.four(b, 0, sixteen, false);
-            let packed = scale_rows(b, self.values.elem, packed, scales);
-            multiply_in_time(b, &mut found, packed, right, sixteen);
+        let add = |b: &mut Builder, (): &mut ()| {
+            let mut found = self.kept(b, self.key_sums, self.deep_blocks());
+            for sixteen in 0..SIXTEENS {
+                let packed = left.four(b, 0, sixteen, false);
+                let packed = scale_rows(b, self.values.elem, packed, scales);
+                multiply_in_time(b, &mut found, packed, right, sixteen);
+            }
+            for (block, found) in (0..).zip(&found) {
+                self.store_own(b, self.key_sums, block, found);
+            }
+        };
+        if self.adds_keys_apart() {
+            self.rematerialiser.apart(b, &mut (), |()| vec![], add);
+        } else {
+            add(b, &mut ());
         }
-        for (block, found) in (0..).zip(&found) {
-            self.store_own(b, self.key_sums, block, found);
-        }
+    }
+
+    /// Whether the products for key' of the greatest depth stand [apart](crate::block::rematerialise::Rematerialiser::apart): nothing
+    /// stands between them and those for value' and query' where nothing is forgotten, and resets of packed sequences, or their ends, take
+    /// registers.
+    fn adds_keys_apart(&self) -> bool {
+        let ChunkwiseBackward { depth, wide, vector, .. } = *self.schedule;
+        let is_scarce = match self.form.states.decay {
+            None => wide,
+            Some(decay) => decay.reset.is_some() && (wide || vector == 1),
+        };
+        depth == MOST_DEPTH && (is_scarce || self.tile.is_some())
     }
 
     /// Adds the first term of query' of a head.

@@ -7,6 +7,7 @@ use crate::build::Builder;
 use crate::schedules::chunkwise::state::State;
 use crate::schedules::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::tile::{Operand, Stmt};
+use oplus_dsl::Elem;
 
 impl ChunkwiseKernel<'_> {
     /// The reads of the state before the chunk, by queries.
@@ -42,7 +43,9 @@ impl ChunkwiseKernel<'_> {
         for (group, blocks) in (0..).zip(state.blocks.chunks(at_once)) {
             let first = group * at_once as u32;
             let mut sums = self.left_of_state(b, first, blocks);
-            if self.schedule.depth > 64 && (self.schedule.vector == 1 || self.is_walk_in_parts()) {
+            let is_deep = self.schedule.depth > 64;
+            let is_scarce = is_deep && (self.schedule.vector == 1 || self.is_walk_in_parts());
+            if is_scarce || self.elem() == Elem::F32 && self.adds_apart() {
                 self.rematerialiser
                     .apart(b, &mut sums, block_numbers, |b, sums| self.add_tf32(b, sums, first, left, keys));
             } else {
