@@ -14,7 +14,7 @@ const SHARED: f64 = 0.9;
 /// Time of a chunk whose queries and keys are prepared in parts, by that of one whose warps divide them.
 const PREPARED: f64 = 0.86;
 /// Time of such a chunk whose state is read by warps of their own, by that of one whose state is read by those that advance it.
-const READ_APART: f64 = 0.8;
+const READ_APART: f64 = 0.87;
 /// Microseconds of a multiprocessor on a chunk whose parts a kernel of its own prepares.
 const PREPARE: f64 = 1.0;
 
@@ -52,5 +52,8 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>, memory: &Mem
     let chunks = prepared::blocks(stage, form, schedule, |axis| problem.size(axis)).unwrap_or(u64::MAX);
     let prepare = PREPARE * memory.share_of_one(chunks as f64) + constants.launch;
     let apart = if schedule.readers > 0 { READ_APART } else { 1.0 };
-    Cost { micros: PREPARED * apart * walk + prepare, why: format!("{} prepared, then {why}", counted(chunks, "chunk")) }
+    Cost {
+        micros: PREPARED * apart * walk + prepare,
+        why: format!("{} prepared, then {why}", counted(chunks, "chunk")),
+    }
 }

@@ -308,7 +308,7 @@ impl ChunkwiseKernel<'_> {
         ChunkwiseKernel { thread, fragment, ..self.clone() }
     }
 
-    /// The first place of the slice where it is read anew, see [`reads_slice`].
+    /// The first place of the slice where it is read again for every chunk, see [`reads_slice`].
     fn slice_to_read(&self) -> Option<Operand> {
         self.slice.filter(|_| reads_slice(self.stage, self.form, self.schedule, self.elem()))
     }

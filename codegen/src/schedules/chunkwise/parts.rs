@@ -77,7 +77,13 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Weighs pairs of times while the state is read, and starts their product with values, added to what was read.
-    pub(super) fn read_parts(&self, b: &mut Builder, decays: &Decays, values: Factor, started: Started) -> Vec<[Reg; 4]> {
+    pub(super) fn read_parts(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        values: Factor,
+        started: Started,
+    ) -> Vec<[Reg; 4]> {
         let Started { scores, y } = started;
         finish(b, &scores, 1);
         let weights = self.weighed(b, decays, &block_values(&scores));

@@ -66,9 +66,7 @@ impl Ahead {
 
     /// The queries as left factors.
     fn queries(&self) -> Vec<Parts> {
-        let of = |[high, low]: &[[Reg; 4]; 2]| {
-            Parts::of_registers(high.map(Operand::Reg), Some(low.map(Operand::Reg)))
-        };
+        let of = |[high, low]: &[[Reg; 4]; 2]| Parts::of_registers(high.map(Operand::Reg), Some(low.map(Operand::Reg)));
         self.queries.iter().map(of).collect()
     }
 }

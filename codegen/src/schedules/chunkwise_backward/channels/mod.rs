@@ -179,8 +179,8 @@ impl ChunkwiseBackwardKernel<'_> {
         self.pairs_of_own(b, own.arrays);
         b.push(Stmt::SyncWarp);
         let (keys, queries) = through.unzip();
-        self.anew(b, own, |kernel, b, own| kernel.channel_keys(b, own, keys, values, first));
-        self.anew(b, own, |kernel, b, own| kernel.channel_queries(b, own, queries, values, first));
+        self.emit_step(b, own, |kernel, b, own| kernel.channel_keys(b, own, keys, values, first));
+        self.emit_step(b, own, |kernel, b, own| kernel.channel_queries(b, own, queries, values, first));
         b.push(Stmt::SyncWarp);
         self.sum_later_channels(b, own.arrays);
         b.barrier();
@@ -188,13 +188,13 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The kernel with rematerialised coordinates where registers are scarce: kept through products, they would take some.
-    fn afresh(&self, b: &mut Builder) -> Option<Self> {
+    fn for_step(&self, b: &mut Builder) -> Option<Self> {
         self.has_few_registers().then(|| self.with_rematerialised(b))
     }
 
     /// Emits a step with such coordinates.
-    fn anew(&self, b: &mut Builder, own: &Steps, step: impl FnOnce(&Self, &mut Builder, &Steps)) {
-        let Some(kernel) = self.afresh(b) else { return step(self, b, own) };
+    fn emit_step(&self, b: &mut Builder, own: &Steps, step: impl FnOnce(&Self, &mut Builder, &Steps)) {
+        let Some(kernel) = self.for_step(b) else { return step(self, b, own) };
         let views = kernel.all_views(b);
         let own = kernel.steps(b, own.arrays, &views);
         step(&kernel, b, &own);

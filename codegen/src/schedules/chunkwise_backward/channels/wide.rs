@@ -55,9 +55,9 @@ impl ChunkwiseBackwardKernel<'_> {
         let pairs = blocks_of_zeros(b, TIMES / 2 / COLUMNS);
         let sums = AllSums { pairs, keys, queries };
         b.for_(none, chunk.slices, 1, |b, slice| {
-            self.afresh(b).as_ref().unwrap_or(self).slice(b, arrays, chunk, head, &sums, slice);
+            self.for_step(b).as_ref().unwrap_or(self).slice(b, arrays, chunk, head, &sums, slice);
         });
-        self.afresh(b).as_ref().unwrap_or(self).after_slices(b, arrays, chunk, &sums, values);
+        self.for_step(b).as_ref().unwrap_or(self).after_slices(b, arrays, chunk, &sums, values);
     }
 
     /// Computes the terms that need the sums of all slices.
@@ -72,7 +72,7 @@ impl ChunkwiseBackwardKernel<'_> {
         self.after_pairs(b, &own, Some((keys, queries)), values, chunk.first);
     }
 
-    /// Sums over slices, yet 0: in an array, or in registers where that has other numbers meanwhile.
+    /// Sums over slices, which begin at 0: in an array, or in registers where that has other numbers meanwhile.
     fn slice_sums(&self, b: &mut Builder, array: SharedId) -> SliceSums {
         if self.schedule.overlaid {
             return SliceSums::Registers(blocks_of_zeros(b, self.deep_blocks()));
@@ -122,7 +122,7 @@ impl ChunkwiseBackwardKernel<'_> {
         self.store_values(b, &rows, none, first, &found);
         if is_late {
             b.wait(self.states.full, filled);
-            self.afresh(b).as_ref().unwrap_or(self).read_before(b, arrays, chunk, &sums.queries, slice);
+            self.for_step(b).as_ref().unwrap_or(self).read_before(b, arrays, chunk, &sums.queries, slice);
         }
         // No thread reads the tiles of this slice any more.
         b.barrier();
@@ -174,7 +174,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 }
 
-/// So many blocks of sums in registers, yet 0.
+/// So many blocks of sums in registers, which begin at 0.
 fn blocks_of_zeros(b: &mut Builder, count: u32) -> Vec<[Reg; 4]> {
     (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect()
 }
