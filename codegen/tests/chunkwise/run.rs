@@ -350,8 +350,11 @@ fn keys_of_their_own_are_not_prepared() {
     let schedule = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, vector: 4, ..CHUNKS };
     let prepared = Chunkwise { key_parts: KeyParts::Prepared, ..schedule };
     assert!(matches!(chunkwise::lower(&stage, &prepared, "k"), Err(LowerError::Parameters { .. })));
+    // Nor do other warps read the state.
+    let apart = Chunkwise { readers: 4, ..schedule };
+    assert!(matches!(chunkwise::lower(&stage, &apart, "k"), Err(LowerError::Parameters { .. })));
     let candidates = <Chunkwise as Strategy>::candidates(&stage, Isa::Sm90a, Access::Singles);
-    assert!(candidates.iter().all(|own| own.wide || own.key_parts == KeyParts::Divided));
+    assert!(candidates.iter().all(|own| own.wide || (own.key_parts, own.readers) == (KeyParts::Divided, 0)));
 }
 
 /// Blocks of two recurrences with the same queries and keys give the bits of blocks of one, whatever the order in which their threads run.

@@ -324,7 +324,8 @@ fn decoding_goes_on_from_the_state_of_a_prefill() {
     }
 }
 
-/// Parts of queries and keys that heads share are prepared, but not of a call without times, whose last state is its first.
+/// Parts of queries and keys that heads share are prepared, and other warps read the state than those that advance it; but not in a call
+/// without times, whose last state is its first.
 #[test]
 fn parts_of_no_times_are_not_prepared() {
     let program = model_of("ssd", Elem::F32);
@@ -339,11 +340,12 @@ fn parts_of_no_times_are_not_prepared() {
         };
         let plan = plan(&program, &sizes(&program, size));
         let of_step = |step: &Launch| match step.schedule {
-            Schedule::Chunkwise(own) => Some(own.key_parts),
+            Schedule::Chunkwise(own) => Some((own.key_parts, own.readers)),
             _ => None,
         };
         plan.steps.iter().filter_map(of_step).collect::<Vec<_>>()
     };
-    assert!(parts(2048).contains(&KeyParts::Prepare));
-    assert!(parts(0).iter().all(|parts| *parts == KeyParts::Divided));
+    assert!(parts(2048).contains(&(KeyParts::Prepare, 0)));
+    assert!(parts(2048).contains(&(KeyParts::Prepared, 4)));
+    assert!(parts(0).iter().all(|own| *own == (KeyParts::Divided, 0)));
 }
