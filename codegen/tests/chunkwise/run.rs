@@ -289,9 +289,10 @@ fn check_copied(elem: Elem, vector: u32) {
     }
 }
 
-/// Queries and keys whose parts a kernel prepares give the bits of those that every block divides, whatever the order in which threads run.
+/// Queries and keys whose parts a kernel prepares give the bits of those that every block divides, and so do warps that read the state beside
+/// those that advance it, whatever the order in which threads run.
 #[test]
-fn prepared_parts() {
+fn prepared_parts_and_readers() {
     for (name, depth, padded, wide, t, h, p) in [
         ("ssd", 16, true, false, 1, 2, 64),
         ("ssd", 32, true, false, 63, 3, 60),
@@ -303,43 +304,23 @@ fn prepared_parts() {
         let stage = stage(&model(name, Elem::F32, &[]));
         let own = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, vector: 4, ..CHUNKS };
         let prepared = Chunkwise { key_parts: KeyParts::Prepared, ..own };
+        let forms = [prepared, Chunkwise { readers: 4, ..prepared }];
         let n = depth as usize - if padded { 4 } else { 0 };
         let sizes = [("B", 2), ("T", t), ("G", 1), ("H", h), ("P", p), ("V", p), ("N", n), ("K", n)];
         let case = Case::new(&stage, &sizes);
         for segments in [1, 3.min(t.div_ceil(64))] {
             let wanted = case.run(&own, (segments, Order::Ascending));
             for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
-                assert_eq!(case.run(&prepared, (segments, order)), wanted, "{name}, {t} times, {segments} segments");
+                for form in &forms {
+                    assert_eq!(
+                        case.run(form, (segments, order)),
+                        wanted,
+                        "{form}: {name}, {t} times, {segments} segments"
+                    );
+                }
             }
         }
         case.check_segments(&prepared, 1, Order::Ascending);
-    }
-}
-
-/// Warps that read the state beside those that advance it give the bits of warps that do both, whatever the order in which threads run.
-#[test]
-fn warps_that_read_the_state() {
-    for (name, depth, padded, wide, t, h, p) in [
-        ("ssd", 16, true, false, 1, 2, 64),
-        ("ssd", 32, true, false, 63, 3, 60),
-        ("ssd", 64, false, false, 64, 2, 64),
-        ("ssd_softplus", 32, true, true, 65, 2, 132),
-        ("ssd", 128, false, false, 331, 2, 64),
-        ("linear_attention", 64, false, true, 127, 2, 128),
-    ] {
-        let stage = stage(&model(name, Elem::F32, &[]));
-        let own = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth, padded, wide, vector: 4, ..CHUNKS };
-        let own = Chunkwise { key_parts: KeyParts::Prepared, ..own };
-        let apart = Chunkwise { readers: 4, ..own };
-        let n = depth as usize - if padded { 4 } else { 0 };
-        let sizes = [("B", 2), ("T", t), ("G", 1), ("H", h), ("P", p), ("V", p), ("N", n), ("K", n)];
-        let case = Case::new(&stage, &sizes);
-        for segments in [1, 3.min(t.div_ceil(64))] {
-            let wanted = case.run(&own, (segments, Order::Ascending));
-            for order in [Order::Ascending, Order::Descending, Order::Random(t as u64)] {
-                assert_eq!(case.run(&apart, (segments, order)), wanted, "{name}, {t} times, {segments} segments");
-            }
-        }
     }
 }
 

@@ -78,12 +78,15 @@ fn all_depths() {
 
 #[test]
 fn segments() {
-    for elem in ELEMS {
-        let program = gradient(elem, &[], &["o", "s_last"]);
-        let sizes = [("B", 1), ("H", 1), ("T", 1030), ("K", 16), ("V", 24)];
-        let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
-        assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds), "{elem}");
-    }
+    ELEMS.into_iter().for_each(|elem| check_segments(elem, 16));
+}
+
+/// Checks a recurrence that is divided in time.
+fn check_segments(elem: Elem, keys: usize) {
+    let program = gradient(elem, &[], &["o", "s_last"]);
+    let sizes = [("B", 1), ("H", 1), ("T", 1030), ("K", keys), ("V", 24)];
+    let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
+    assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds), "{elem}");
 }
 
 #[test]

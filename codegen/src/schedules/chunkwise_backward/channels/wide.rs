@@ -24,7 +24,7 @@ enum SliceSums {
     Shared(SharedId),
 }
 
-/// What is summed over slices: M, and the first terms of key' and query'.
+/// The sums over slices: M, and the first terms of the cotangents of keys and of queries.
 struct AllSums {
     pairs: Vec<[Reg; 4]>,
     keys: SliceSums,

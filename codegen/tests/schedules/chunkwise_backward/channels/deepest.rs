@@ -69,12 +69,7 @@ fn states_and_odd_sizes() {
 
 #[test]
 fn segments() {
-    for elem in DEEPEST {
-        let program = gradient(elem, &[], &["o", "s_last"]);
-        let sizes = [("B", 1), ("H", 1), ("T", 1030), ("K", 128), ("V", 24)];
-        let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
-        assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds), "{elem}");
-    }
+    DEEPEST.into_iter().for_each(|elem| check_segments(elem, 128));
 }
 
 /// Slices of the width, of which the last may be shorter.
