@@ -349,3 +349,26 @@ fn parts_of_no_times_are_not_prepared() {
     assert!(parts(2048).contains(&(KeyParts::Prepared, 4)));
     assert!(parts(0).iter().all(|own| *own == (KeyParts::Divided, 0)));
 }
+
+/// Sums of channels of `f32` leave four warps room for one chunk of the most keys.
+#[test]
+fn four_warps_take_the_most_channels_of_f32() {
+    let program = model_of("gated_linear_attention", Elem::F32);
+    let of_keys = |keys: usize| {
+        let size = |axis: &str| match axis {
+            "B" => 8,
+            "T" => 2048,
+            "H" => 16,
+            "K" => keys,
+            _ => 64,
+        };
+        let plan = plan(&program, &sizes(&program, size));
+        let of_step = |step: &Launch| match step.schedule {
+            Schedule::Chunkwise(own) => Some((own.warps, own.stages)),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(of_step).collect::<Vec<_>>()
+    };
+    assert_eq!(of_keys(64), [(4, 2)]);
+    assert_eq!(of_keys(128), [(4, 1)]);
+}

@@ -48,7 +48,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
             depth,
             padded,
             wide,
-            stages: 2,
+            stages: if has_one_stage(elem, form.channels, warps, depth) { 1 } else { 2 },
             vector,
             blocks: 2,
             copiers: 0,
@@ -104,19 +104,23 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
 
 /// Whether a schedule of so many warps and such a depth is offered: warps have the registers for it, and it does well. Chunks of two
 /// warps are too short for the greatest depth. In `tf32` chunks of four warps may be too large: where products are short or single
-/// elements are copied, registers for loads ahead are lacking. For `f32` with decays of channels shared memory has no room at the
-/// greatest depth.
+/// elements are copied, registers for loads ahead are lacking.
 fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, tiles: Tiles) -> bool {
     let Tiles { wide, vector, .. } = tiles;
     let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);
     match (elem, warps) {
-        (Elem::F32, 4) if channels && is_most => false,
+        _ if has_one_stage(elem, channels, warps, depth) => true,
         (Elem::F32, 2) | (Elem::Bf16, 4) => true,
         (Elem::F32, _) => !is_small && !wide,
         (Elem::F16, 2) => !is_most || vector == 1,
         (Elem::F16, _) => !is_small && vector > 1 && (!wide || is_most),
         _ => !is_most && !wide,
     }
+}
+
+/// Whether shared memory has room for no more than one chunk: for `f32` with decays of channels at the greatest depth, of four warps.
+fn has_one_stage(elem: Elem, channels: bool, warps: u32, depth: u32) -> bool {
+    elem == Elem::F32 && channels && warps == 4 && depth == DEPTHS[DEPTHS.len() - 1]
 }
 
 /// Blocks that share a multiprocessor, by its shared memory and the registers of eight warps that have most.

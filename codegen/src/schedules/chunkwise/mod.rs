@@ -86,13 +86,14 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
-    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages < 2 || blocks == 0 {
+    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages == 0 || blocks == 0 {
         return Err(parameters);
     }
     let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: Chunkwise::NAME, refusal })?;
     if unit == Unit::Warpgroup && (warps != 4 || form.channels)
         || !matches!(copiers, 0 | COPIERS)
         || copiers > 0 && unit != Unit::Warpgroup
+        || stages < 2 && !form.channels
         || heads > 1 && !heads::are_possible(stage, form, schedule)
         || key_parts != KeyParts::Divided && !prepared::is_possible(stage, form, schedule)
         || readers > 0 && !readers::are_possible(stage, form, schedule)

@@ -24,7 +24,7 @@ schedule! {
         padded: bool,
         /// Whether the width is longer than that: blocks have slices of it.
         wide: bool,
-        /// Chunks in flight in shared memory, at least 2.
+        /// Chunks in flight in shared memory. Of one, the next chunk's copies run while its decays are summed.
         stages: u32,
         /// Consecutive elements per access.
         vector: u32,

@@ -72,7 +72,7 @@ impl Strategy for Chunkwise {
     }
 
     fn is_committed(&self) -> bool {
-        self.copiers == 0
+        self.copiers == 0 && self.stages > 1
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {

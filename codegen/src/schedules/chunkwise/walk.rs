@@ -234,12 +234,15 @@ impl ChunkwiseKernel<'_> {
         if self.form.channels {
             // The sums of the chunk before are read until its end.
             b.barrier();
+            if self.schedule.stages == 1 {
+                self.fetch(b, origins, iteration, iterations);
+            }
             self.sum_channels(b, values, first);
         }
         // From here on all threads see the sums and the state, and none reads the chunk before.
         self.walkers_barrier(b);
         self.fetch_gate(b, first);
-        if self.handover.is_none() {
+        if self.handover.is_none() && self.schedule.stages > 1 {
             let next = b.add(iteration, self.schedule.stages as i32 - 1);
             self.fetch(b, origins, next, iterations);
         }
