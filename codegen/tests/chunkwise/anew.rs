@@ -9,7 +9,8 @@ use crate::harness::{CHUNKS, Case, model, stage};
 /// Checks that a schedule gives the bits of another one in several segments, and what the program means, on a width that the other has, too.
 fn check(name: &str, elem: Elem, schedule: &Chunkwise, kept: &Chunkwise, width: usize) {
     let stage = stage(&model(name, elem, &[]));
-    let sizes = [("B", 1), ("T", 200), ("G", 1), ("H", 2), ("P", width), ("N", schedule.depth as usize)];
+    let keys = schedule.depth as usize;
+    let sizes = [("B", 1), ("T", 200), ("G", 1), ("H", 2), ("P", width), ("V", width), ("N", keys), ("K", keys)];
     let case = Case::new(&stage, &sizes);
     let of = |schedule: &Chunkwise, order: Order| case.run(schedule, (3, order));
     assert_eq!(of(schedule, Order::Random(1)), of(kept, Order::Ascending), "{name} {elem} {schedule}");
@@ -33,6 +34,16 @@ fn first_places_of_slices() {
         let sizes = [("B", 1), ("T", 130), ("G", 1), ("H", 1), ("P", 72), ("N", n)];
         Case::new(&stage, &sizes).check_segments(&schedule, 2, Order::Random(2));
     }
+}
+
+/// The first place of a slice of `f32` with decays of channels.
+#[test]
+fn first_places_of_slices_with_decays_of_channels() {
+    let schedule = Chunkwise { depth: 128, padded: false, wide: true, vector: 4, ..CHUNKS };
+    check("gated_linear_attention", Elem::F32, &schedule, &Chunkwise { wide: false, ..schedule }, 32);
+    let stage = stage(&model("gated_linear_attention", Elem::F32, &[]));
+    let sizes = [("B", 2), ("T", 70), ("H", 1), ("V", 96), ("K", 128)];
+    Case::new(&stage, &sizes).check_segments(&schedule, 2, Order::Random(2));
 }
 
 /// The first chunk of a segment, in `f16` beside a gate.

@@ -130,7 +130,7 @@ impl ChunkwiseKernel<'_> {
             if self.state_handover.is_some() {
                 return self.advance_alone(b, &walk, iteration);
             }
-            let kernel = self.rematerialised(b).or_else(|| self.with_slice_read(b));
+            let kernel = self.rematerialised(b).or_else(|| self.with_numbers_read(b));
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
         if self.schedule.ends {
@@ -138,7 +138,7 @@ impl ChunkwiseKernel<'_> {
         }
         let is_last = self.rematerialiser.read(b, self.outer.len());
         let is_last = b.ne(is_last, 0);
-        let kernel = self.with_slice_read(b);
+        let kernel = self.with_numbers_read(b);
         b.if_(is_last, |b| kernel.as_ref().unwrap_or(self).finals(b, &state));
     }
 
