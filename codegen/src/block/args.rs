@@ -8,6 +8,9 @@ use crate::tile::{Memory, Operand, ParamId, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
+/// The numbers of a sequence that [may be read anew](Args::with_numbers_of_sequence).
+pub(crate) const NUMBERS_OF_SEQUENCE: usize = 3;
+
 /// The parameters of a stage's kernel.
 #[derive(Clone)]
 pub struct Args {
@@ -184,6 +187,23 @@ impl Args {
             let above = b.mul(number, self.size(axis));
             b.add(above, index_of(indices, axis))
         })
+    }
+
+    /// The numbers of the block's sequence that addresses and conditions read, `i64`.
+    pub(crate) fn numbers_of_sequence(&self, b: &mut Builder) -> Option<[Operand; NUMBERS_OF_SEQUENCE]> {
+        let Sequence { first, len, has_states, .. } = self.sequence?;
+        Some([first, len, b.select(has_states, Operand::i64(1), Operand::i64(0))])
+    }
+
+    /// The same arguments with such numbers of the block's sequence from elsewhere.
+    pub(crate) fn with_numbers_of_sequence(
+        &self,
+        b: &mut Builder,
+        [first, len, has_states]: [Operand; NUMBERS_OF_SEQUENCE],
+    ) -> Args {
+        let has_states = b.ne(has_states, 0);
+        let sequence = self.sequence.map(|sequence| Sequence { first, len, has_states, ..sequence });
+        Args { sequence, ..self.clone() }
     }
 
     /// Whether a condition holds, and the block has a first and a last state: one of several sequences may lack them.

@@ -236,6 +236,23 @@ fn blocks_of_sequences_in_other_types() {
     }
 }
 
+/// Of the most keys, whose blocks read the first place of a slice, the first chunk and their sequence anew, also where a width ends inside of a part.
+#[test]
+fn blocks_of_sequences_of_most_keys() {
+    for (elem, order) in [(Elem::Bf16, Order::Ascending), (Elem::F16, Order::Random(1))] {
+        for sizes in [[1, 1, 128, 64], [1, 2, 120, 72]] {
+            let placement = Placement::Contiguous;
+            check(&model_of("ssd_packed_states", elem), Case { offsets: 1, sizes, placement, order });
+        }
+    }
+    // By warps, under several schedules.
+    let program = model_of("ssd_packed_states", Elem::F32);
+    for (rank, sizes) in [(0, [1, 1, 128, 64]), (1, [1, 1, 128, 64]), (0, [1, 2, 120, 72]), (0, [1, 1, 127, 33])] {
+        let (placement, order) = (Placement::Contiguous, Order::Descending);
+        check_on(&program, Case { offsets: 0, sizes, placement, order }, rank, &Target::A100);
+    }
+}
+
 #[test]
 fn every_schedule_of_chunks_has_blocks_of_sequences() {
     for name in MODELS {

@@ -142,18 +142,45 @@ fn products_in_tf32_do_not_spill() {
     }
 }
 
-/// Warps that round `f16` or divide `f32` and those that multiply share the registers; beside a gate the greatest depth spills.
+/// Warps that round `f16` or divide `f32` and those that multiply share the registers, also where a width ends inside of a part, beside a gate,
+/// and where a block finds its sequence.
 #[test]
 fn chunks_of_f16_and_f32_by_warpgroups_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
-        for (name, depths) in [("ssd", 64..=128), ("ssd_packed", 128..=128), ("mamba2", 64..=64)] {
+        for (name, depths) in
+            [("ssd", 64..=128), ("ssd_packed", 128..=128), ("mamba2", 64..=128), ("ssd_packed_states", 128..=128)]
+        {
             let is_meant = |s: &Schedule| match s {
-                Schedule::Chunkwise(s) => s.unit == Unit::Warpgroup && depths.contains(&s.depth) && !s.padded,
+                Schedule::Chunkwise(s) => s.unit == Unit::Warpgroup && depths.contains(&s.depth),
                 _ => false,
             };
-            assert!(assemble(&model_of(name, elem), Isa::Sm90a, is_meant) >= 2, "{name} {elem}");
+            assert!(assemble(&model_of(name, elem), Isa::Sm90a, is_meant) >= 4, "{name} {elem}");
         }
     }
+}
+
+/// Of the greatest depth, for slices of the width, by warpgroups that copy themselves and beside warps that only copy.
+#[test]
+fn slices_of_bf16_by_warpgroups_do_not_spill() {
+    for name in ["ssd", "ssd_softplus", "ssd_packed_states"] {
+        let is_meant = |s: &Schedule| match s {
+            Schedule::Chunkwise(s) => s.unit == Unit::Warpgroup && s.depth == 128 && s.wide && !s.ends && s.heads == 1,
+            _ => false,
+        };
+        assert!(assemble(&model(name), Isa::Sm90a, is_meant) >= 4, "{name}");
+    }
+}
+
+/// Blocks that each have a sequence, by whole accesses, of the most state and of the longest chunks.
+#[test]
+fn chunks_of_sequences_in_f32_do_not_spill() {
+    let is_meant = |s: &Schedule| match s {
+        Schedule::Chunkwise(s) => s.unit == Unit::Warp && s.vector > 1 && s.depth >= 64 && !s.ends,
+        _ => false,
+    };
+    let program = model_of("ssd_packed_states", Elem::F32);
+    assert!(assemble(&program, Isa::Sm80, is_meant) >= 12);
+    assert!(assemble_for_hopper(&program, is_meant) >= 12);
 }
 
 #[test]
@@ -162,6 +189,8 @@ fn decays_of_channels_in_tf32_do_not_spill() {
         let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth >= 64);
         assert!(assemble_for_hopper(&model_of("gated_linear_attention", elem), is_meant) >= 16, "{elem}");
     }
+    let is_deep = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth == 128 && s.vector > 1 && s.wide);
+    assert!(assemble(&model_of("gated_linear_attention", Elem::F32), Isa::Sm80, is_deep) >= 4);
 }
 
 /// Third sweeps for any parts of the width, by whole accesses and by single elements, and walks. At the greatest depth sums over slices stay in
@@ -192,6 +221,21 @@ fn chunks_of_single_elements_do_not_spill() {
         ("gated_linear_attention", Elem::F32),
     ] {
         assert!(assemble_for_hopper(&model_of(name, elem), is_meant) >= 6, "{name} {elem}");
+    }
+}
+
+/// On older devices, too: slices in `bf16`, and of the greatest depth in `f32` beside resets and sequences.
+#[test]
+fn chunks_of_single_elements_on_older_devices_do_not_spill() {
+    for (name, elem, depth, least) in [
+        ("ssd", Elem::Bf16, 64, 4),
+        ("mamba2", Elem::Bf16, 64, 4),
+        ("ssd_packed_states", Elem::Bf16, 64, 4),
+        ("ssd_packed", Elem::F32, 128, 4),
+        ("ssd_packed_states", Elem::F32, 128, 4),
+    ] {
+        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.vector == 1 && s.depth == depth);
+        assert!(assemble(&model_of(name, elem), Isa::Sm80, is_meant) >= least, "{name} {elem}");
     }
 }
 

@@ -1,11 +1,12 @@
 //! The declarations of a kernel: its tiles, its other arrays and mbarriers, and the coordinates of its threads.
 
+use super::anew::Anew;
 use super::copiers::Handover;
 use super::numbers::Factored;
 use super::readers::StateHandover;
 use super::scale::Powers;
 use super::segments::Segment;
-use super::{Chunkwise, ChunkwiseKernel, KeyParts, Saved, channels, divided, parts, reads_slice, slices_of};
+use super::{Chunkwise, ChunkwiseKernel, KeyParts, Saved, channels, divided, parts, slices_of};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::layout::{Tile, TileOf, TileShape};
@@ -124,8 +125,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let state_handover = (schedule.readers > 0).then(|| StateHandover::declare(b));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let slice = usize::from(reads_slice(stage, form, schedule, keys.elem));
-        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1 + slice);
+        let anew = Anew::of(stage, form, schedule, keys.elem);
+        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1 + anew.count());
         let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
         let segment = Segment::of(b, &args, form.outer, slices, schedule);
         let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
@@ -160,6 +161,7 @@ impl<'s> ChunkwiseKernel<'s> {
             segment,
             segment_carries,
             rematerialiser,
+            anew,
             thread,
             fragment,
             outer,

@@ -24,6 +24,7 @@
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
 mod ahead;
+mod anew;
 mod asynchronous;
 pub(crate) mod candidates;
 pub(crate) mod channels;
@@ -70,6 +71,7 @@ use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId};
+use anew::Anew;
 use copiers::Handover;
 use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
@@ -179,15 +181,6 @@ pub(crate) fn slices(form: &MatrixRecurrence, wide: bool, width: u32, size: impl
     if wide { (size(form.width) as u64).div_ceil(u64::from(width)) } else { 1 }
 }
 
-/// Whether the first place of a slice is read from shared memory in every iteration and after the last one: in `f32` of the greatest depth
-/// the state leaves no register for it beside decays.
-fn reads_slice(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem) -> bool {
-    let Chunkwise { unit, depth, vector, wide, ends, .. } = *schedule;
-    let has_decays = form.decay.is_some() && !form.channels;
-    let is_deep = unit == Unit::Warp && elem == Elem::F32 && depth > 64 && vector > 1;
-    is_deep && has_decays && wide && !ends && stage.kind().matrices_back().is_err()
-}
-
 /// The length of the segment carries of so many recurrences and segments; `None` when 63 bits cannot count
 /// it.
 pub fn scratch(rows: u64, segments: u64, width: u32, depth: u32) -> Option<u64> {
@@ -243,8 +236,9 @@ pub(crate) struct ChunkwiseKernel<'s> {
     /// The block's segment, and the segment carries.
     pub(crate) segment: Segment,
     pub(crate) segment_carries: ParamId,
-    /// The rematerialised outer indices, and whether the segment is the last.
+    /// The rematerialised outer indices, whether the segment is the last, and the numbers that are read anew.
     pub(crate) rematerialiser: Rematerialiser,
+    pub(crate) anew: Anew,
     pub(crate) thread: Thread,
     pub(crate) fragment: FragmentPlace,
     /// The index along every outer axis.
@@ -307,19 +301,6 @@ impl ChunkwiseKernel<'_> {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let fragment = FragmentPlace::of(b, thread.lane);
         ChunkwiseKernel { thread, fragment, ..self.clone() }
-    }
-
-    /// The first place of the slice where it is read again for every chunk, see [`reads_slice`].
-    fn slice_to_read(&self) -> Option<Operand> {
-        self.slice.filter(|_| reads_slice(self.stage, self.form, self.schedule, self.elem()))
-    }
-
-    /// The kernel with the slice read from shared memory, where it is.
-    fn with_slice_read(&self, b: &mut Builder) -> Option<Self> {
-        self.slice_to_read()?;
-        let slice = self.rematerialiser.read(b, self.outer.len() + 1);
-        let slice = Some(b.convert(Ty::I32, slice));
-        Some(ChunkwiseKernel { slice, ..self.clone() })
     }
 
     /// An evaluator that knows only the block's coordinates, rematerialised.

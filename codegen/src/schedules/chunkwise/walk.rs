@@ -79,10 +79,7 @@ impl ChunkwiseKernel<'_> {
     pub(crate) fn body(&self, b: &mut Builder) {
         self.start(b);
         let origins = if self.handover.is_none() { self.origins(b) } else { vec![] };
-        let times = i64::from(self.schedule.times());
-        let chunks = b.div_ceil(self.args.size(self.form.time), times);
-        let chunks = b.convert(Ty::I32, chunks);
-        let mut iterations = self.segment.iterations(b, chunks);
+        let mut iterations = self.iterations(b);
         let mut before = self.segment.number;
         if self.is_final() {
             let is_last = self.segment.is_last(b);
@@ -97,6 +94,14 @@ impl ChunkwiseKernel<'_> {
             self.fetch(b, &origins, Operand::i32(iteration), iterations);
         }
         self.walk(b, &origins, iterations, before);
+    }
+
+    /// The iterations of the block's segment.
+    pub(super) fn iterations(&self, b: &mut Builder) -> Iterations {
+        let times = i64::from(self.schedule.times());
+        let chunks = b.div_ceil(self.args.size(self.form.time), times);
+        let chunks = b.convert(Ty::I32, chunks);
+        self.segment.iterations(b, chunks)
     }
 
     /// Where every tile's tensor begins.
@@ -125,7 +130,7 @@ impl ChunkwiseKernel<'_> {
             if self.state_handover.is_some() {
                 return self.advance_alone(b, &walk, iteration);
             }
-            let kernel = self.rematerialised(b).or_else(|| self.with_slice_read(b));
+            let kernel = self.rematerialised(b).or_else(|| self.with_numbers_read(b));
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
         if self.schedule.ends {
@@ -133,7 +138,7 @@ impl ChunkwiseKernel<'_> {
         }
         let is_last = self.rematerialiser.read(b, self.outer.len());
         let is_last = b.ne(is_last, 0);
-        let kernel = self.with_slice_read(b);
+        let kernel = self.with_numbers_read(b);
         b.if_(is_last, |b| kernel.as_ref().unwrap_or(self).finals(b, &state));
     }
 
@@ -141,8 +146,8 @@ impl ChunkwiseKernel<'_> {
     fn start(&self, b: &mut Builder) {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
-        let slice = self.slice_to_read().map(|slice| b.convert(Ty::I64, slice));
-        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).chain(slice).collect();
+        let anew = self.numbers_anew(b);
+        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).chain(anew).collect();
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
@@ -186,7 +191,8 @@ impl ChunkwiseKernel<'_> {
 
     /// The chunk of an iteration of the segment.
     pub(super) fn chunk(&self, b: &mut Builder, iteration: Operand, iterations: Iterations) -> Operand {
-        let iteration = b.add(iterations.first, iteration);
+        let first = self.first_chunk_read(b).unwrap_or(iterations.first);
+        let iteration = b.add(first, iteration);
         if !self.form.reverse {
             return iteration;
         }
@@ -320,6 +326,7 @@ impl ChunkwiseKernel<'_> {
             let behind = self.reads_elements_of_others().then(|| self.with_thread_rematerialised(b));
             behind.as_ref().unwrap_or(self).store_outputs(b, values.clone(), chunk, queries, &y);
         }
+        let decays = self.decays_anew(b, chunk.iteration).or(decays);
         let remaining = |b: &mut Builder, block: u32| match &decays {
             Some(decays) => self.remaining(b, decays, block),
             None => self.gains_of(b, block),
