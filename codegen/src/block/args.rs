@@ -202,6 +202,13 @@ impl Args {
         found.map_or(Operand::i64(0), |(_, stride)| stride.unwrap_or(Operand::i64(1)))
     }
 
+    /// The strides of the parameters that lack some axes, each where it is kept: they may be read from elsewhere.
+    pub(crate) fn strides_without(&mut self, axes: AxisSet) -> impl Iterator<Item = &mut Operand> {
+        let params = self.strides[..self.inputs].iter_mut();
+        let without = params.filter(move |own| !own.iter().any(|(axis, _)| axes.contains(*axis)));
+        without.flat_map(|own| own.iter_mut().filter_map(|(_, stride)| stride.as_mut()))
+    }
+
     /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0, and times from the first one of the block's
     /// sequence on.
     pub fn offset(&self, b: &mut Builder, tensor: Tensor, indices: &[(Axis, Operand)]) -> Operand {

@@ -1,7 +1,7 @@
 //! The third sweep, by warps or by warpgroups: its declarations, and the coordinates of its threads.
 
 use super::tiles::Tiles;
-use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES, is_iterated, steps};
+use super::{BLOCKS, ChunkwiseBackward, GradientSweep, MOST_DEPTH, TIMES, is_iterated, steps};
 use crate::block::args::Args;
 use crate::block::copy::Source;
 use crate::block::pair::Index;
@@ -34,12 +34,13 @@ impl<'s> GradientSweep<'s> {
         let rows = steps::rows_of_partial_sums(form, schedule);
         let partial_sums = b.shared("parts", SharedKind::Elem(Elem::F32), rows * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), schedule.sets() * schedule.sharing() / WARP);
+        let mut args = args;
         let numbers = if schedule.are_split(stage, form) { form.shared().iter().count() + 1 } else { 0 };
-        let rematerialiser = Rematerialiser::declare(b, numbers);
+        let strides = strides_of_gains(&mut args, stage, form, schedule).len();
+        let rematerialiser = Rematerialiser::declare(b, numbers + strides);
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let mut args = args;
         let tile = args.enter_tile(b, stage, form.shared(), (TIMES, 1));
         let (is_tf32, set) = (schedule.saved_elem(stage, form) == Elem::F32, Operand::i32(0));
         GradientSweep {
@@ -66,6 +67,24 @@ impl<'s> GradientSweep<'s> {
             fragment,
             set,
         }
+    }
+
+    /// The numbers that are read from shared memory again: which chunk is the block's, and [strides](strides_of_gains).
+    pub(super) fn numbers_in_shared(&self, b: &mut Builder) -> Vec<Operand> {
+        let mut args = self.args.clone();
+        let strides = strides_of_gains(&mut args, self.stage, self.form, self.schedule);
+        let mut numbers = self.numbers_of_chunk(b);
+        numbers.extend(strides.into_iter().map(|stride| *stride));
+        numbers
+    }
+
+    /// The sweep with [strides](strides_of_gains) that are read again.
+    pub(super) fn with_strides_of_gains(&self, b: &mut Builder) -> Self {
+        let mut own = self.clone();
+        let before = self.shared().iter().count() + 1;
+        let strides = strides_of_gains(&mut own.args, self.stage, self.form, self.schedule);
+        strides.into_iter().enumerate().for_each(|(k, stride)| *stride = self.rematerialiser.read(b, before + k));
+        own
     }
 
     /// The source of the copies of all threads, at a point of outer axes.
@@ -108,4 +127,19 @@ impl<'s> GradientSweep<'s> {
         }
         Index::along(b, &self.args, at, axis)
     }
+}
+
+/// The strides of what gains and decays are computed from, where sums of slices of `f32` take most registers: an assembler keeps parameters
+/// in registers from head to head, and threads that weigh pairs have none left for those of gains. They read them from shared memory.
+fn strides_of_gains<'a>(
+    args: &'a mut Args,
+    stage: &Stage,
+    form: &MatrixRecurrenceBackward,
+    schedule: &ChunkwiseBackward,
+) -> Vec<&'a mut Operand> {
+    let is_largest = schedule.are_split(stage, form) && schedule.wide && schedule.depth == MOST_DEPTH;
+    if !is_largest || form.states.gain.is_empty() {
+        return vec![];
+    }
+    args.strides_without(AxisSet::from_iter([form.states.depth, form.states.width])).collect()
 }

@@ -224,7 +224,9 @@ impl ChunkwiseBackwardKernel<'_> {
         };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
             let iteration = self.rematerialiser.of(b, iteration);
-            self.reads(b, chunk, iteration)
+            let first = if self.is_crowded { self.rematerialiser.of(b, chunk.first) } else { chunk.first };
+            let chunk = Chunk { first, shared: chunk.shared.clone(), ..*chunk };
+            self.reads(b, &chunk, iteration)
         });
         // Rematerialised here.
         let slice = self.schedule.wide.then(|| {
