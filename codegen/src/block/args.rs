@@ -209,6 +209,11 @@ impl Args {
         without.flat_map(|own| own.iter_mut().filter_map(|(_, stride)| stride.as_mut()))
     }
 
+    /// The first time of the block's sequence and the number of its times, each where it is kept, where a block has one of several.
+    pub(crate) fn bounds_of_sequence(&mut self) -> Option<[&mut Operand; 2]> {
+        self.sequence.as_mut().map(|sequence| [&mut sequence.first, &mut sequence.len])
+    }
+
     /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0, and times from the first one of the block's
     /// sequence on.
     pub fn offset(&self, b: &mut Builder, tensor: Tensor, indices: &[(Axis, Operand)]) -> Operand {

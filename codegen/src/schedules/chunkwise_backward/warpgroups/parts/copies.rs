@@ -45,10 +45,11 @@ impl WarpgroupSweep<'_> {
         Source { threads: GROUP, ..self.source(outer) }
     }
 
-    /// Whether a tile is read when the one before it is written, not meanwhile: conditions of elements that may be missing take registers.
+    /// Whether a tile is read when the one before it is written, not meanwhile: conditions of elements that may be missing take
+    /// registers, as does where a sequence lies.
     fn reads_tiles_apart(&self) -> bool {
         let ChunkwiseBackward { padded, wide, depth, .. } = *self.schedule;
-        padded && wide && depth == MOST_DEPTH && self.has_steps()
+        (padded || self.tile.is_some()) && wide && depth == MOST_DEPTH && self.has_steps()
     }
 
     /// Brings the tiles of a head to shared memory when those of an earlier one have been left.
