@@ -183,7 +183,8 @@ impl<'s> GradientSweep<'s> {
 
 /// Whether sums of slices of `f32` take most registers.
 fn is_largest(stage: &Stage, form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
-    schedule.are_split(stage, form) && schedule.wide && schedule.depth == MOST_DEPTH
+    let is_crowded = schedule.wide || stage.sequences().is_some();
+    schedule.are_split(stage, form) && is_crowded && schedule.depth == MOST_DEPTH
 }
 
 /// Whether the number of places for chunks of all sequences is read from shared memory again, where threads that copy have none left for it.

@@ -49,7 +49,7 @@ impl WarpgroupSweep<'_> {
     /// registers, as does where a sequence lies.
     fn reads_tiles_apart(&self) -> bool {
         let ChunkwiseBackward { padded, wide, depth, .. } = *self.schedule;
-        (padded || self.tile.is_some()) && wide && depth == MOST_DEPTH && self.has_steps()
+        (padded && wide || self.tile.is_some()) && depth == MOST_DEPTH && self.has_steps()
     }
 
     /// Brings the tiles of a head to shared memory when those of an earlier one have been left.
