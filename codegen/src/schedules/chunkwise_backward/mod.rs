@@ -32,6 +32,7 @@
 mod candidates;
 mod channels;
 mod cost;
+mod numbers;
 mod outputs;
 mod parameters;
 mod partials;
