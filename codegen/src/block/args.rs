@@ -222,6 +222,18 @@ impl Args {
         found.map_or(Operand::i64(0), |(_, stride)| stride.unwrap_or(Operand::i64(1)))
     }
 
+    /// The strides of the parameters that lack some axes, each where it is kept: they may be read from elsewhere.
+    pub(crate) fn strides_without(&mut self, axes: AxisSet) -> impl Iterator<Item = &mut Operand> {
+        let params = self.strides[..self.inputs].iter_mut();
+        let without = params.filter(move |own| !own.iter().any(|(axis, _)| axes.contains(*axis)));
+        without.flat_map(|own| own.iter_mut().filter_map(|(_, stride)| stride.as_mut()))
+    }
+
+    /// The first time of the block's sequence and the number of its times, each where it is kept, where a block has one of several.
+    pub(crate) fn bounds_of_sequence(&mut self) -> Option<[&mut Operand; 2]> {
+        self.sequence.as_mut().map(|sequence| [&mut sequence.first, &mut sequence.len])
+    }
+
     /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0, and times from the first one of the block's
     /// sequence on.
     pub fn offset(&self, b: &mut Builder, tensor: Tensor, indices: &[(Axis, Operand)]) -> Operand {

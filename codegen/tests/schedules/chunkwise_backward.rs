@@ -294,6 +294,18 @@ fn third_sweeps_by_warpgroups() {
     assert!(!sweeps.iter().any(|sweep| sweep.warpgroups));
 }
 
+/// Slices of the greatest depth in `f32`, the last of which may be shorter: strides and places are read from shared memory again.
+#[test]
+fn third_sweeps_of_deepest_slices_in_f32() {
+    for (name, p) in [("ssd_softplus", 72), ("ssd_softplus", 128)] {
+        let program = gradient_of((name, Elem::F32), &[], &["y"]);
+        let sizes = [("B", 2), ("T", 65), ("G", 2), ("H", 2), ("P", p), ("N", 128)];
+        let sweeps =
+            check_on(&Target::H200, (&program, &sizes), (Placement::Padded, 0), Order::Random(7), |_, _, own| own);
+        assert!(sweeps.last().is_some_and(|sweep| sweep.warpgroups), "{name} {p}");
+    }
+}
+
 /// Warpgroups walk beside warps that only copy.
 #[test]
 fn walks_of_f16_by_warpgroups() {

@@ -333,6 +333,20 @@ fn every_schedule_of_gradients_has_blocks_of_sequences() {
     }
 }
 
+/// Where a sequence lies is read from shared memory again: in `f32` by warpgroups, in `bf16` by any warps.
+#[test]
+fn gradients_of_sequences_of_the_greatest_depth() {
+    let gradient = |elem| adjoint(&model_of("ssd_packed_states", elem)).expect("differentiable");
+    let (placement, order) = (Placement::Contiguous, Order::Random(4));
+    let case = |sizes| Case { offsets: 2, sizes, placement, order };
+    for sizes in [[2, 2, 128, 64], [1, 2, 128, 72], [1, 2, 128, 128]] {
+        check(&gradient(Elem::F32), case(sizes));
+    }
+    for rank in 0..4 {
+        check_ranked(&gradient(Elem::Bf16), case([2, 2, 128, 64]), rank);
+    }
+}
+
 #[test]
 fn other_programs_of_sequences_are_not_cut_so() {
     let backwards = "fn backwards(

@@ -16,5 +16,6 @@ mod programs;
 mod registers;
 mod spills;
 mod spills_attention;
+mod spills_gradients;
 mod structure;
 mod survey;

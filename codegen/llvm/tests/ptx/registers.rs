@@ -62,9 +62,7 @@ fn gradients_with_decays_of_channels_do_not_spill() {
         stages.into_iter().find(|stage| stage.kind().matrices_back().is_ok()).expect("a stage that chunks take");
     let mut assembled = 0;
     for (stage, schedule) in variants(&stage, Isa::Sm90a) {
-        let Schedule::ChunkwiseBackward(own) = schedule else { continue };
-        // By single elements the most depth spills where the last part of the width is shorter.
-        if own.padded && own.wide && own.vector == 1 && own.depth == 128 {
+        if !matches!(schedule, Schedule::ChunkwiseBackward(_)) {
             continue;
         }
         ptx(&lower(&stage, &schedule, Isa::Sm90a).expect("lowers"), Isa::Sm90a);

@@ -4,7 +4,7 @@ use crate::check::{assembled_from, ptx};
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::lower;
-use oplus_codegen::schedules::{DeltaSweep, Schedule, Sweep, Unit};
+use oplus_codegen::schedules::{Schedule, Unit};
 use oplus_codegen::target::Isa;
 use oplus_codegen::tile::Kernel;
 use oplus_dsl::Elem;
@@ -13,11 +13,12 @@ use oplus_dsl::ir::Program;
 use std::collections::BTreeSet;
 
 /// A standard model in `bf16`.
-fn model(name: &str) -> Program {
+pub(crate) fn model(name: &str) -> Program {
     model_of(name, Elem::Bf16)
 }
 
-fn model_of(name: &str, elem: Elem) -> Program {
+/// A standard model in a type.
+pub(crate) fn model_of(name: &str, elem: Elem) -> Program {
     let models = oplus_front::model_programs();
     models.into_iter().find(|program| program.name == name).expect("a model").instantiate(elem)
 }
@@ -29,7 +30,7 @@ pub(crate) fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule)
 
 /// Assembles the kernels of a program under some schedules for Hopper, also those that all devices run, each once, and says how many
 /// there are.
-fn assemble_for_hopper(program: &Program, is_meant: impl Fn(&Schedule) -> bool) -> usize {
+pub(crate) fn assemble_for_hopper(program: &Program, is_meant: impl Fn(&Schedule) -> bool) -> usize {
     assemble_each(program, Isa::Sm90a, is_meant, |kernel, own| {
         let text = oplus_llvm::compile(kernel, own).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
         assembled_from(&text, &kernel.name, Isa::Sm90a);
@@ -85,24 +86,6 @@ fn overlapped_attention_does_not_spill() {
     }
     assert_eq!(assemble(&model("attention_packed_causal"), Isa::Sm90a, is_meant), 0);
     assert_eq!(assemble(&model_of("attention", Elem::F32), Isa::Sm90a, is_meant), 0);
-}
-
-/// Three warpgroups with sums over heads, and one that copies, share the registers; nor are their products serialised for want of them.
-#[test]
-fn gradients_by_warpgroups_do_not_spill() {
-    let is_meant = |s: &Schedule| match s {
-        Schedule::ChunkwiseBackward(s) => s.warpgroups && s.sweep == Sweep::Gradients && s.depth >= 64,
-        _ => false,
-    };
-    // Deepest slices of f32 spill up to 24 bytes: constants of the launch.
-    let is_kept = |s: &Schedule| !matches!(s, Schedule::ChunkwiseBackward(s) if s.wide && s.depth == 128);
-    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
-        let is_meant = |s: &Schedule| is_meant(s) && (elem != Elem::F32 || is_kept(s));
-        for name in ["ssd_softplus", "ssd_packed", "retention", "linear_attention"] {
-            let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
-            assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 2, "{name} {elem}");
-        }
-    }
 }
 
 #[test]
@@ -193,20 +176,6 @@ fn decays_of_channels_in_tf32_do_not_spill() {
     assert!(assemble(&model_of("gated_linear_attention", Elem::F32), Isa::Sm80, is_deep) >= 4);
 }
 
-/// Third sweeps for any parts of the width, by whole accesses and by single elements, and walks. At the greatest depth sums over slices stay in
-/// registers, as tiles lie over one another.
-#[test]
-fn gradients_of_decays_of_channels_in_tf32_do_not_spill() {
-    for elem in [Elem::F16, Elem::F32] {
-        let gradient = adjoint(&model_of("gated_linear_attention", elem)).expect("differentiable");
-        let is_meant = |s: &Schedule| match s {
-            Schedule::ChunkwiseBackward(s) if s.depth >= 64 => s.sweep == Sweep::Gradients || !s.padded && !s.wide,
-            _ => false,
-        };
-        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 20, "{elem}");
-    }
-}
-
 /// By single elements, which unaligned tensors and odd widths take, for any parts of the width.
 #[test]
 fn chunks_of_single_elements_do_not_spill() {
@@ -239,59 +208,11 @@ fn chunks_of_single_elements_on_older_devices_do_not_spill() {
     }
 }
 
-/// The cotangent of a gate reads single elements of two tensors beside the values.
-#[test]
-fn cotangents_of_gates_of_single_elements_do_not_spill() {
-    let gradient = adjoint(&model("mamba2")).expect("differentiable");
-    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.vector == 1 && s.depth >= 64);
-    assert!(assemble_for_hopper(&gradient, is_meant) >= 4);
-    assert!(assemble(&gradient, Isa::Sm80, is_meant) >= 4);
-}
-
 /// Packed sequences in `bf16`, also where a width ends inside of a part.
 #[test]
 fn packed_sequences_by_warps_do_not_spill() {
     let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth == 64 && s.vector > 1);
     assert!(assemble(&model("ssd_packed"), Isa::Sm80, is_meant) >= 4);
-}
-
-/// Slices of the greatest depth, without decays and beside the resets of packed sequences, in the third sweep by warps.
-#[test]
-fn gradients_of_deep_slices_by_warps_do_not_spill() {
-    let is_meant = |s: &Schedule| match s {
-        Schedule::ChunkwiseBackward(s) => !s.warpgroups && s.sweep == Sweep::Gradients && s.depth == 128 && s.wide,
-        _ => false,
-    };
-    for name in ["linear_attention", "ssd_packed"] {
-        let gradient = adjoint(&model(name)).expect("differentiable");
-        for isa in Isa::ALL {
-            assert!(assemble(&gradient, isa, is_meant) >= 3, "{name}");
-        }
-    }
-}
-
-/// The third sweep of heads that share keys takes most registers.
-#[test]
-fn gradients_in_tf32_do_not_spill() {
-    for (elem, depth, least) in [(Elem::F16, 64, 2), (Elem::F16, 128, 1), (Elem::F32, 64, 2), (Elem::F32, 128, 1)] {
-        let program = adjoint(&model_of("mamba2", elem)).expect("differentiable");
-        let is_meant = |s: &Schedule| match s {
-            Schedule::ChunkwiseBackward(s) if s.sweep == Sweep::Gradients => !s.wide && !s.padded && s.depth == depth,
-            Schedule::ChunkwiseBackward(s) => !s.wide && !s.padded && s.depth == depth && depth == 64,
-            _ => false,
-        };
-        assert!(assemble(&program, Isa::Sm90a, is_meant) >= least, "{elem} {depth}");
-    }
-}
-
-#[test]
-fn gradients_of_single_elements_do_not_spill() {
-    for name in ["mamba2", "retention"] {
-        let program = adjoint(&model(name)).expect("differentiable");
-        let is_meant =
-            |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
-        assert!(assemble(&program, Isa::Sm90a, is_meant) >= 3, "{name}");
-    }
 }
 
 /// Parts of the width of which the last one is shorter, by whole accesses, in the third sweep but for the most depth.
@@ -312,33 +233,6 @@ fn widths_that_end_inside_of_a_part_do_not_spill() {
     assert!(assemble(&model("linear_attention"), Isa::Sm80, forward) >= 2);
 }
 
-#[test]
-fn gradients_of_linear_attention_of_single_elements_do_not_spill() {
-    let program = adjoint(&model("linear_attention")).expect("differentiable");
-    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.depth == 128);
-    for isa in [Isa::Sm80, Isa::Sm90a] {
-        assert!(assemble(&program, isa, is_meant) >= 1);
-    }
-}
-
-#[test]
-fn gradients_without_warpgroups_do_not_spill() {
-    for (name, least) in [("mamba2", 18), ("retention", 14)] {
-        let program = adjoint(&model(name)).expect("differentiable");
-        let is_meant =
-            |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector > 1 && !s.padded && s.depth > 32);
-        assert!(assemble(&program, Isa::Sm80, is_meant) >= least, "{name}");
-    }
-}
-
-#[test]
-fn gradients_of_single_elements_without_warpgroups_do_not_spill() {
-    let program = adjoint(&model("ssd")).expect("differentiable");
-    let is_meant =
-        |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
-    assert!(assemble(&program, Isa::Sm80, is_meant) >= 5);
-}
-
 /// By single elements, which unaligned tensors and odd widths take, of the greatest depth, on older devices, too.
 #[test]
 fn delta_rules_of_single_elements_do_not_spill() {
@@ -355,60 +249,6 @@ fn delta_rules_of_single_elements_do_not_spill() {
     }
 }
 
-/// By single elements, which unaligned tensors and odd widths take.
-#[test]
-fn gradients_of_delta_rules_of_single_elements_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDeltaBackward(s) if s.vector == 1 && s.depth >= 64);
-    for name in ["delta_rule", "gated_delta_rule"] {
-        for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
-            let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
-            assert!(assemble_for_hopper(&gradient, is_meant) >= 6, "{name} {elem}");
-        }
-    }
-}
-
-/// On older devices, too, with the greatest depth.
-#[test]
-fn gradients_of_delta_rules_of_single_elements_on_older_devices_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDeltaBackward(s) if s.vector == 1 && s.depth == 128);
-    let gradient = adjoint(&model_of("gated_delta_rule", Elem::F32)).expect("differentiable");
-    assert!(assemble(&gradient, Isa::Sm80, is_meant) >= 3);
-}
-
-/// Walks with two keys, and with tiles of `f32` that differ from the factors made of them.
-#[test]
-fn walks_of_decays_of_channels_of_single_elements_do_not_spill() {
-    let is_meant = |s: &Schedule| {
-        matches!(s, Schedule::ChunkDeltaBackward(s)
-            if s.vector == 1 && s.depth == 128 && s.sweep == DeltaSweep::Cotangents)
-    };
-    for (name, elem) in [("kda", Elem::F32), ("rwkv7", Elem::F16)] {
-        let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
-        assert!(assemble_for_hopper(&gradient, is_meant) >= 1, "{name}");
-    }
-}
-
-/// Of the greatest depth, where a warp has half of its registers for the state, by warps.
-#[test]
-fn walks_of_gradients_in_f32_do_not_spill() {
-    let is_meant =
-        |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.depth == 128 && s.sweep != Sweep::Gradients);
-    for name in ["linear_attention", "ssd_softplus"] {
-        let gradient = adjoint(&model_of(name, Elem::F32)).expect("differentiable");
-        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 8, "{name}");
-    }
-}
-
-/// Gradients of selective scans that copy saved states to shared memory.
-#[test]
-fn gradients_that_copy_saved_states_ahead_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpaceBackward(s) if s.saved_ahead);
-    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
-        let gradient = adjoint(&model_of("selective_scan", elem)).expect("differentiable");
-        assert!(assemble_for_hopper(&gradient, is_meant) >= 4, "{elem}");
-    }
-}
-
 /// Selective scans of narrow elements that unpack four chunks in an iteration.
 #[test]
 fn scans_that_unpack_many_chunks_do_not_spill() {
@@ -417,19 +257,4 @@ fn scans_that_unpack_many_chunks_do_not_spill() {
     for elem in [Elem::Bf16, Elem::F16] {
         assert!(assemble_for_hopper(&model_of("selective_scan", elem), is_meant) >= 2, "{elem}");
     }
-}
-
-/// With sums of pairs that pass over blocks of times, by single elements.
-#[test]
-fn sums_over_time_of_cotangents_of_channels_do_not_spill() {
-    let text = "fn f(q: [H, T, K], k: [H, T, K], v: [H, T, V], a: [H, K]) -> (o: [H, T, V]) {
-        o = sum(K, q * scan(T, LogDecay(a, k * v)).x);
-    }";
-    let programs = oplus_front::programs(text.parse().expect("tokens")).expect("a program");
-    let gradient = adjoint(&programs[0].instantiate(Elem::Bf16)).expect("differentiable");
-    let is_meant = |s: &Schedule| match s {
-        Schedule::ChunkwiseBackward(s) => s.depth == 128 && s.vector == 1 && s.sweep == Sweep::Gradients,
-        _ => false,
-    };
-    assert!(assemble_for_hopper(&gradient, is_meant) >= 2);
 }

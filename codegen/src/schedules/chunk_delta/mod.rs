@@ -308,6 +308,12 @@ impl<'s> DeltaKernel<'s> {
         Self { thread, fragment, outer, part: rematerialiser.of(b, self.part), ..self.clone() }
     }
 
+    /// Lets the places of the block and its threads be [rematerialised](Self::rematerialised), where they are not yet.
+    pub(in crate::schedules) fn rematerialise_places(&mut self, b: &mut Builder) {
+        let outer = self.outer.len();
+        self.rematerialiser.get_or_insert_with(|| Rematerialiser::declare(b, outer));
+    }
+
     /// The type of factors of products.
     pub(in crate::schedules) fn elem(&self) -> Elem {
         self.inverses.elem

@@ -121,7 +121,25 @@ impl Gradients<'_> {
             |own| own.iter_mut().flatten().flatten().collect(),
             |b, own| self.add_pairs(b, pair, own),
         );
-        self.store_deep(b, place, &mut shares.totals, pair, &own);
+        let totals = &mut shares.totals;
+        if self.adds_totals_apart() {
+            // An assembler adds terms as late as it can, and keeps them beside the next products.
+            self.rematerialiser.apart(
+                b,
+                totals,
+                |totals| totals.iter_mut().flatten().collect(),
+                |b, totals| self.store_deep(b, place, totals, pair, &own),
+            );
+        } else {
+            self.store_deep(b, place, totals, pair, &own);
+        }
+    }
+
+    /// Whether sums over the depth are added to behind a branch that is always taken: where addresses of single elements leave the fewest
+    /// registers to two blocks on a multiprocessor.
+    fn adds_totals_apart(&self) -> bool {
+        let is_narrow = self.schedule.vector == 1 && self.tiles.keys.elem == Elem::Bf16 && self.schedule.depth == 64;
+        is_narrow && self.form.states.decays()
     }
 
     /// Stores the maps of sums over the width at 16 places of the depth of the warp's half, and adds to totals.

@@ -53,7 +53,9 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         let all = all.filter(move |own| own.copiers > 0 || elem == Elem::Bf16);
         // By warps, third sweeps of `f32` read what walks by warps save.
         let by_warps = sets.iter().flat_map(move |stages| of(*stages, false));
-        all.chain(by_warps.filter(move |own| own.copiers == 0 || elem != Elem::F32))
+        // Beside numbers of a sequence those of the greatest depth spill.
+        let spills = elem == Elem::F32 && is_deepest && stage.sequences().is_some() && by_warpgroups.is_some();
+        all.chain(by_warps.filter(move |own| !spills && (own.copiers == 0 || elem != Elem::F32)))
     };
     DEPTHS.into_iter().flat_map(|depth| TILES.into_iter().flat_map(move |tiles| of(depth, tiles))).collect()
 }

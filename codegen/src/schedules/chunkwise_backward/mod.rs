@@ -32,6 +32,7 @@
 mod candidates;
 mod channels;
 mod cost;
+mod numbers;
 mod outputs;
 mod parameters;
 mod partials;
@@ -332,6 +333,8 @@ struct ChunkwiseBackwardKernel<'s> {
     /// Whether the numbers that the next head and outputs need from memory are read before the products. Read late, their addresses
     /// take no registers meanwhile: addresses of single elements take many, and there are fewer to spare on devices before Hopper.
     reads_early: bool,
+    /// Whether the numbers of the block's sequence leave too few registers: what needs them is then computed late, and again.
+    is_crowded: bool,
 }
 
 impl<'s> Deref for ChunkwiseBackwardKernel<'s> {
@@ -339,6 +342,20 @@ impl<'s> Deref for ChunkwiseBackwardKernel<'s> {
 
     fn deref(&self) -> &GradientSweep<'s> {
         &self.sweep
+    }
+}
+
+impl GradientSweep<'_> {
+    /// Whether the numbers that say where the block's sequence lies, one of several, leave too few registers beside sums over all of the
+    /// depth: at half of the most depth where elements are single, or are all there and are read early.
+    fn is_crowded(&self) -> bool {
+        let ChunkwiseBackward { depth, padded, wide, vector, .. } = *self.schedule;
+        let is_largest = match depth {
+            MOST_DEPTH => vector > 1,
+            64 => padded == (vector == 1),
+            _ => false,
+        };
+        self.tile.is_some() && !wide && !self.is_tf32 && is_largest
     }
 }
 
@@ -375,9 +392,11 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
-        let reads_early = reads_early && !is_tf32;
         let sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles);
-        ChunkwiseBackwardKernel { sweep, scores, key_sums, query_sums, query_blocks: queries_of, channels, reads_early }
+        let is_crowded = isa.has_bulk_copies() && sweep.is_crowded();
+        let reads_early = reads_early && !is_tf32 && !is_crowded;
+        let query_blocks = queries_of;
+        ChunkwiseBackwardKernel { sweep, scores, key_sums, query_sums, query_blocks, channels, reads_early, is_crowded }
     }
 
     /// The number of heads whose tiles are in shared memory: the head that is computed, and the next one where there is room.
@@ -389,6 +408,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
     /// the fewest registers; `None` elsewhere.
     fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
         let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.is_iterated();
+        let is_scarce = is_scarce || self.schedule.vector == 1 && self.is_crowded;
         (is_scarce || self.is_tf32).then(|| self.with_rematerialised(b))
     }
 

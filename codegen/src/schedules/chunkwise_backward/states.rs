@@ -1,7 +1,7 @@
 //! Copies of saved states to shared memory.
 
 use super::walk::{Chunk, HeadSlice};
-use super::{GradientSweep, TIMES};
+use super::{ChunkwiseBackward, GradientSweep, MOST_DEPTH, TIMES};
 use crate::block::copy::WholeCopy;
 use crate::block::layout::Tile;
 use crate::block::ring::Ring;
@@ -35,7 +35,9 @@ impl GradientSweep<'_> {
 
     /// Whether sums over slices leave few registers: beside split products, and beside addresses of single elements.
     pub(super) fn has_few_registers(&self) -> bool {
-        self.shares_tiles() || self.schedule.overlaid && self.schedule.vector == 1
+        let ChunkwiseBackward { depth, wide, vector, overlaid, .. } = *self.schedule;
+        let is_deepest = self.form.states.channels && wide && depth == MOST_DEPTH;
+        self.shares_tiles() || vector == 1 && (overlaid || is_deepest)
     }
 
     /// The stage of the tile of cotangents, where that of the tile of values is this one.

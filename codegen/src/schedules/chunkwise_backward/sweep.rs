@@ -1,7 +1,7 @@
 //! The third sweep, by warps or by warpgroups: its declarations, and the coordinates of its threads.
 
 use super::tiles::Tiles;
-use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES, is_iterated, steps};
+use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES, is_iterated, numbers, steps};
 use crate::block::args::Args;
 use crate::block::copy::Source;
 use crate::block::pair::Index;
@@ -34,12 +34,11 @@ impl<'s> GradientSweep<'s> {
         let rows = steps::rows_of_partial_sums(form, schedule);
         let partial_sums = b.shared("parts", SharedKind::Elem(Elem::F32), rows * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), schedule.sets() * schedule.sharing() / WARP);
-        let numbers = if schedule.are_split(stage, form) { form.shared().iter().count() + 1 } else { 0 };
-        let rematerialiser = Rematerialiser::declare(b, numbers);
+        let mut args = args;
+        let rematerialiser = Rematerialiser::declare(b, numbers::count(stage, form, schedule, &mut args));
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let mut args = args;
         let tile = args.enter_tile(b, stage, form.shared(), (TIMES, 1));
         let (is_tf32, set) = (schedule.saved_elem(stage, form) == Elem::F32, Operand::i32(0));
         GradientSweep {

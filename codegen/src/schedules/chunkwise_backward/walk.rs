@@ -224,7 +224,9 @@ impl ChunkwiseBackwardKernel<'_> {
         };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
             let iteration = self.rematerialiser.of(b, iteration);
-            self.reads(b, chunk, iteration)
+            let first = if self.is_crowded { self.rematerialiser.of(b, chunk.first) } else { chunk.first };
+            let chunk = Chunk { first, shared: chunk.shared.clone(), ..*chunk };
+            self.reads(b, &chunk, iteration)
         });
         // Rematerialised here.
         let slice = self.schedule.wide.then(|| {
@@ -354,7 +356,8 @@ impl GradientSweep<'_> {
 
     /// The chunk of the block, rematerialised.
     pub(super) fn rematerialised_chunk(&self, b: &mut Builder) -> Chunk {
-        if self.tile.is_some() {
+        let of_sequence = self.chunk_of_sequence(b);
+        if self.tile.is_some() && of_sequence.is_none() {
             let chunk = self.chunk(b);
             let slices = if self.schedule.wide { self.rematerialiser.of(b, chunk.slices) } else { chunk.slices };
             return Chunk { slices, ..chunk };
@@ -362,8 +365,10 @@ impl GradientSweep<'_> {
         let axes: Vec<Axis> = self.shared().iter().collect();
         let shared = axes.iter().enumerate().map(|(k, axis)| (*axis, self.rematerialiser.read(b, k))).collect();
         let number = self.rematerialiser.read(b, axes.len());
-        let count = b.div_ceil(self.args.size(self.form.states.time), TIMES);
-        let first = b.mul(number, TIMES);
+        let [first, count] = of_sequence.unwrap_or_else(|| {
+            let count = b.div_ceil(self.args.size(self.form.states.time), TIMES);
+            [b.mul(number, TIMES), count]
+        });
         let chunk = self.chunk_at(b, shared, (number, count), first);
         let slices = if self.schedule.wide { self.rematerialiser.of(b, chunk.slices) } else { chunk.slices };
         Chunk { slices, ..chunk }

@@ -70,7 +70,10 @@ impl WarpgroupSweep<'_> {
         self.each_free(b, &chunk, |b, iteration, to| {
             let head = self.head(b, &chunk, iteration);
             let starts = b.eq(self.thread.lane, 0);
-            b.if_(starts, |b| self.load_states(b, &head, &chunk, self.full, to.index));
+            b.if_(starts, |b| {
+                let chunk = self.with_count(b, &chunk);
+                self.load_states(b, &head, &chunk, self.full, to.index);
+            });
             let own = self.at_stage(b, to.index);
             let undone = own.read_undone_states(b, &head, &chunk);
             let rates = own.rates(b, &head.outer, chunk.first);

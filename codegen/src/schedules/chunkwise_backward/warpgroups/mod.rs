@@ -166,7 +166,7 @@ impl<'s> WarpgroupSweep<'s> {
         let storing = if self.has_steps() { WARP } else { 0 };
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
-            let numbers = if self.panel_ring.is_some() { self.numbers_of_chunk(b) } else { vec![] };
+            let numbers = self.numbers_in_shared(b);
             self.rematerialiser.store(b, &numbers);
             match self.panel_ring {
                 Some(ring) => {
@@ -213,7 +213,8 @@ impl<'s> WarpgroupSweep<'s> {
     fn at_stage(&self, b: &mut Builder, stage: Operand) -> Self {
         let thread = self.thread.rematerialised(b, self.rematerialiser);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let sweep = GradientSweep { thread, block: thread.warp, fragment, set: stage, ..self.sweep.clone() };
+        let args = self.args_of_sequence(b);
+        let sweep = GradientSweep { args, thread, block: thread.warp, fragment, set: stage, ..self.sweep.clone() };
         WarpgroupSweep { sweep, ..self.clone() }
     }
 

@@ -5,10 +5,11 @@ use super::WarpgroupSweep;
 use crate::block::copy::Source;
 use crate::block::ring::Ring;
 use crate::build::Builder;
+use crate::schedules::ChunkwiseBackward;
 use crate::schedules::chunkwise::origin_at;
-use crate::schedules::chunkwise_backward::TIMES;
 use crate::schedules::chunkwise_backward::parameters::{GROUP, ROLES};
 use crate::schedules::chunkwise_backward::walk::{Chunk, HeadSlice};
+use crate::schedules::chunkwise_backward::{MOST_DEPTH, TIMES};
 use crate::target::WARP;
 use crate::tile::{Operand, Stmt};
 use oplus_dsl::ir::Axis;
@@ -44,6 +45,13 @@ impl WarpgroupSweep<'_> {
         Source { threads: GROUP, ..self.source(outer) }
     }
 
+    /// Whether a tile is read when the one before it is written, not meanwhile: conditions of elements that may be missing take
+    /// registers, as does where a sequence lies.
+    fn reads_tiles_apart(&self) -> bool {
+        let ChunkwiseBackward { padded, wide, depth, .. } = *self.schedule;
+        (padded && wide || self.tile.is_some()) && depth == MOST_DEPTH && self.has_steps()
+    }
+
     /// Brings the tiles of a head to shared memory when those of an earlier one have been left.
     fn copy_head(&self, b: &mut Builder, iteration: Operand) {
         let chunk = &self.rematerialised_chunk(b);
@@ -63,6 +71,9 @@ impl WarpgroupSweep<'_> {
             }
             let first = b.mul(to.index, tile.len());
             tile.write_parts(b, read, first);
+            if number == 0 && own.reads_tiles_apart() {
+                b.push(Stmt::SyncWarp);
+            }
         }
         b.push(Stmt::FenceAsync);
         let evaluates = b.eq(own.thread.warp, OF_RATES);

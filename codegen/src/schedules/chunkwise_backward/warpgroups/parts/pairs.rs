@@ -92,8 +92,9 @@ impl WarpgroupSweep<'_> {
     fn store_head_values(&self, b: &mut Builder, head: &InFlight, found: &Blocks) {
         let chunk = self.rematerialised_chunk(b);
         let own = self.head(b, &chunk, head.iteration);
-        let rows = self.read_rows(b, &own.outer, &chunk);
+        let kernel = WarpgroupSweep { sweep: self.sweep.with_strides_of_gains(b), ..self.clone() };
+        let rows = kernel.read_rows(b, &own.outer, &chunk);
         let place = own.slice.map(|slice| b.mul(slice, TIMES));
-        self.store_values(b, &rows, head.stage, place, found);
+        kernel.store_values(b, &rows, head.stage, place, found);
     }
 }
