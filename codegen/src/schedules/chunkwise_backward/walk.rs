@@ -160,7 +160,8 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
-            self.rematerialiser.store(b, &[]);
+            let numbers = if self.has_fewest_registers() { self.numbers_of_chunk(b) } else { vec![] };
+            self.rematerialiser.store(b, &numbers);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
             let stages = self.heads_in_flight();
             for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
