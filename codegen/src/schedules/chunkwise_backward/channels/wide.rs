@@ -136,7 +136,11 @@ impl ChunkwiseBackwardKernel<'_> {
         if let Some(slice) = of_several {
             let next = b.add(slice, 1);
             let again = self.chunk_anew(b);
-            self.fetch(b, again.as_ref().unwrap_or(chunk), next);
+            let chunk = again.as_ref().unwrap_or(chunk);
+            match self.copies_states_ahead() {
+                true => self.for_slice(b, chunk, next, |b, own| self.fetch_values(b, own, chunk, none)),
+                false => self.fetch(b, chunk, next),
+            }
         }
         self.store_steps(b, &steps, &decays, of_several.map(|slice| (slice, chunk)));
     }
@@ -148,7 +152,8 @@ impl ChunkwiseBackwardKernel<'_> {
         self.early(b, &head, chunk.first)
     }
 
-    /// Starts the copies of S to the place of D, where it has no other.
+    /// Starts the copies of S to the place of D, where it has no other; else those of S and D of the next slice to the places of this one's,
+    /// which go on while A is multiplied by cotangents and value' is stored.
     fn replace_duals(&self, b: &mut Builder, chunk: &Chunk, slice: Operand) {
         if self.shares_tiles() {
             // All threads have read D.
@@ -157,7 +162,27 @@ impl ChunkwiseBackwardKernel<'_> {
             let chunk = again.as_ref().unwrap_or(chunk);
             let own = self.head(b, chunk, slice);
             self.fetch_before(b, &own, chunk);
+        } else if self.copies_states_ahead() {
+            // All threads have read S and D.
+            b.barrier();
+            let next = b.add(slice, 1);
+            self.for_slice(b, chunk, next, |b, own| self.fetch_states(b, own, chunk, Operand::i32(0)));
         }
+    }
+
+    /// Whether S and D of the next slice are copied before value' is complete: these are the last to be read of a slice, but where S comes
+    /// later.
+    fn copies_states_ahead(&self) -> bool {
+        self.schedule.overlaid && self.schedule.wide && !self.shares_tiles()
+    }
+
+    /// Emits what a slice needs, if there is one of this number.
+    fn for_slice(&self, b: &mut Builder, chunk: &Chunk, slice: Operand, emit: impl FnOnce(&mut Builder, &HeadSlice)) {
+        let exists = b.lt(slice, chunk.heads);
+        b.if_(exists, |b| {
+            let own = self.head(b, chunk, slice);
+            emit(b, &own);
+        });
     }
 
     /// Adds the terms of a slice that need S, in the place of D.

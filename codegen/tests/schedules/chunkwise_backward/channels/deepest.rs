@@ -177,7 +177,7 @@ mod sums_over_width {
     }
 
     fn check_sums(program: &Program, [t, k, v]: [usize; 3], placed: Placement) {
-        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", k), ("V", v), ("S", 4)];
+        let sizes = [("B", 1), ("H", 1 + t % 2), ("T", t), ("K", k), ("V", v), ("S", 4)];
         check_overlaid(program, &sizes, placed, Order::Random((t + v) as u64));
     }
 
@@ -185,10 +185,10 @@ mod sums_over_width {
     fn lengths_around_chunks() {
         let (program, with_states) = (of_addends("a", "a: [H, K]"), with_states());
         // At one time without a state before it the terms of a decay's cotangent cancel.
-        for t in [1, 2, 64] {
+        for t in [1, 64] {
             check_sums(&with_states, [t, 128, 64], Placement::Contiguous);
         }
-        for t in [15, 17, 63, 64, 65, 131] {
+        for t in [17, 63, 64, 65] {
             check_sums(&program, [t, 128, 64], Placement::Contiguous);
         }
     }
@@ -201,13 +201,12 @@ mod sums_over_width {
             ([66, 101, 59], Placement::Contiguous),
             ([65, 120, 64], Placement::Padded),
             ([63, 128, 128], Placement::Contiguous),
-            ([65, 128, 80], Placement::Contiguous),
-            ([130, 97, 67], Placement::Contiguous),
-            ([64, 128, 192], Placement::Contiguous),
+            ([130, 128, 80], Placement::Contiguous),
+            ([65, 97, 67], Placement::Contiguous),
         ] {
             check_sums(&program, own, placed);
         }
-        check_sums(&with_states(), [67, 99, 131], Placement::Contiguous);
+        check_sums(&with_states(), [66, 99, 131], Placement::Contiguous);
     }
 
     /// Of packed sequences, of decays that have a factor that varies, and with a third sum.
@@ -218,10 +217,8 @@ mod sums_over_width {
         let factors = of_addends("a * dt", "a: [H, K], dt: [B, H, T]");
         let scan = format!("scan(T, LogDecay(a, k * ({SUM} + delta))).x");
         let three = written(Elem::F32, &format!("a: [H, K], delta: [B, H, T], {GAINS}"), &scan, "y");
-        for program in [packed, factors, three] {
-            for (t, v) in [(100, 64), (65, 72)] {
-                check_sums(&program, [t, 128, v], Placement::Contiguous);
-            }
+        for (program, v) in [(&packed, 64), (&packed, 72), (&factors, 128), (&three, 64), (&three, 80)] {
+            check_sums(program, [100, 128, v], Placement::Contiguous);
         }
     }
 
