@@ -210,3 +210,15 @@ fn walks_of_gradients_with_two_keys_do_not_spill() {
         assert!(assemble(&gradient, isa, is_meant) >= 4);
     }
 }
+
+/// Several sums over the width as well, in `f32`, of whole accesses and of single elements, for any parts of the width.
+#[test]
+fn sums_over_time_beside_several_sums_over_the_width_do_not_spill() {
+    let text = "fn f(q: [H, T, K], k: [H, T, K], v: [H, T, V], u: [H, T, V], a: [H, K], beta: [H, T], gamma: [H, T]) -> (o: [H, T, V]) {
+        o = sum(K, q * scan(T, LogDecay(a, k * (beta * v + gamma * u))).x);
+    }";
+    let programs = oplus_front::programs(text.parse().expect("tokens")).expect("a program");
+    let gradient = adjoint(&programs[0].instantiate(Elem::F32)).expect("differentiable");
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.overlaid);
+    assert!(assemble_for_hopper(&gradient, is_meant) >= 6);
+}

@@ -392,7 +392,8 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
-        let sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles);
+        let over = channels.as_ref().and_then(|arrays| arrays.over_width(stage, form, schedule));
+        let sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles, over);
         let is_crowded = isa.has_bulk_copies() && sweep.is_crowded();
         let reads_early = reads_early && !is_tf32 && !is_crowded;
         let query_blocks = queries_of;

@@ -1,4 +1,4 @@
-//! Numbers that are read from shared memory again in the third sweep by warpgroups: an assembler keeps constants of a launch and of a block in
+//! Numbers that are read from shared memory again in the third sweep: an assembler keeps constants of a launch and of a block in
 //! registers from head to head.
 
 use super::walk::Chunk;
@@ -22,7 +22,7 @@ pub(super) fn count(
     schedule: &ChunkwiseBackward,
     args: &mut Args,
 ) -> usize {
-    let of_chunk = if schedule.are_split(stage, form) { form.shared().iter().count() + 1 } else { 0 };
+    let of_chunk = if reads_chunk_again(stage, form, schedule) { form.shared().iter().count() + 1 } else { 0 };
     let of_sequence = match stage.sequences() {
         Some(_) if is_largest(stage, form, schedule) => NUMBERS_OF_SEQUENCE,
         Some(_) if reads_count_again(stage, form, schedule) => 1,
@@ -34,7 +34,7 @@ pub(super) fn count(
 impl GradientSweep<'_> {
     /// The numbers: which chunk is the block's, [strides](strides_of_gains), and where the block's sequence lies.
     pub(super) fn numbers_in_shared(&self, b: &mut Builder) -> Vec<Operand> {
-        if !self.schedule.are_split(self.stage, self.form) {
+        if !reads_chunk_again(self.stage, self.form, self.schedule) {
             let tile = self.tile.as_ref().filter(|_| reads_count_again(self.stage, self.form, self.schedule));
             return tile.map(|tile| tile.count).into_iter().collect();
         }
@@ -91,6 +91,11 @@ impl GradientSweep<'_> {
         strides.into_iter().enumerate().for_each(|(k, stride)| *stride = self.rematerialiser.read(b, before + k));
         own
     }
+}
+
+/// Whether the numbers that say which chunk is the block's are read from shared memory again.
+fn reads_chunk_again(stage: &Stage, form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
+    schedule.are_split(stage, form) || schedule.lays_sums_over_borders(stage, form)
 }
 
 /// Whether sums of `f32` take most registers: of slices, and beside numbers of a sequence.

@@ -7,7 +7,7 @@ use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, f32};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::stage::kind::Cotangent;
-use crate::tile::Operand;
+use crate::tile::{Operand, Stmt};
 use oplus_dsl::ir::{Axis, AxisSet};
 
 impl GradientSweep<'_> {
@@ -27,6 +27,7 @@ impl GradientSweep<'_> {
         let column = self.first_column(b, column);
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
         for (block, found) in found.iter().enumerate() {
+            let column = self.column_of_values(b, column);
             let mut values = values.clone();
             for c in 0..2 {
                 let at = b.add(column, block as u32 * COLUMNS + c);
@@ -50,6 +51,16 @@ impl GradientSweep<'_> {
         for (number, shares) in shares.into_iter().enumerate() {
             self.store_width_sum(b, number as u32, shares.map(|share| share.unwrap_or(f32(0.0))));
         }
+    }
+
+    /// A column from which a block's are counted: where several sums leave the fewest registers, addresses of single elements of all blocks
+    /// at once would take those.
+    fn column_of_values(&self, b: &mut Builder, column: Operand) -> Operand {
+        if self.schedule.vector > 1 || !self.has_fewest_registers() {
+            return column;
+        }
+        b.push(Stmt::SyncWarp);
+        self.rematerialiser.of(b, column)
     }
 
     /// Sets the indices of the thread's times among rows.

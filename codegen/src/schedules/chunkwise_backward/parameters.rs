@@ -98,6 +98,12 @@ impl ChunkwiseBackward {
         self.overlaid && form.elem(stage) == Elem::F32
     }
 
+    /// Whether sums over the width lie over the sums of pairs on both sides of a border of blocks: where there is room for one alone beside
+    /// these.
+    pub(super) fn lays_sums_over_borders(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> bool {
+        self.shares_tiles(stage, form) && form.sums_channels_over_time(stage) && form.sums_over_width() > 1
+    }
+
     /// Heads whose tiles the third sweep has in shared memory at once.
     pub(super) fn heads(&self) -> u32 {
         self.stages - 1

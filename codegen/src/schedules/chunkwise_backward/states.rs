@@ -40,6 +40,11 @@ impl GradientSweep<'_> {
         self.shares_tiles() || vector == 1 && (overlaid || is_deepest)
     }
 
+    /// Whether several sums over the width leave fewer still, so that numbers that say which chunk is the block's are rematerialised, too.
+    pub(super) fn has_fewest_registers(&self) -> bool {
+        self.schedule.lays_sums_over_borders(self.stage, self.form)
+    }
+
     /// The stage of the tile of cotangents, where that of the tile of values is this one.
     pub(super) fn stage_of_cotangents(&self, stage: Operand) -> Operand {
         if self.shares_tiles() { Operand::i32(1) } else { stage }

@@ -32,8 +32,7 @@ pub(super) fn rows_of_partial_sums(form: &MatrixRecurrenceBackward, schedule: &C
 
 /// The rows of a set of partial sums.
 fn rows_of_set(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> u32 {
-    let sums = form.outputs.iter().filter(|kind| matches!(kind, Cotangent::Sum(..))).count() as u32;
-    first_over_width(schedule) + 2 * sums
+    first_over_width(schedule) + 2 * form.sums_over_width()
 }
 
 /// The first row of sums over the width: where tiles lie over one another there are no others.

@@ -11,12 +11,13 @@ use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::target::WARP;
-use crate::tile::{Operand, SharedKind};
+use crate::tile::{Operand, SharedId, SharedKind};
 use oplus_dsl::ir::{Axis, AxisSet};
 use oplus_dsl::{Elem, Ty};
 
 impl<'s> GradientSweep<'s> {
-    /// Declares the arrays of all heads, and finds the place of the thread among eight warps.
+    /// Declares the arrays of all heads, and finds the place of the thread among eight warps. Partial sums may lie over an array that is
+    /// not needed yet.
     pub(super) fn declare(
         b: &mut Builder,
         stage: &'s Stage,
@@ -24,6 +25,7 @@ impl<'s> GradientSweep<'s> {
         schedule: &'s ChunkwiseBackward,
         args: Args,
         tiles: Tiles,
+        over: Option<SharedId>,
     ) -> Self {
         let Tiles { keys, queries, values, cotangents, states, duals, weights } = tiles;
         let elem = form.elem(stage);
@@ -31,8 +33,9 @@ impl<'s> GradientSweep<'s> {
         let of_sums = if elem == Elem::F32 { 2 * heads * TIMES } else { heads * TIMES };
         let rates = [("sums", of_sums), ("gains", heads * TIMES), ("back_gains", heads * TIMES)];
         let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
-        let rows = steps::rows_of_partial_sums(form, schedule);
-        let partial_sums = b.shared("parts", SharedKind::Elem(Elem::F32), rows * TIMES);
+        let len = steps::rows_of_partial_sums(form, schedule) * TIMES;
+        let partial_sums = over.unwrap_or_else(|| b.shared("parts", SharedKind::Elem(Elem::F32), len));
+        b.lengthen(partial_sums, len);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), schedule.sets() * schedule.sharing() / WARP);
         let mut args = args;
         let rematerialiser = Rematerialiser::declare(b, numbers::count(stage, form, schedule, &mut args));

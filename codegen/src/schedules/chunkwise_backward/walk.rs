@@ -160,7 +160,8 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
-            self.rematerialiser.store(b, &[]);
+            let numbers = self.numbers_in_shared(b);
+            self.rematerialiser.store(b, &numbers);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
             let stages = self.heads_in_flight();
             for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
@@ -191,16 +192,21 @@ impl ChunkwiseBackwardKernel<'_> {
         let exists = b.lt(iteration, chunk.heads);
         b.if_(exists, |b| {
             let head = self.head(b, chunk, iteration);
-            let source = self.source(&head.outer);
             let stage = self.ring().at(b, iteration).index;
-            for (tile, to) in [(&self.values, stage), (&self.cotangents, self.stage_of_cotangents(stage))] {
-                let place = head.slice.map(|slice| b.mul(slice, TIMES));
-                let origin = origin_at(b, tile, &source, place);
-                tile.start_copies(b, &source, origin, chunk.first, to);
-                tile.arrive(b, &source, stage);
-            }
+            self.fetch_values(b, &head, chunk, stage);
             self.fetch_states(b, &head, chunk, stage);
         });
+    }
+
+    /// Starts the copies of the values and cotangents of a head into a stage.
+    pub(super) fn fetch_values(&self, b: &mut Builder, head: &HeadSlice, chunk: &Chunk, stage: Operand) {
+        let source = self.source(&head.outer);
+        for (tile, to) in [(&self.values, stage), (&self.cotangents, self.stage_of_cotangents(stage))] {
+            let place = head.slice.map(|slice| b.mul(slice, TIMES));
+            let origin = origin_at(b, tile, &source, place);
+            tile.start_copies(b, &source, origin, chunk.first, to);
+            tile.arrive(b, &source, stage);
+        }
     }
 
     /// Computes one head.

@@ -133,6 +133,11 @@ impl MatrixRecurrenceBackward {
         [self.states.time, self.states.depth, self.states.width]
     }
 
+    /// The outputs that are sums over the width, beside those over the depth.
+    pub fn sums_over_width(&self) -> u32 {
+        self.outputs.iter().filter(|kind| matches!(kind, Cotangent::Sum(..))).count() as u32
+    }
+
     /// The outer axes without the heads.
     pub fn shared(&self) -> AxisSet {
         self.states.outer.minus(self.heads)

@@ -28,15 +28,16 @@ mod tf32;
 mod wide;
 
 use super::tiles::Tiles;
-use super::walk::{AllViews, Head, Sums};
-use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
+use super::walk::{AllViews, Chunk, Head, Sums};
+use super::{BLOCKS, ChunkwiseBackward, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::block::layout::Tile;
 use crate::block::matmul::Blocks;
 use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::{ChannelSums, PAD, numbers, sums_row};
-use crate::stage::kind::Cotangent;
+use crate::stage::Stage;
+use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
 use crate::tile::{Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;
 
@@ -97,6 +98,17 @@ impl Arrays {
         let [energies, end_terms] = ["channel_energies", "ends"].map(|name| of_blocks(name, 1));
         let borders = has_borders.then(|| Borders::declare(b, depth));
         Arrays { sums, pairs, own_queries, totals, later, energies, end_terms, borders }
+    }
+
+    /// The array that several sums over the width lie over: no thread writes sums over borders before all slices are summed.
+    pub(super) fn over_width(
+        &self,
+        stage: &Stage,
+        form: &MatrixRecurrenceBackward,
+        schedule: &ChunkwiseBackward,
+    ) -> Option<SharedId> {
+        let borders = self.borders.as_ref().filter(|_| schedule.lays_sums_over_borders(stage, form));
+        borders.map(|borders| borders.passing)
     }
 }
 
@@ -190,6 +202,11 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The kernel with rematerialised coordinates where registers are scarce: kept through products, they would take some.
     fn for_step(&self, b: &mut Builder) -> Option<Self> {
         self.has_few_registers().then(|| self.with_rematerialised(b))
+    }
+
+    /// The block's chunk, rematerialised where several sums leave few registers.
+    fn chunk_anew(&self, b: &mut Builder) -> Option<Chunk> {
+        self.has_fewest_registers().then(|| self.rematerialised_chunk(b))
     }
 
     /// Emits a step with such coordinates.

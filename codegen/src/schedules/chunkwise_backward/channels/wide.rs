@@ -69,7 +69,12 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         let views = self.all_views(b);
         let own = self.steps(b, arrays, &views);
-        self.after_pairs(b, &own, Some((keys, queries)), values, chunk.first);
+        let Some(chunk) = self.chunk_anew(b) else {
+            return self.after_pairs(b, &own, Some((keys, queries)), values, chunk.first);
+        };
+        let axes = [self.form.states.time, self.form.states.width];
+        let values = Values::new(self.stage, &self.args, axes, chunk.shared.clone());
+        self.after_pairs(b, &own, Some((keys, queries)), &values, chunk.first);
     }
 
     /// Sums over slices, which begin at 0: in an array, or in registers where that has other numbers meanwhile.
@@ -113,11 +118,13 @@ impl ChunkwiseBackwardKernel<'_> {
         if !is_late {
             self.add_to(b, &own, &sums.queries, Cotangent::Queries);
         }
-        let (rows, steps) = self.early(b, head, chunk.first);
+        let early = (!self.has_fewest_registers()).then(|| self.early(b, head, chunk.first));
         let decays = self.decays(b, none);
         let no_sums = Sums { pairs: vec![], queries: vec![] };
         let one = Head { views: &views, stage: none, decays: &decays, sums: &no_sums };
         let found = self.channel_values(b, &own, &one, |b| self.replace_duals(b, chunk, slice));
+        let anew = early.is_none().then(|| self.with_rematerialised(b));
+        let (rows, steps) = early.unwrap_or_else(|| anew.as_ref().unwrap_or(self).late(b));
         let first = of_several.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, none, first, &found);
         if is_late {
@@ -128,23 +135,60 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         if let Some(slice) = of_several {
             let next = b.add(slice, 1);
-            self.fetch(b, chunk, next);
+            let again = self.chunk_anew(b);
+            let chunk = again.as_ref().unwrap_or(chunk);
+            match self.copies_states_ahead() {
+                true => self.for_slice(b, chunk, next, |b, own| self.fetch_values(b, own, chunk, none)),
+                false => self.fetch(b, chunk, next),
+            }
         }
         self.store_steps(b, &steps, &decays, of_several.map(|slice| (slice, chunk)));
     }
 
-    /// Starts the copies of S to the place of D, where it has no other.
+    /// Reads the parameters that outputs need when a slice is all but computed, and finds the chunk anew: where registers are fewest.
+    fn late(&self, b: &mut Builder) -> (Values<'_>, Values<'_>) {
+        let chunk = self.rematerialised_chunk(b);
+        let head = self.head(b, &chunk, Operand::i32(0));
+        self.early(b, &head, chunk.first)
+    }
+
+    /// Starts the copies of S to the place of D, where it has no other; else those of S and D of the next slice to the places of this one's,
+    /// which go on while A is multiplied by cotangents and value' is stored.
     fn replace_duals(&self, b: &mut Builder, chunk: &Chunk, slice: Operand) {
         if self.shares_tiles() {
             // All threads have read D.
             b.barrier();
+            let again = self.chunk_anew(b);
+            let chunk = again.as_ref().unwrap_or(chunk);
             let own = self.head(b, chunk, slice);
             self.fetch_before(b, &own, chunk);
+        } else if self.copies_states_ahead() {
+            // All threads have read S and D.
+            b.barrier();
+            let next = b.add(slice, 1);
+            self.for_slice(b, chunk, next, |b, own| self.fetch_states(b, own, chunk, Operand::i32(0)));
         }
+    }
+
+    /// Whether S and D of the next slice are copied before value' is complete: these are the last to be read of a slice, but where S comes
+    /// later.
+    fn copies_states_ahead(&self) -> bool {
+        self.schedule.overlaid && self.schedule.wide && !self.shares_tiles()
+    }
+
+    /// Emits what a slice needs, if there is one of this number.
+    fn for_slice(&self, b: &mut Builder, chunk: &Chunk, slice: Operand, emit: impl FnOnce(&mut Builder, &HeadSlice)) {
+        let exists = b.lt(slice, chunk.heads);
+        b.if_(exists, |b| {
+            let own = self.head(b, chunk, slice);
+            emit(b, &own);
+        });
     }
 
     /// Adds the terms of a slice that need S, in the place of D.
     fn read_before(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, queries: &SliceSums, slice: Operand) {
+        let again = self.chunk_anew(b);
+        let chunk = again.as_ref().unwrap_or(chunk);
         let own = self.head(b, chunk, slice);
         let duals = self.saved(b, &own, chunk);
         self.channel_energies(b, arrays, self.schedule.wide.then_some(slice), Some(duals));

@@ -115,7 +115,7 @@ impl<'s> WarpgroupSweep<'s> {
     ) -> Self {
         let tiles = Tiles::declare(b, stage, form, schedule);
         let scores = b.shared("scores", SharedKind::Elem(Elem::F32), TIMES * TIMES);
-        let mut sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles);
+        let mut sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles, None);
         let [begun, weights_full, weights_free, pairs_summed] =
             ["begun", "weights_full", "weights_free", "pairs_summed"]
                 .map(|name| b.shared(name, SharedKind::Mbarrier, 1));

@@ -18,6 +18,14 @@ fn check_overlaid(program: &Program, sizes: &[(&str, usize)], placed: Placement,
     assert!(sweeps.iter().all(is_overlaid), "{sizes:?}");
 }
 
+/// Whether the plan of a program has such tiles.
+fn takes_overlaid(program: &Program, sizes: &[usize], target: &Target) -> bool {
+    let planner = Planner::new(program, target).expect("cuts");
+    let plan = planner.plan(&call(program, sizes, Placement::Contiguous)).expect("a plan");
+    let is_overlaid = |step: &Launch| matches!(&step.schedule, Schedule::ChunkwiseBackward(own) if own.overlaid);
+    plan.steps.iter().any(is_overlaid)
+}
+
 /// An A100 has no room for such tiles.
 #[test]
 fn plans_take_chunks_on_hopper() {
@@ -32,11 +40,7 @@ fn plans_take_chunks_on_hopper() {
         };
         let sizes: Vec<usize> = program.axes.iter().map(size).collect();
         for (target, takes) in [(Target::H200, true), (Target::A100, false)] {
-            let planner = Planner::new(&program, &target).expect("cuts");
-            let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
-            let is_overlaid =
-                |step: &Launch| matches!(&step.schedule, Schedule::ChunkwiseBackward(own) if own.overlaid);
-            assert_eq!(plan.steps.iter().any(is_overlaid), takes, "{elem} {v} {target:?}");
+            assert_eq!(takes_overlaid(&program, &sizes, &target), takes, "{elem} {v} {target:?}");
         }
     }
 }
@@ -142,6 +146,126 @@ fn decays_of_all_times() {
         for (t, v) in [(259, 64), (65, 128)] {
             let sizes = [("B", 1), ("H", 1), ("T", t), ("K", 128), ("V", v)];
             check_with(&program, &sizes, (Placement::Contiguous, 0), Order::Random(1), strong);
+        }
+    }
+}
+
+/// Decays that do not vary along time, and several sums over the width, which lie over the sums of pairs that reach over blocks of times: beside
+/// these `f32` has room for one sum alone.
+mod sums_over_width {
+    use super::super::super::{inputs, results};
+    use super::*;
+    use crate::device::{Setting, Work, run};
+    use oplus_codegen::target::Isa;
+    use oplus_dsl::interpret::Data;
+
+    const GAINS: &str = "beta: [B, H, T], gamma: [B, H, T], u: [B, H, T, V]";
+    const SUM: &str = "beta * v + gamma * u";
+
+    /// A kernel of addends that each have a gain, with the logarithms of its decays.
+    fn of_addends(log: &str, params: &str) -> Program {
+        let scan = format!("scan(T, LogDecay({log}, k * ({SUM}))).x");
+        written(Elem::F32, &format!("{params}, {GAINS}"), &scan, "y")
+    }
+
+    /// The same with states before and after all times.
+    fn with_states() -> Program {
+        let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [H, K], s0: [B, H, K, V]";
+        let body =
+            format!("let s = scan(T, LogDecay(a, k * ({SUM})), init = s0).x; o = sum(K, q * s); s_last = last(T, s);");
+        of_text(Elem::F32, &format!("fn f({head}, {GAINS}) -> (o: [B, H, T, V], s_last: [B, H, K, V]) {{ {body} }}"))
+    }
+
+    fn check_sums(program: &Program, [t, k, v]: [usize; 3], placed: Placement) {
+        let sizes = [("B", 1), ("H", 1 + t % 2), ("T", t), ("K", k), ("V", v), ("S", 4)];
+        check_overlaid(program, &sizes, placed, Order::Random((t + v) as u64));
+    }
+
+    #[test]
+    fn lengths_around_chunks() {
+        let (program, with_states) = (of_addends("a", "a: [H, K]"), with_states());
+        // At one time without a state before it the terms of a decay's cotangent cancel.
+        for t in [1, 64] {
+            check_sums(&with_states, [t, 128, 64], Placement::Contiguous);
+        }
+        for t in [17, 63, 64, 65] {
+            check_sums(&program, [t, 128, 64], Placement::Contiguous);
+        }
+    }
+
+    #[test]
+    fn odd_sizes_and_parts_of_wide_states() {
+        let program = of_addends("a", "a: [H, K]");
+        for (own, placed) in [
+            ([70, 128, 56], Placement::Contiguous),
+            ([66, 101, 59], Placement::Contiguous),
+            ([65, 120, 64], Placement::Padded),
+            ([63, 128, 128], Placement::Contiguous),
+            ([130, 128, 80], Placement::Contiguous),
+            ([65, 97, 67], Placement::Contiguous),
+        ] {
+            check_sums(&program, own, placed);
+        }
+        check_sums(&with_states(), [66, 99, 131], Placement::Contiguous);
+    }
+
+    /// Of packed sequences, of decays that have a factor that varies, and with a third sum.
+    #[test]
+    fn other_programs() {
+        let scan = format!("scan(T, segmented(LogDecay)(a, k * ({SUM})), offsets = cu_seqlens).x");
+        let packed = written(Elem::F32, &format!("a: [H, K], cu_seqlens: i32[S], {GAINS}"), &scan, "y");
+        let factors = of_addends("a * dt", "a: [H, K], dt: [B, H, T]");
+        let scan = format!("scan(T, LogDecay(a, k * ({SUM} + delta))).x");
+        let three = written(Elem::F32, &format!("a: [H, K], delta: [B, H, T], {GAINS}"), &scan, "y");
+        for (program, v) in [(&packed, 64), (&packed, 72), (&factors, 128), (&three, 64), (&three, 80)] {
+            check_sums(program, [100, 128, v], Placement::Contiguous);
+        }
+    }
+
+    #[test]
+    fn plans_take_chunks_on_hopper() {
+        for (log, params) in [("a", "a: [H, K]"), ("a * dt", "a: [H, K], dt: [B, H, T]")] {
+            let program = of_addends(log, params);
+            for (k, v) in [(128, 64), (128, 128), (96, 80)] {
+                let size = |name: &String| match name.as_str() {
+                    "B" => 4,
+                    "H" => 16,
+                    "T" => 2048,
+                    "K" => k,
+                    _ => v,
+                };
+                let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+                assert!(takes_overlaid(&program, &sizes, &Target::H200), "{log} {k} {v}");
+            }
+        }
+    }
+
+    /// Chunks take no empty axis, and sums over no times are 0.
+    #[test]
+    fn no_times() {
+        let program = of_addends("a", "a: [H, K]");
+        let size = |name: &String| match name.as_str() {
+            "T" => 0,
+            "K" => 128,
+            _ => 64,
+        };
+        let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
+        let setting = Setting { placement: Placement::Contiguous, order: Order::Ascending, isa: Isa::Sm90a };
+        let found = run(&program, &Work::of(plan), &inputs(&program, &sizes), &sizes, setting);
+        let decays = program.outputs.iter().position(|output| output.name == "a.bar").expect("a gradient");
+        assert_eq!(found[decays].data, Data::Float(vec![0.0; 64 * 128]));
+    }
+
+    #[test]
+    fn the_same_bits_in_any_order() {
+        let program = of_addends("a", "a: [H, K]");
+        let sizes = [("B", 1), ("H", 1), ("T", 75), ("K", 128), ("V", 128)];
+        let of = |order| results(&Target::H200, (&program, &sizes), (Placement::Contiguous, 0), order, |_, _, own| own);
+        let first = of(Order::Ascending).found;
+        for order in [Order::Descending, Order::Random(1), Order::Random(2)] {
+            assert!(of(order).found.iter().zip(&first).all(|(own, first)| own.data == first.data));
         }
     }
 }
