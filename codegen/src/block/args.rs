@@ -8,7 +8,7 @@ use crate::tile::{Memory, Operand, ParamId, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
-/// The numbers of a sequence that [may be read anew](Args::with_numbers_of_sequence).
+/// The numbers of a sequence that [may be read again](Args::with_numbers_of_sequence).
 pub(crate) const NUMBERS_OF_SEQUENCE: usize = 3;
 
 /// The parameters of a stage's kernel.

@@ -236,7 +236,7 @@ fn blocks_of_sequences_in_other_types() {
     }
 }
 
-/// Of the most keys, whose blocks read the first place of a slice, the first chunk and their sequence anew, also where a width ends inside of a part.
+/// Of the most keys, whose blocks read the first place of a slice, the first chunk and their sequence again, also where a width ends inside of a part.
 #[test]
 fn blocks_of_sequences_of_most_keys() {
     for (elem, order) in [(Elem::Bf16, Order::Ascending), (Elem::F16, Order::Random(1))] {

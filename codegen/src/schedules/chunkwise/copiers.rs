@@ -69,7 +69,7 @@ impl ChunkwiseKernel<'_> {
         if self.are_prepared() {
             return self.copy_prepared(b, handover, &source, iterations);
         }
-        let kernel = self.with_numbers_read(b);
+        let kernel = self.with_constants_read(b);
         let origins = kernel.as_ref().unwrap_or(self).origins(b);
         if self.is_split() {
             return self.copy_parts(b, handover, &source, &origins, iterations);

@@ -1,6 +1,6 @@
 //! The declarations of a kernel: its tiles, its other arrays and mbarriers, and the coordinates of its threads.
 
-use super::anew::Anew;
+use super::block_constants::BlockConstants;
 use super::copiers::Handover;
 use super::numbers::Factored;
 use super::readers::StateHandover;
@@ -125,8 +125,8 @@ impl<'s> ChunkwiseKernel<'s> {
         let state_handover = (schedule.readers > 0).then(|| StateHandover::declare(b));
         let thread = Thread::of(b);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let anew = Anew::of(stage, form, schedule, keys.elem);
-        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1 + anew.count());
+        let in_shared = BlockConstants::of(stage, form, schedule, keys.elem);
+        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1 + in_shared.count());
         let slices = schedule.wide.then(|| slices_of(b, &args, form, schedule.width(), schedule.padded));
         let segment = Segment::of(b, &args, form.outer, slices, schedule);
         let (point, slice) = point_and_slice(b, segment.row, slices, schedule.width());
@@ -161,7 +161,7 @@ impl<'s> ChunkwiseKernel<'s> {
             segment,
             segment_carries,
             rematerialiser,
-            anew,
+            in_shared,
             thread,
             fragment,
             outer,

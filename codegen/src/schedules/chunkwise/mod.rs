@@ -24,8 +24,8 @@
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
 mod ahead;
-mod anew;
 mod asynchronous;
+mod block_constants;
 pub(crate) mod candidates;
 pub(crate) mod channels;
 mod copiers;
@@ -71,7 +71,7 @@ use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId};
-use anew::Anew;
+use block_constants::BlockConstants;
 use copiers::Handover;
 use numbers::Factored;
 use oplus_dsl::ir::{Axis, Binary, Program};
@@ -236,9 +236,9 @@ pub(crate) struct ChunkwiseKernel<'s> {
     /// The block's segment, and the segment carries.
     pub(crate) segment: Segment,
     pub(crate) segment_carries: ParamId,
-    /// The rematerialised outer indices, whether the segment is the last, and the numbers that are read anew.
+    /// The rematerialised outer indices, whether the segment is the last, and the constants that are in shared memory.
     pub(crate) rematerialiser: Rematerialiser,
-    pub(crate) anew: Anew,
+    pub(crate) in_shared: BlockConstants,
     pub(crate) thread: Thread,
     pub(crate) fragment: FragmentPlace,
     /// The index along every outer axis.

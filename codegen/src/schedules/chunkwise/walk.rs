@@ -130,7 +130,7 @@ impl ChunkwiseKernel<'_> {
             if self.state_handover.is_some() {
                 return self.advance_alone(b, &walk, iteration);
             }
-            let kernel = self.rematerialised(b).or_else(|| self.with_numbers_read(b));
+            let kernel = self.rematerialised(b).or_else(|| self.with_constants_read(b));
             kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
         if self.schedule.ends {
@@ -138,7 +138,7 @@ impl ChunkwiseKernel<'_> {
         }
         let is_last = self.rematerialiser.read(b, self.outer.len());
         let is_last = b.ne(is_last, 0);
-        let kernel = self.with_numbers_read(b);
+        let kernel = self.with_constants_read(b);
         b.if_(is_last, |b| kernel.as_ref().unwrap_or(self).finals(b, &state));
     }
 
@@ -146,8 +146,9 @@ impl ChunkwiseKernel<'_> {
     fn start(&self, b: &mut Builder) {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
-        let anew = self.numbers_anew(b);
-        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).chain(anew).collect();
+        let constants = self.shared_constants(b);
+        let numbers: Vec<Operand> =
+            self.outer.iter().map(|(_, index)| *index).chain([is_last]).chain(constants).collect();
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
@@ -326,7 +327,7 @@ impl ChunkwiseKernel<'_> {
             let behind = self.reads_elements_of_others().then(|| self.with_thread_rematerialised(b));
             behind.as_ref().unwrap_or(self).store_outputs(b, values.clone(), chunk, queries, &y);
         }
-        let decays = self.decays_anew(b, chunk.iteration).or(decays);
+        let decays = self.decays_again(b, chunk.iteration).or(decays);
         let remaining = |b: &mut Builder, block: u32| match &decays {
             Some(decays) => self.remaining(b, decays, block),
             None => self.gains_of(b, block),

@@ -205,7 +205,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The block's chunk, rematerialised where several sums leave few registers.
-    fn chunk_anew(&self, b: &mut Builder) -> Option<Chunk> {
+    fn chunk_again(&self, b: &mut Builder) -> Option<Chunk> {
         self.has_fewest_registers().then(|| self.rematerialised_chunk(b))
     }
 

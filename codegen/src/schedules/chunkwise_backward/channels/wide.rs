@@ -69,7 +69,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         let views = self.all_views(b);
         let own = self.steps(b, arrays, &views);
-        let Some(chunk) = self.chunk_anew(b) else {
+        let Some(chunk) = self.chunk_again(b) else {
             return self.after_pairs(b, &own, Some((keys, queries)), values, chunk.first);
         };
         let axes = [self.form.states.time, self.form.states.width];
@@ -123,8 +123,8 @@ impl ChunkwiseBackwardKernel<'_> {
         let no_sums = Sums { pairs: vec![], queries: vec![] };
         let one = Head { views: &views, stage: none, decays: &decays, sums: &no_sums };
         let found = self.channel_values(b, &own, &one, |b| self.replace_duals(b, chunk, slice));
-        let anew = early.is_none().then(|| self.with_rematerialised(b));
-        let (rows, steps) = early.unwrap_or_else(|| anew.as_ref().unwrap_or(self).late(b));
+        let again = early.is_none().then(|| self.with_rematerialised(b));
+        let (rows, steps) = early.unwrap_or_else(|| again.as_ref().unwrap_or(self).late(b));
         let first = of_several.map(|slice| b.mul(slice, TIMES));
         self.store_values(b, &rows, none, first, &found);
         if is_late {
@@ -135,7 +135,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         if let Some(slice) = of_several {
             let next = b.add(slice, 1);
-            let again = self.chunk_anew(b);
+            let again = self.chunk_again(b);
             let chunk = again.as_ref().unwrap_or(chunk);
             match self.copies_states_ahead() {
                 true => self.for_slice(b, chunk, next, |b, own| self.fetch_values(b, own, chunk, none)),
@@ -145,7 +145,7 @@ impl ChunkwiseBackwardKernel<'_> {
         self.store_steps(b, &steps, &decays, of_several.map(|slice| (slice, chunk)));
     }
 
-    /// Reads the parameters that outputs need when a slice is all but computed, and finds the chunk anew: where registers are fewest.
+    /// Reads the parameters that outputs need when a slice is all but computed, and finds the chunk again: where registers are fewest.
     fn late(&self, b: &mut Builder) -> (Values<'_>, Values<'_>) {
         let chunk = self.rematerialised_chunk(b);
         let head = self.head(b, &chunk, Operand::i32(0));
@@ -158,7 +158,7 @@ impl ChunkwiseBackwardKernel<'_> {
         if self.shares_tiles() {
             // All threads have read D.
             b.barrier();
-            let again = self.chunk_anew(b);
+            let again = self.chunk_again(b);
             let chunk = again.as_ref().unwrap_or(chunk);
             let own = self.head(b, chunk, slice);
             self.fetch_before(b, &own, chunk);
@@ -187,7 +187,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Adds the terms of a slice that need S, in the place of D.
     fn read_before(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, queries: &SliceSums, slice: Operand) {
-        let again = self.chunk_anew(b);
+        let again = self.chunk_again(b);
         let chunk = again.as_ref().unwrap_or(chunk);
         let own = self.head(b, chunk, slice);
         let duals = self.saved(b, &own, chunk);

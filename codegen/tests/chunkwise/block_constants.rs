@@ -1,4 +1,4 @@
-//! Numbers that kernels read anew where registers are scarce: the bits are those of kernels that keep them.
+//! Constants of a block that kernels read from shared memory where registers are scarce: the bits are those of kernels that keep them in registers.
 
 use oplus_codegen::schedules::{Chunkwise, Unit};
 use oplus_codegen::simulate::Order;

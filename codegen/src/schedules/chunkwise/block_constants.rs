@@ -1,5 +1,5 @@
-//! Numbers of a block that are read from shared memory where they are needed, because registers are scarce: [rematerialised](crate::block::rematerialise)
-//! beside the outer indices.
+//! Constants of a block that wait in shared memory where registers are scarce, and are read where they are needed: they lie there behind the
+//! [rematerialised](crate::block::rematerialise) outer indices.
 
 use super::decay::Decays;
 use super::{Chunkwise, ChunkwiseKernel};
@@ -12,9 +12,9 @@ use crate::tile::Operand;
 use oplus_dsl::{Elem, Ty};
 use std::array::from_fn;
 
-/// Which of a block's numbers are read anew.
+/// Which constants of a block are in shared memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Anew {
+pub(crate) struct BlockConstants {
     /// The first place of a slice, in every iteration and after the last one.
     slice: bool,
     /// The number of a segment's first chunk, in every iteration.
@@ -23,23 +23,23 @@ pub(crate) struct Anew {
     sequence: bool,
 }
 
-impl Anew {
-    /// The numbers that leave no registers to a kernel.
-    pub(super) fn of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem) -> Anew {
+impl BlockConstants {
+    /// The constants that a kernel has no registers for.
+    pub(super) fn of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem) -> BlockConstants {
         let is_forward = !schedule.ends && stage.kind().matrices_back().is_err();
-        Anew {
+        BlockConstants {
             slice: is_forward && schedule.wide && is_slice_too_much(stage, form, schedule, elem),
             first_chunk: is_forward && is_first_chunk_too_much(stage, form, schedule, elem),
             sequence: is_forward && is_sequence_too_much(stage, form, schedule, elem),
         }
     }
 
-    /// How many numbers these are.
+    /// How many these are.
     pub(super) fn count(self) -> usize {
         self.before_sequence() + if self.sequence { NUMBERS_OF_SEQUENCE } else { 0 }
     }
 
-    /// The numbers before those of the sequence.
+    /// How many lie before those of the sequence.
     fn before_sequence(self) -> usize {
         usize::from(self.slice) + usize::from(self.first_chunk)
     }
@@ -99,35 +99,35 @@ fn is_sequence_too_much(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunk
 }
 
 impl ChunkwiseKernel<'_> {
-    /// The numbers that are read anew, in the order in which they lie behind the outer indices and whether the segment is the last.
-    pub(super) fn numbers_anew(&self, b: &mut Builder) -> Vec<Operand> {
-        let slice = self.slice.filter(|_| self.anew.slice);
-        let first_chunk = self.anew.first_chunk.then(|| self.iterations(b).first);
+    /// The constants, in the order in which they lie behind the outer indices and whether the segment is the last.
+    pub(super) fn shared_constants(&self, b: &mut Builder) -> Vec<Operand> {
+        let slice = self.slice.filter(|_| self.in_shared.slice);
+        let first_chunk = self.in_shared.first_chunk.then(|| self.iterations(b).first);
         let of_block: Vec<Operand> =
             slice.into_iter().chain(first_chunk).map(|number| b.convert(Ty::I64, number)).collect();
-        let of_sequence = if self.anew.sequence { self.args.numbers_of_sequence(b) } else { None };
+        let of_sequence = if self.in_shared.sequence { self.args.numbers_of_sequence(b) } else { None };
         of_block.into_iter().chain(of_sequence.into_iter().flatten()).collect()
     }
 
-    /// The number of such a place, `i64`.
-    fn number_anew(&self, b: &mut Builder, place: usize) -> Operand {
+    /// The constant of a place in that order, `i64`.
+    fn shared_constant(&self, b: &mut Builder, place: usize) -> Operand {
         self.rematerialiser.read(b, self.outer.len() + 1 + place)
     }
 
     /// The kernel with the slice and the sequence read from shared memory, where they are.
-    pub(super) fn with_numbers_read(&self, b: &mut Builder) -> Option<Self> {
-        let Anew { slice, sequence, .. } = self.anew;
+    pub(super) fn with_constants_read(&self, b: &mut Builder) -> Option<Self> {
+        let BlockConstants { slice, sequence, .. } = self.in_shared;
         if !slice && !sequence {
             return None;
         }
         let mut kernel = self.clone();
         if slice {
-            let slice = self.number_anew(b, 0);
+            let slice = self.shared_constant(b, 0);
             kernel.slice = Some(b.convert(Ty::I32, slice));
         }
         if sequence {
-            let before = self.anew.before_sequence();
-            let numbers = from_fn(|k| self.number_anew(b, before + k));
+            let before = self.in_shared.before_sequence();
+            let numbers = from_fn(|k| self.shared_constant(b, before + k));
             kernel.args = self.args.with_numbers_of_sequence(b, numbers);
         }
         Some(kernel)
@@ -135,15 +135,17 @@ impl ChunkwiseKernel<'_> {
 
     /// The number of the segment's first chunk, if it is read from shared memory.
     pub(super) fn first_chunk_read(&self, b: &mut Builder) -> Option<Operand> {
-        let first_chunk = self.anew.first_chunk.then(|| self.number_anew(b, usize::from(self.anew.slice)))?;
+        let first_chunk =
+            self.in_shared.first_chunk.then(|| self.shared_constant(b, usize::from(self.in_shared.slice)))?;
         Some(b.convert(Ty::I32, first_chunk))
     }
 
     /// The decays of an iteration behind what queries read, by warps that have no register for these, either: they read the number of the first chunk
-    /// anew, or walk chunks of two warps of a sequence by whole accesses.
-    pub(super) fn decays_anew(&self, b: &mut Builder, iteration: Operand) -> Option<Decays> {
+    /// again, or walk chunks of two warps of a sequence by whole accesses.
+    pub(super) fn decays_again(&self, b: &mut Builder, iteration: Operand) -> Option<Decays> {
         let Chunkwise { unit, warps, vector, .. } = *self.schedule;
-        let are_read = unit == Unit::Warp && (self.anew.first_chunk || self.anew.sequence && warps == 2 && vector > 1);
+        let are_read =
+            unit == Unit::Warp && (self.in_shared.first_chunk || self.in_shared.sequence && warps == 2 && vector > 1);
         are_read.then(|| self.decays(b, iteration))
     }
 }
