@@ -45,9 +45,9 @@ impl BlockConstants {
     }
 }
 
-/// Whether there is no register for the first place of a slice: in `f32` of the greatest depth beside decays (beside those of channels only of whole
-/// slices and where several axes number the recurrences), and in `bf16`, where gains and final
-/// states take registers, too, by a warpgroup of the greatest depth that copies, and by warps that copy single elements.
+/// Whether there is no register for the first place of a slice. In `f32` it is so with the greatest depth beside decays; beside those of channels only
+/// with whole slices, and where several axes number the recurrences. In `bf16`, where gains and final states take registers, too, it is so by a
+/// warpgroup of the greatest depth that copies, and by warps that copy single elements; in `f16` where a block finds its sequence.
 fn is_slice_too_much(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem) -> bool {
     let Chunkwise { unit, depth, vector, warps, copiers, padded, .. } = *schedule;
     let Some(decay) = form.decay else { return false };
@@ -68,8 +68,8 @@ fn is_slice_too_much(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwis
     }
 }
 
-/// Whether there is no register for the number of a segment's first chunk: of the greatest depth in `f16` by warpgroups, where a block finds its
-/// sequence, and beside a gate; and in `f32` by warps that copy single elements, beside resets.
+/// Whether there is no register for the number of a segment's first chunk, with the greatest depth: in `f16` by warpgroups where a block finds its
+/// sequence, and beside a gate; in `f32` by warps beside the resets of single elements, and where a block finds its sequence.
 fn is_first_chunk_too_much(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem) -> bool {
     let Chunkwise { unit, depth, padded, wide, vector, warps, .. } = *schedule;
     let has_resets = form.decay.is_some_and(|decay| decay.reset.is_some());
