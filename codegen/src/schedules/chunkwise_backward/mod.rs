@@ -29,10 +29,10 @@
 //! Decays per channel of the depth belong into the products: then there are sub-chunks within chunks (`channels`), and
 //! shared memory has the tiles of one slice of a wide state.
 
+mod block_constants;
 mod candidates;
 mod channels;
 mod cost;
-mod numbers;
 mod outputs;
 mod parameters;
 mod partials;

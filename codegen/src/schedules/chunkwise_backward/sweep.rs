@@ -1,7 +1,7 @@
 //! The third sweep, by warps or by warpgroups: its declarations, and the coordinates of its threads.
 
 use super::tiles::Tiles;
-use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES, is_iterated, numbers, steps};
+use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES, block_constants, is_iterated, steps};
 use crate::block::args::Args;
 use crate::block::copy::Source;
 use crate::block::pair::Index;
@@ -38,7 +38,7 @@ impl<'s> GradientSweep<'s> {
         b.lengthen(partial_sums, len);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), schedule.sets() * schedule.sharing() / WARP);
         let mut args = args;
-        let rematerialiser = Rematerialiser::declare(b, numbers::count(stage, form, schedule, &mut args));
+        let rematerialiser = Rematerialiser::declare(b, block_constants::count(stage, form, schedule, &mut args));
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);

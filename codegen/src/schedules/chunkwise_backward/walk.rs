@@ -160,7 +160,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
-            let numbers = self.numbers_in_shared(b);
+            let numbers = self.shared_constants(b);
             self.rematerialiser.store(b, &numbers);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
             let stages = self.heads_in_flight();

@@ -166,7 +166,7 @@ impl<'s> WarpgroupSweep<'s> {
         let storing = if self.has_steps() { WARP } else { 0 };
         let first = b.eq(self.thread.number, 0);
         b.if_(first, |b| {
-            let numbers = self.numbers_in_shared(b);
+            let numbers = self.shared_constants(b);
             self.rematerialiser.store(b, &numbers);
             match self.panel_ring {
                 Some(ring) => {

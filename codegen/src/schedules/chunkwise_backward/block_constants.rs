@@ -1,5 +1,5 @@
-//! Numbers that are read from shared memory again in the third sweep: an assembler keeps constants of a launch and of a block in
-//! registers from head to head.
+//! Constants of a block and of the launch that wait in shared memory in the third sweep, and are read where they are needed: an assembler would
+//! keep them in registers from head to head.
 
 use super::walk::Chunk;
 use super::{ChunkwiseBackward, GradientSweep, MOST_DEPTH};
@@ -15,7 +15,7 @@ use oplus_dsl::ir::AxisSet;
 /// sequences, the sequence's first time and the number of its times.
 const NUMBERS_OF_SEQUENCE: usize = 4;
 
-/// How many numbers there are.
+/// How many constants are in shared memory.
 pub(super) fn count(
     stage: &Stage,
     form: &MatrixRecurrenceBackward,
@@ -32,8 +32,8 @@ pub(super) fn count(
 }
 
 impl GradientSweep<'_> {
-    /// The numbers: which chunk is the block's, [strides](strides_of_gains), and where the block's sequence lies.
-    pub(super) fn numbers_in_shared(&self, b: &mut Builder) -> Vec<Operand> {
+    /// The constants: which chunk is the block's, [strides](strides_of_gains), and where the block's sequence lies.
+    pub(super) fn shared_constants(&self, b: &mut Builder) -> Vec<Operand> {
         if !reads_chunk_again(self.stage, self.form, self.schedule) {
             let tile = self.tile.as_ref().filter(|_| reads_count_again(self.stage, self.form, self.schedule));
             return tile.map(|tile| tile.count).into_iter().collect();
