@@ -195,7 +195,7 @@ impl Args {
         Some([first, len, b.select(has_states, Operand::i64(1), Operand::i64(0))])
     }
 
-    /// The same arguments with such numbers of the block's sequence from elsewhere.
+    /// Replaces the [numbers of the block's sequence](Self::numbers_of_sequence), such as by those that were read from shared memory.
     pub(crate) fn with_numbers_of_sequence(
         &self,
         b: &mut Builder,

@@ -3,8 +3,8 @@
 
 use oplus_codegen::explain::Explanation;
 use oplus_codegen::plan::{Launch, Plan, Planner};
-use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::chunkwise::KeyParts;
+use oplus_codegen::schedules::{Chunkwise, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -324,6 +324,15 @@ fn decoding_goes_on_from_the_state_of_a_prefill() {
     }
 }
 
+/// Some parameters of the launches of a program's plan that go forward by chunks.
+fn forward_by_chunks<T>(program: &Program, size: impl Fn(&str) -> usize, of: impl Fn(&Chunkwise) -> T) -> Vec<T> {
+    let of_step = |step: &Launch| match &step.schedule {
+        Schedule::Chunkwise(own) => Some(of(own)),
+        _ => None,
+    };
+    plan(program, &sizes(program, size)).steps.iter().filter_map(of_step).collect()
+}
+
 /// Parts of queries and keys that heads share are prepared, and other warps read the state than those that advance it; but not in a call
 /// without times, whose last state is its first.
 #[test]
@@ -338,12 +347,7 @@ fn parts_of_no_times_are_not_prepared() {
             "P" => 64,
             _ => 128,
         };
-        let plan = plan(&program, &sizes(&program, size));
-        let of_step = |step: &Launch| match step.schedule {
-            Schedule::Chunkwise(own) => Some((own.key_parts, own.readers)),
-            _ => None,
-        };
-        plan.steps.iter().filter_map(of_step).collect::<Vec<_>>()
+        forward_by_chunks(&program, size, |own| (own.key_parts, own.readers))
     };
     assert!(parts(2048).contains(&(KeyParts::Prepare, 0)));
     assert!(parts(2048).contains(&(KeyParts::Prepared, 4)));
@@ -362,12 +366,7 @@ fn four_warps_take_the_most_channels_of_f32() {
             "K" => keys,
             _ => 64,
         };
-        let plan = plan(&program, &sizes(&program, size));
-        let of_step = |step: &Launch| match step.schedule {
-            Schedule::Chunkwise(own) => Some((own.warps, own.stages)),
-            _ => None,
-        };
-        plan.steps.iter().filter_map(of_step).collect::<Vec<_>>()
+        forward_by_chunks(&program, size, |own| (own.warps, own.stages))
     };
     assert_eq!(of_keys(64), [(4, 2)]);
     assert_eq!(of_keys(128), [(4, 1)]);

@@ -168,7 +168,7 @@ mod sums_over_width {
         written(Elem::F32, &format!("{params}, {GAINS}"), &scan, "y")
     }
 
-    /// The same with states before and after all times.
+    /// Programs whose recurrence begins and ends with a state of the caller.
     fn with_states() -> Program {
         let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [H, K], s0: [B, H, K, V]";
         let body =
