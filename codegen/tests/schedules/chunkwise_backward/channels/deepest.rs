@@ -153,11 +153,8 @@ fn decays_of_all_times() {
 /// Decays that do not vary along time, and several sums over the width, which lie over the sums of pairs that reach over blocks of times: beside
 /// these `f32` has room for one sum alone.
 mod sums_over_width {
-    use super::super::super::{inputs, results};
+    use super::super::super::results;
     use super::*;
-    use crate::device::{Setting, Work, run};
-    use oplus_codegen::target::Isa;
-    use oplus_dsl::interpret::Data;
 
     const GAINS: &str = "beta: [B, H, T], gamma: [B, H, T], u: [B, H, T, V]";
     const SUM: &str = "beta * v + gamma * u";
@@ -240,22 +237,9 @@ mod sums_over_width {
         }
     }
 
-    /// Chunks take no empty axis, and sums over no times are 0.
     #[test]
     fn no_times() {
-        let program = of_addends("a", "a: [H, K]");
-        let size = |name: &String| match name.as_str() {
-            "T" => 0,
-            "K" => 128,
-            _ => 64,
-        };
-        let sizes: Vec<usize> = program.axes.iter().map(size).collect();
-        let planner = Planner::new(&program, &Target::H200).expect("cuts");
-        let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
-        let setting = Setting { placement: Placement::Contiguous, order: Order::Ascending, isa: Isa::Sm90a };
-        let found = run(&program, &Work::of(plan), &inputs(&program, &sizes), &sizes, setting);
-        let decays = program.outputs.iter().position(|output| output.name == "a.bar").expect("a gradient");
-        assert_eq!(found[decays].data, Data::Float(vec![0.0; 64 * 128]));
+        time_invariant::check_no_times(&of_addends("a", "a: [H, K]"), [128, 64]);
     }
 
     #[test]
