@@ -33,6 +33,7 @@ impl Builder {
             threads,
             blocks_per_sm: 1,
             keep_reads: false,
+            chain_addresses: false,
             shared: vec![],
             regs: vec![],
             body: vec![],
@@ -61,6 +62,11 @@ impl Builder {
     /// Asks the L2 cache to keep what is read rather than what is written.
     pub fn keep_reads(&mut self) {
         self.kernel.keep_reads = true;
+    }
+
+    /// Lets the address of an index that is a sum be found from that of its first operand.
+    pub fn chain_addresses(&mut self) {
+        self.kernel.chain_addresses = true;
     }
 
     // ---- declarations

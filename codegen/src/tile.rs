@@ -109,6 +109,9 @@ pub struct Kernel {
     pub blocks_per_sm: u32,
     /// Whether the L2 cache should keep what is read rather than what is written. It changes nothing but the time.
     pub keep_reads: bool,
+    /// Whether the address of an index that is a sum is found from that of its first operand; else indices are added up before they
+    /// become an address. It changes nothing but the time.
+    pub chain_addresses: bool,
     /// Shared arrays, laid out in this order, each at a multiple of 128 bytes.
     pub shared: Vec<Shared>,
     /// The type of every register.

@@ -67,6 +67,7 @@ fn state_space() -> StateSpace {
         save: true,
         segmented: true,
         ends: false,
+        hoists: false,
     }
 }
 
@@ -120,7 +121,9 @@ fn state_space_backward() -> StateSpaceBackward {
         blocks: 1,
         registers: 216,
         segmented: false,
-        saved_ahead: false,
+        saved_ahead: 0,
+        rows_apart: false,
+        hoists: false,
     }
 }
 

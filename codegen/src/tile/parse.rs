@@ -97,6 +97,7 @@ impl Parser {
             threads: 0,
             blocks_per_sm: 0,
             keep_reads: false,
+            chain_addresses: false,
             shared: vec![],
             regs: vec![],
             body: vec![],
@@ -118,7 +119,7 @@ impl Parser {
         if *self.peek() == Token::End { Ok(()) } else { self.fail_expected("a statement") }
     }
 
-    /// `kernel name(x: read f32, …) threads 128 blocks_per_sm 2 keep_reads`
+    /// `kernel name(x: read f32, …) threads 128 blocks_per_sm 2 keep_reads chain_addresses`
     fn header(&mut self) -> Parsed<()> {
         self.word("kernel")?;
         self.kernel.name = self.declared_name("the kernel's symbol")?;
@@ -132,6 +133,7 @@ impl Parser {
         self.word("blocks_per_sm")?;
         self.kernel.blocks_per_sm = self.count("a number of blocks")?;
         self.kernel.keep_reads = self.accept_word("keep_reads");
+        self.kernel.chain_addresses = self.accept_word("chain_addresses");
         self.end_of_line()
     }
 

@@ -79,7 +79,8 @@ impl<W: Write> Printer<'_, W> {
         let params = kernel.params.iter().map(|p| format!("{}: {}", declared(&p.name), p.kind));
         write!(self.out, "kernel {}({})", declared(&kernel.name), params.collect::<Vec<_>>().join(", "))?;
         let keep = if kernel.keep_reads { " keep_reads" } else { "" };
-        writeln!(self.out, " threads {} blocks_per_sm {}{keep}", kernel.threads, kernel.blocks_per_sm)?;
+        let chain = if kernel.chain_addresses { " chain_addresses" } else { "" };
+        writeln!(self.out, " threads {} blocks_per_sm {}{keep}{chain}", kernel.threads, kernel.blocks_per_sm)?;
         for array in &kernel.shared {
             writeln!(self.out, "shared {}: {}[{}]", declared(&array.name), array.kind, array.len)?;
         }

@@ -24,7 +24,7 @@
 //! # Lines
 //!
 //! The first line declares the kernel: its symbol, its parameters with their kinds (`read E`, `write E`, `messages`,
-//! `control`, or the type of a number), threads, blocks per multiprocessor and `keep_reads` where that is set. Then come
+//! `control`, or the type of a number), threads, blocks per multiprocessor, and `keep_reads` and `chain_addresses` where these are set. Then come
 //! shared arrays, one per line, `mbarrier` or an element type and how many. Then come the statements, one per line;
 //! `{` ends the line of a statement with a body, `}` has a line of its own. Indentation does not matter, and a
 //! line goes on while a parenthesis or bracket is open.
@@ -89,7 +89,7 @@ use super::Stmt;
 use super::{Kernel, Special};
 
 /// The words that start statements, or stand where the name of a parameter or an array may stand.
-const WORDS: [&str; 45] = [
+const WORDS: [&str; 46] = [
     "if",
     "else",
     "for",
@@ -135,6 +135,7 @@ const WORDS: [&str; 45] = [
     "inf",
     "NaN",
     "keep_reads",
+    "chain_addresses",
 ];
 
 const SPECIALS: [(Special, &str); 6] = [

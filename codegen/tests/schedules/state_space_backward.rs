@@ -49,13 +49,19 @@ const SMALL: StateSpaceBackward = StateSpaceBackward {
     blocks: 1,
     registers: 0,
     segmented: false,
-    saved_ahead: false,
+    saved_ahead: 0,
+    rows_apart: false,
+    hoists: false,
 };
 
-/// Saved states are loaded to registers, and then are copied to shared memory a sub-tile ahead.
+/// The forms that plans have: the sub-tiles that saved states are copied ahead to shared memory, and whether places are found before the first
+/// tile.
+const FORMS: [(u32, bool); 4] = [(0, false), (0, true), (1, true), (2, true)];
+
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: StateSpaceBackward, seed: u64) {
-    for saved_ahead in [false, true] {
-        let schedule = StateSpaceBackward { saved_ahead, ..schedule };
+    for (saved_ahead, hoists) in FORMS {
+        let rows_apart = hoists && (schedule.rows, schedule.lanes) == (2, 4);
+        let schedule = StateSpaceBackward { saved_ahead, rows_apart, hoists, ..schedule };
         let case = Case { program, sizes, placement, order: Order::Random(seed) };
         case.check_states(Schedule::StateSpaceBackward(schedule));
     }
@@ -80,8 +86,9 @@ fn check_cut(program: &Program, sizes: &[usize], schedule: StateSpaceBackward, (
     let blocks = sizes[0] as u32 * (sizes[sizes.len() - 3] as u32).div_ceil(schedule.block_rows());
     let target = Target { multiprocessors: segments * blocks, ..Target::H200 };
     let tiles = (len as u32).div_ceil(schedule.steps);
-    for saved_ahead in [false, true] {
-        let schedule = StateSpaceBackward { saved_ahead, ..schedule };
+    for (saved_ahead, hoists) in FORMS {
+        let rows_apart = hoists && (schedule.rows, schedule.lanes) == (2, 4);
+        let schedule = StateSpaceBackward { saved_ahead, rows_apart, hoists, ..schedule };
         let (found, _) = case.check_states_on(Schedule::StateSpaceBackward(schedule), &target);
         assert!(found <= tiles && (found > 1) == (tiles > 1), "{sizes:?} {segments} {found}");
     }

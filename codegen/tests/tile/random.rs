@@ -266,6 +266,7 @@ impl Maker {
             threads: self.count(),
             blocks_per_sm: self.count(),
             keep_reads: self.rng.once_in(2),
+            chain_addresses: self.rng.once_in(2),
             shared: NAMES.iter().map(|_| shared(self)).collect(),
             body: self.list(3),
             regs: self.regs.clone(),

@@ -10,6 +10,7 @@ use super::CheckError;
 use super::case::Extent;
 use super::oracle::Agreement;
 use super::report::{Line, Report};
+use super::rules::floats;
 
 /// Where scenarios run.
 pub struct World {
@@ -69,17 +70,16 @@ pub fn run(scenarios: &[Scenario], world: &World, report: &Report) {
     }
 }
 
-/// The bits of an f32 tensor.
-pub(super) fn bits(tensor: &Tensor) -> Result<Vec<u32>, CheckError> {
-    Ok(tensor.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
+/// The numbers of a tensor, bit by bit; bits of `f32` where it has narrower elements.
+pub(super) fn bits(tensor: &Tensor) -> Result<Vec<u64>, CheckError> {
+    Ok(floats(tensor)?.into_iter().map(f64::to_bits).collect())
 }
 
 /// Checks that a run gave the bits of the first one.
-pub(super) fn equal(run: usize, output: &str, first: &[u32], now: &[u32]) -> Result<(), CheckError> {
+pub(super) fn equal(run: usize, output: &str, first: &[u64], now: &[u64]) -> Result<(), CheckError> {
     let differs = first.iter().zip(now).position(|(a, b)| a != b);
     differs.map_or(Ok(()), |index| {
-        let value = |bits: &[u32]| f64::from(f32::from_bits(bits[index]));
-        let (found, wanted) = (value(now), value(first));
+        let [found, wanted] = [now, first].map(|bits| f64::from_bits(bits[index]));
         Err(CheckError::Bits { run, output: output.to_owned(), index, found, wanted })
     })
 }

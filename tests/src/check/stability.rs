@@ -1,39 +1,21 @@
 //! Checks that every run gives the same bits: forward and backward, alone and beside a busy stream, with carries that do not
 //! die out.
 
+mod subjects;
+
 use oplus::{Call, Device, Elem, Kernel, Tensor, kernels};
 use oplus_dsl::rng::Rng;
+use oplus_dsl::scalar;
 
 use super::CheckError;
 use super::case::Extent;
 use super::oracle::Agreement;
+use super::rules::tensor;
 use super::scenario::{Scenario, World, bits, equal};
+use subjects::{Input, REAL, Subject, subjects};
 
 /// Schedules of a call: more than any stage has.
 const RANKS: usize = 10;
-
-/// A kernel, the shape of its inputs, and the range of each.
-struct Subject {
-    kernel: &'static Kernel,
-    shape: &'static [usize],
-    ranges: &'static [(f64, f64)],
-}
-
-/// Decays of 1 − 2⁻¹² to 1 − 2⁻²⁰.
-const NEAR_ONE: (f64, f64) = (1.0 - 1.0 / 4096.0, 1.0 - 1.0 / 1_048_576.0);
-const NEAR_ZERO: (f64, f64) = (-1.0 / 4096.0, -1.0 / 1_048_576.0);
-const REAL: (f64, f64) = (-1.0, 1.0);
-
-fn subjects() -> Vec<Subject> {
-    vec![
-        Subject { kernel: kernels::cumsum::kernel(), shape: &[1, (1 << 20) + 12], ranges: &[REAL] },
-        Subject { kernel: kernels::affine::kernel(), shape: &[1, 1 << 20], ranges: &[NEAR_ONE, REAL] },
-        Subject { kernel: kernels::affine::kernel(), shape: &[3, 300_007], ranges: &[NEAR_ONE, REAL] },
-        Subject { kernel: kernels::affine::kernel(), shape: &[300, 4096], ranges: &[NEAR_ONE, REAL] },
-        Subject { kernel: kernels::log_decay_channels::kernel(), shape: &[2, 8192, 64], ranges: &[NEAR_ZERO, REAL] },
-        Subject { kernel: kernels::cumsum_time_first::kernel(), shape: &[100_003, 8], ranges: &[REAL] },
-    ]
-}
 
 /// All scenarios of stability.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
@@ -42,16 +24,13 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
         Extent::Default => 100,
         Extent::Long => 400,
     };
+    let ranks = if extent == Extent::Quick { 1 } else { RANKS };
     let mut all = vec![];
     for subject in subjects() {
-        for rank in 0..RANKS {
-            if extent == Extent::Quick && rank > 0 {
-                continue;
-            }
-            let name = format!("bits/{}/{:?}/schedule {rank}", subject.kernel.name(), subject.shape);
-            let Subject { kernel, shape, ranges } = subject;
-            let check = move |world: &World| stable(world, &Subject { kernel, shape, ranges }, rank, runs);
-            all.push(Scenario::new(name, check));
+        // Other schedules of recurrences of matrices and of attention take far longer, and are those of scans.
+        for rank in 0..if subject.is_matrix { 1 } else { ranks } {
+            let (name, subject) = (format!("bits/{subject}/schedule {rank}"), subject.clone());
+            all.push(Scenario::new(name, move |world: &World| stable(world, &subject, rank, runs)));
         }
     }
     all
@@ -59,13 +38,13 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
 
 fn stable(world: &World, subject: &Subject, rank: usize, runs: usize) -> Result<Agreement, CheckError> {
     let (device, busy) = (world.device()?, Busy::new(world)?);
-    let tensor = |seed: u64, range| filled(subject.shape, range, seed, &device);
-    let inputs = (0..).zip(subject.ranges).map(|(k, range)| tensor(k, *range)).collect::<Result<Vec<_>, _>>()?;
-    let cotangent = tensor(99, REAL)?;
+    let tensor = |(seed, input): (u64, &Input)| filled(input, subject.elem, seed, &device);
+    let inputs = (0..).zip(&subject.inputs).map(tensor).collect::<Result<Vec<_>, _>>()?;
+    let cotangent = tensor((99, &subject.cotangent))?;
     if let Device::Cuda(device) = &device {
         device.set_schedule_rank(rank);
     }
-    let mut first: Option<Vec<Vec<u32>>> = None;
+    let mut first: Option<Vec<Vec<u64>>> = None;
     for run in 0..runs {
         // Every other run has company, which moves blocks to other processors and changes who waits for whom.
         if run % 2 == 1 {
@@ -98,10 +77,11 @@ fn backward(kernel: &Kernel, call: &Call, cotangent: &Tensor) -> Result<Vec<Tens
     Ok(kernel.backward(call, &cotangents)?.into_iter().flatten().collect())
 }
 
-fn filled(shape: &[usize], (low, high): (f64, f64), seed: u64, device: &Device) -> Result<Tensor, CheckError> {
-    let mut rng = Rng::new(seed);
-    let values: Vec<f32> = (0..shape.iter().product()).map(|_| rng.between(low, high) as f32).collect();
-    Ok(Tensor::from_vec(values, shape)?.to_device(device)?)
+fn filled(input: &Input, elem: Elem, seed: u64, device: &Device) -> Result<Tensor, CheckError> {
+    let (Input { shape, range: (low, high), is_wide }, mut rng) = (input, Rng::new(seed));
+    let elem = if *is_wide { Elem::F32 } else { elem };
+    let values: Vec<f64> = (0..shape.iter().product()).map(|_| scalar::round(elem, rng.between(*low, *high))).collect();
+    Ok(tensor(elem, shape, &values, device)?)
 }
 
 /// Work on another stream, to be busy beside a call.
@@ -113,8 +93,9 @@ struct Busy {
 impl Busy {
     fn new(world: &World) -> Result<Busy, CheckError> {
         let (device, shape) = (world.device()?, [7, (1 << 19) + 4]);
-        let input = filled(&shape, REAL, 5, &device)?;
-        Ok(Busy { input, output: Tensor::zeros(Elem::F32, &shape, &device)? })
+        let output = Tensor::zeros(Elem::F32, &shape, &device)?;
+        let input = filled(&Input::new(shape, REAL), Elem::F32, 5, &device)?;
+        Ok(Busy { input, output })
     }
 
     /// Queues a few calls.

@@ -7,7 +7,7 @@ use crate::CompileError;
 use inkwell::IntPredicate;
 use inkwell::types::{BasicTypeEnum, IntType};
 use inkwell::values::{BasicValueEnum, IntValue};
-use oplus_codegen::tile::{Memory, Operand, ParamId, SharedId};
+use oplus_codegen::tile::{Memory, Operand, ParamId, Reg, SharedId};
 use oplus_dsl::{Elem, Ty};
 
 /// A byte address: a value, 64 bits in global and 32 bits in shared memory, and a constant.
@@ -94,8 +94,38 @@ impl<'c> Lower<'c, '_> {
 
     /// The address of entry `index` of a pointer parameter.
     pub(super) fn global_address(&self, param: ParamId, index: Operand, bytes: usize) -> Result<Address<'c>> {
+        if let (true, Operand::Reg(index)) = (self.kernel.chain_addresses, index) {
+            return self.chained(param, index, bytes);
+        }
         let base = self.param(param)?.into_int_value();
         self.displaced(base, 0, index, bytes)
+    }
+
+    /// The address of an entry from that of the first operand of its index, where this basic block has it.
+    fn chained(&self, param: ParamId, index: Reg, bytes: usize) -> Result<Address<'c>> {
+        let block = self.current_block()?;
+        let known = |index: Operand| match index {
+            Operand::Reg(r) => self.addresses.borrow().get(&(param, r, block)).copied(),
+            Operand::Const(..) => None,
+        };
+        if let Some(known) = known(index.into()) {
+            return Ok(known);
+        }
+        let before = self.sums.pair(index).and_then(|[x, y]| Some((known(x)?, y)));
+        let address = match before {
+            Some((before, by)) => {
+                let further = self.displaced(before.base, 0, by, bytes)?;
+                match before.offset.checked_add(further.offset) {
+                    Some(offset) => Address { offset, ..further },
+                    None => self.displaced(self.whole(before)?, 0, by, bytes)?,
+                }
+            }
+            None => self.displaced(self.param(param)?.into_int_value(), 0, index.into(), bytes)?,
+        };
+        if self.sums.is_assigned_once(index) {
+            self.addresses.borrow_mut().insert((param, index, block), address);
+        }
+        Ok(address)
     }
 
     /// The address of entry `index` of a shared array.

@@ -75,7 +75,7 @@ impl<'c> Lower<'c, '_> {
         self.context.append_basic_block(self.function, "")
     }
 
-    fn current_block(&self) -> Result<BasicBlock<'c>> {
+    pub(super) fn current_block(&self) -> Result<BasicBlock<'c>> {
         self.builder.get_insert_block().ok_or_else(|| CompileError::Llvm("no block to insert into".into()))
     }
 }

@@ -11,6 +11,7 @@ use inkwell::{AddressSpace, builder::Builder};
 use oplus_codegen::target::Isa;
 use oplus_codegen::tile::{Kernel, ParamKind, Reg, Stmt};
 use oplus_dsl::Ty;
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// LLVM's `ptx_kernel`.
@@ -50,6 +51,7 @@ impl<'c, 'k> Lower<'c, 'k> {
             keep: None,
             offsets,
             sums: Sums::of(kernel),
+            addresses: RefCell::default(),
             exits: vec![],
         };
         if kernel.keep_reads {

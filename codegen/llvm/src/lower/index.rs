@@ -22,13 +22,14 @@ const MOST_TERMS: usize = 4;
 pub(super) struct Sums {
     assignments: Vec<u32>,
     sums: Vec<Option<Sum>>,
+    pairs: Vec<Option<[Operand; 2]>>,
 }
 
 impl Sums {
     /// The sums of a kernel.
     pub(super) fn of(kernel: &Kernel) -> Sums {
         let n = kernel.regs.len();
-        let mut sums = Sums { assignments: vec![0; n], sums: vec![None; n] };
+        let mut sums = Sums { assignments: vec![0; n], sums: vec![None; n], pairs: vec![None; n] };
         sums.count(&kernel.body);
         sums.define(&kernel.body);
         sums
@@ -51,6 +52,11 @@ impl Sums {
         }
     }
 
+    /// The operands of the addition that an index is, also through copies.
+    pub(super) fn pair(&self, index: Reg) -> Option<[Operand; 2]> {
+        self.pairs[index.0 as usize]
+    }
+
     fn count(&mut self, block: &[Stmt]) {
         for stmt in block {
             for reg in assigned(stmt) {
@@ -66,8 +72,22 @@ impl Sums {
             if let Stmt::Let(dst, Expr::Binary(op @ (Binary::Add | Binary::Sub), a, b)) = stmt {
                 self.sums[dst.0 as usize] = self.added(*dst, *op, *a, *b);
             }
+            if let Stmt::Let(dst, expr) = stmt {
+                self.pairs[dst.0 as usize] = self.operands(*dst, expr);
+            }
             nested(stmt).into_iter().for_each(|inner| self.define(inner));
         }
+    }
+
+    /// The operands of an addition of registers that keep their values, or of what is a copy of one.
+    fn operands(&self, dst: Reg, expr: &Expr) -> Option<[Operand; 2]> {
+        let keeps = |x: &Operand| !matches!(x, Operand::Reg(r) if !self.is_assigned_once(*r));
+        let pair = match expr {
+            Expr::Binary(Binary::Add, a, b) => [*a, *b],
+            Expr::Copy(Operand::Reg(r)) if self.is_assigned_once(*r) => self.pair(*r)?,
+            _ => return None,
+        };
+        (self.is_assigned_once(dst) && pair.iter().all(keeps)).then_some(pair)
     }
 
     fn added(&self, dst: Reg, op: Binary, a: Operand, b: Operand) -> Option<Sum> {

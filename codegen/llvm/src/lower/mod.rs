@@ -20,6 +20,7 @@ mod warp;
 mod warpgroup;
 
 use crate::CompileError;
+use access::Address;
 use asm::Asm;
 use index::Sums;
 use inkwell::basic_block::BasicBlock;
@@ -32,6 +33,7 @@ use oplus_codegen::target::Isa;
 use oplus_codegen::tile::{Kernel, Operand, ParamId, Reg, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Literal;
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 type Result<T> = std::result::Result<T, CompileError>;
@@ -76,6 +78,8 @@ struct Lower<'c, 'k> {
     offsets: Vec<u32>,
     /// Indices as sums of registers.
     sums: Sums,
+    /// Addresses in global memory that basic blocks have found, where a kernel asks for chains of them.
+    addresses: RefCell<HashMap<(ParamId, Reg, BasicBlock<'c>), Address<'c>>>,
     /// Where `Break` goes, innermost loop last.
     exits: Vec<BasicBlock<'c>>,
 }

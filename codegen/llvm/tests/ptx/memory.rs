@@ -3,7 +3,7 @@
 use crate::check::{contains, count, ptx};
 use oplus_codegen::build::{Builder, operands, zero};
 use oplus_codegen::target::Isa;
-use oplus_codegen::tile::{Kernel, Memory, Operand, ParamKind, SharedKind, Special, Stmt};
+use oplus_codegen::tile::{Expr, Kernel, Memory, Operand, ParamKind, SharedKind, Special, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
@@ -152,4 +152,60 @@ fn shared_arrays_are_laid_out_at_multiples_of_128_bytes() {
         assert_eq!(count(&text, "ld.shared"), 2);
         assert_eq!(count(&text, "st.shared"), 2);
     }
+}
+
+/// Loads rows that are equally far apart, each index the one before and the distance.
+fn rows(step: impl Fn(&mut Builder) -> Operand) -> Kernel {
+    let mut b = Builder::new("rows", 32);
+    let (x, y) = (b.param("x", ParamKind::Read(Elem::F32)), b.param("y", ParamKind::Write(Elem::F32)));
+    let thread = b.special(Special::Thread);
+    let (mut index, step) = (b.convert(Ty::I64, thread), step(&mut b));
+    for _ in 0..6 {
+        let values = b.load(Memory::Global(x), index, 1, None, zero(Ty::F32));
+        b.store(Memory::Global(y), index, &values, None);
+        let next = b.add(index, step);
+        // A copy ends what the lowering follows as one sum.
+        index = b.let_(Ty::I64, Expr::Copy(next));
+    }
+    b.chain_addresses();
+    b.finish()
+}
+
+#[test]
+fn chained_addresses_take_one_addition_for_each_row_of_a_tensor() {
+    let text = ptx(
+        &rows(|b| {
+            let step = b.param("step", ParamKind::Scalar(Ty::I64));
+            b.scalar(step)
+        }),
+        Isa::Sm90a,
+    );
+    assert_eq!((count(&text, "ld.global"), count(&text, "st.global")), (6, 6), "{text}");
+    assert_eq!(count(&text, "add.s64"), 2 + 2 * 5, "{text}");
+}
+
+#[test]
+fn chained_addresses_of_a_constant_distance_are_offsets() {
+    let text = ptx(&rows(|_| Operand::i64(32)), Isa::Sm90a);
+    contains(&text, "+640]");
+    assert_eq!(count(&text, "add.s64"), 2, "{text}");
+}
+
+/// An address that one branch has found is not known in the other, nor behind both.
+#[test]
+fn chains_of_addresses_end_with_their_branch() {
+    let mut b = Builder::new("branches", 32);
+    let (x, y) = (b.param("x", ParamKind::Read(Elem::F32)), b.param("y", ParamKind::Write(Elem::F32)));
+    let (thread, block) = (b.special(Special::Thread), b.special(Special::Block));
+    let [first, step] = [thread, block].map(|n| b.convert(Ty::I64, n));
+    let next = b.add(first, step);
+    let is_even = b.eq(block, 0);
+    let copy = |b: &mut Builder, index| {
+        let values = b.load(Memory::Global(x), index, 1, None, zero(Ty::F32));
+        b.store(Memory::Global(y), index, &values, None);
+    };
+    b.if_else(is_even, |b| [first, next].into_iter().for_each(|index| copy(b, index)), |b| copy(b, next));
+    copy(&mut b, next);
+    b.chain_addresses();
+    assert_eq!(count(&ptx(&b.finish(), Isa::Sm90a), "ld.global"), 4);
 }

@@ -22,17 +22,19 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
     let all = exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..s });
-    all.flat_map(|s| unrolled(s, narrow)).collect()
+    all.flat_map(|s| unrolled(s, narrow, stage.has_finals())).collect()
 }
 
 /// The numbers of chunks per iteration. Narrow elements take more registers to unpack: with four chunks a kernel that saves its states
-/// would spill, and so would one of most warps. Of equal estimates the first is taken.
-fn unrolled(s: StateSpace, narrow: bool) -> Vec<StateSpace> {
+/// would spill, and so would one of most warps, or one that hoists and has final states. Of equal estimates the first is taken.
+fn unrolled(s: StateSpace, narrow: bool, has_finals: bool) -> Vec<StateSpace> {
     let fewer = StateSpace { unroll: UNROLL_OF_NARROW, ..s };
+    let hoists = |s: StateSpace| StateSpace { hoists: true, ..s };
     match narrow && s.states > 1 {
-        true if s.warps == MOST_WARPS => vec![fewer],
-        true if s.blocks > 1 => vec![s, fewer],
-        _ => vec![s],
+        true if s.warps == MOST_WARPS => vec![hoists(fewer), fewer],
+        true if s.blocks > 1 && has_finals => vec![s, fewer],
+        true if s.blocks > 1 => vec![hoists(s), fewer],
+        _ => vec![hoists(s), s],
     }
 }
 
@@ -62,6 +64,7 @@ fn many(capacity: u32) -> StateSpace {
         save: false,
         segmented: false,
         ends: false,
+        hoists: false,
     }
 }
 
@@ -109,5 +112,6 @@ fn few(capacity: u32) -> StateSpace {
         save: false,
         segmented: false,
         ends: false,
+        hoists: false,
     }
 }

@@ -3,6 +3,7 @@
 //! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
+use super::drain::Constants;
 use super::global::{Global, RowState};
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
@@ -14,6 +15,7 @@ use crate::build::{Builder, zero};
 use crate::tile::{Expr, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// The named barrier of the first team of copy warps; the others' follow.
@@ -27,6 +29,7 @@ pub(crate) struct Copier<'a> {
     /// Its number in its team, `i32`.
     pub thread: Operand,
     pub anchors: &'a Anchors,
+    pub constants: &'a Constants,
 }
 
 /// The memory that a tile is brought into.
@@ -43,7 +46,8 @@ impl StateSpaceKernel<'_> {
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let (thread, team) = (self.copy_thread(b), self.team(b));
         let anchors = self.anchors(b, thread, self.body_outputs());
-        let copier = Copier { thread, anchors: &anchors };
+        let constants = self.constants_of_outputs(b, thread);
+        let copier = Copier { thread, anchors: &anchors, constants: &constants };
         let at = Ring::cursor(b, team, 0);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
         let iterations = b.add(self.own_tiles(), stages);
@@ -53,15 +57,18 @@ impl StateSpaceKernel<'_> {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
                 let drained = at.here().before(b);
-                self.drain(b, drained, &time, copier);
+                self.for_tile(b, time, |b, time| self.drain(b, drained, time, copier));
                 if !self.keeps_pieces(self.body_outputs()) {
                     self.meet(b, team);
                 }
             });
             let more = b.lt(number, self.own_tiles());
             b.if_(more, |b| {
-                let tile = TileAt { stage: at.stage.into(), time: self.time(b, number) };
-                self.fill(b, &tile, copier);
+                let time = self.time(b, number);
+                self.for_tile(b, time, |b, time| {
+                    let tile = TileAt { stage: at.stage.into(), time: *time };
+                    self.fill(b, &tile, copier);
+                });
             });
             self.ring().advance_by(b, &at, self.schedule.teams);
         });
@@ -115,16 +122,18 @@ impl StateSpaceKernel<'_> {
         copier: Copier,
         store: impl Fn(&mut Builder, Destination, &[Piece], Vec<Global>),
     ) {
-        let Copier { thread, anchors } = copier;
+        let Copier { thread, anchors, .. } = copier;
         let TileAt { stage, ref time } = *at;
         let (mut early, mut registers) = (vec![], 0);
         for (number, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
             let to = Destination { tile: number, stage, shape: *shape };
             let beneath = params_beneath(&self.stage.program, tile.value);
+            let tensors: Vec<Tensor> = beneath.iter().copied().map(Tensor::Param).collect();
+            let offsets = RefCell::new(Offsets::of(anchors, &tensors));
             let sources = |b: &mut Builder, pieces: &[Piece]| {
                 let source = |piece| {
                     let mut source = self.source(b, tile, time, piece, shape.width);
-                    source.known = anchors.offsets(b, self, time, piece);
+                    source.known = offsets.borrow_mut().at(b, self, time, piece);
                     source
                 };
                 pieces.iter().map(source).collect::<Vec<_>>()
@@ -215,7 +224,8 @@ impl StateSpaceKernel<'_> {
                 let (from_index, exists) = source.offset(b, Tensor::Param(param), 0);
                 let to_index = self.element(b, shape.height, stage, piece.row, piece.column);
                 let (to, from) = (self.tiles[tile], self.args.pointer(Tensor::Param(param)));
-                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard: Some(exists) });
+                let guard = Some(exists).filter(|exists| !self.schedule.hoists || *exists != Operand::bool(true));
+                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard });
             });
         }
     }
@@ -287,32 +297,54 @@ impl Anchors {
             _ => return,
         };
         let (Some(axis), Some(pieces)) = (axis, kernel.few_pieces(b, shape, thread)) else { return };
-        let start = Time { first: Operand::i64(0), steps: Operand::i32(0) };
+        let start = Time { first: Operand::i64(0), steps: Operand::i32(0), is_whole: false };
         let first = kernel.source(b, tile, &start, &pieces[0], shape.width).offset(b, tensor, 0).0;
         let stride = kernel.args.stride(tensor, axis);
         let step = b.mul(stride, step);
         self.0.insert(tensor, (first, step));
     }
+}
 
-    /// The offsets at a piece of the tile at a time.
-    pub(crate) fn offsets(
-        &self,
+/// The offsets of some tensors at the pieces of a tile.
+pub(crate) struct Offsets<'a> {
+    anchors: &'a Anchors,
+    tensors: &'a [Tensor],
+    /// The pass of the last piece, and the offset there.
+    reached: HashMap<Tensor, (u32, Operand)>,
+}
+
+impl<'a> Offsets<'a> {
+    pub(crate) fn of(anchors: &'a Anchors, tensors: &'a [Tensor]) -> Offsets<'a> {
+        Offsets { anchors, tensors, reached: HashMap::new() }
+    }
+
+    /// The offsets at a piece of the tile at a time: where a kernel hoists, one step further than at the piece before.
+    pub(crate) fn at(
+        &mut self,
         b: &mut Builder,
         kernel: &StateSpaceKernel,
         time: &Time,
         piece: &Piece,
     ) -> HashMap<Tensor, Operand> {
         let Some(pass) = piece.pass else { return HashMap::new() };
+        let hoists = kernel.schedule.hoists;
         let mut offsets = HashMap::new();
-        for tensor in tensors(kernel.stage) {
-            let Some((first, step)) = self.0.get(&tensor) else { continue };
-            let stride = kernel.args.stride(tensor, kernel.scan.axis);
-            let along = b.mul(time.first, stride);
-            let start = b.add(*first, along);
-            let offset = (0..pass).fold(start, |offset, _| {
+        for tensor in tensors(kernel.stage).into_iter().filter(|t| !hoists || self.tensors.contains(t)) {
+            let Some((first, step)) = self.anchors.0.get(&tensor) else { continue };
+            let further = |b: &mut Builder, offset| {
                 let next = b.add(offset, *step);
                 b.let_(Ty::I64, Expr::Copy(next))
-            });
+            };
+            let offset = match self.reached.get(&tensor) {
+                Some((before, offset)) if hoists && before + 1 == pass => further(b, *offset),
+                _ => {
+                    let stride = kernel.args.stride(tensor, kernel.scan.axis);
+                    let along = b.mul(time.first, stride);
+                    let start = b.add(*first, along);
+                    (0..pass).fold(start, |offset, _| further(b, offset))
+                }
+            };
+            self.reached.insert(tensor, (pass, offset));
             offsets.insert(tensor, offset);
         }
         offsets

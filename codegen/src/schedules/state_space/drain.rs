@@ -1,7 +1,7 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
-use super::copy::{Copier, load_steps};
-use super::global::{Global, RowState};
+use super::copy::{Copier, Offsets, load_steps};
+use super::global::{Elements, Global, RowState};
 use super::pieces::{Piece, Shape};
 use super::{StateSpaceKernel, Time};
 use crate::abi::Tensor;
@@ -11,6 +11,19 @@ use crate::build::Builder;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::{Op, Value};
 use std::collections::{HashMap, HashSet};
+
+/// The registers that constants of outputs may take.
+const MOST_CONSTANTS: usize = 16;
+
+/// Elements that do not change in time, by output and piece of the thread.
+#[derive(Default)]
+pub(crate) struct Constants(HashMap<(usize, usize), Elements>);
+
+impl Constants {
+    fn at(&self, output: usize, piece: usize) -> Option<&Elements> {
+        self.0.get(&(output, piece))
+    }
+}
 
 impl StateSpaceKernel<'_> {
     /// The outputs that have time, of a kernel that has any.
@@ -32,18 +45,23 @@ impl StateSpaceKernel<'_> {
     /// meanwhile.
     pub(super) fn drain(&self, b: &mut Builder, drained: RingStage, time: &Time, copier: Copier) {
         let stage = drained.index;
-        let Copier { thread, anchors } = copier;
+        let Copier { thread, anchors, constants } = copier;
         let mut early = vec![];
         for k in self.body_outputs() {
             let shape = self.output_shape(k);
             let pieces = self.few_pieces(b, shape, thread);
             early.push(pieces.map(|pieces| {
-                let source = |p: &Piece| {
+                let tensors =
+                    [Tensor::Output(k as u32)].into_iter().chain(self.read_by_output(k).into_iter().map(Tensor::Param));
+                let tensors: Vec<Tensor> = tensors.collect();
+                let mut offsets = Offsets::of(anchors, &tensors);
+                let source = |(i, p): (usize, &Piece)| {
                     let mut source = self.drain_source(b, stage, time, p, shape.width);
-                    source.global.known = anchors.offsets(b, self, time, p);
+                    source.global.known = offsets.at(b, self, time, p);
+                    source.global.take_up(constants.at(k, i));
                     source
                 };
-                let mut sources: Vec<Drain> = pieces.iter().map(source).collect();
+                let mut sources: Vec<Drain> = pieces.iter().enumerate().map(source).collect();
                 sources.iter_mut().for_each(|source| source.preload(b, k));
                 (pieces, sources)
             }));
@@ -70,6 +88,49 @@ impl StateSpaceKernel<'_> {
                 }),
             }
         }
+    }
+
+    /// The parameters that an output's values are read from in global memory.
+    fn read_by_output(&self, output: usize) -> Vec<u32> {
+        let program = &self.stage.program;
+        let shared = |v: &Value| self.values.tile(*v).is_some_and(|i| !self.values.tiles[i].states);
+        let (mut params, mut stack) = (vec![], vec![program.outputs[output].value]);
+        let mut seen = HashSet::new();
+        while let Some(value) = stack.pop() {
+            if !seen.insert(value) {
+                continue;
+            }
+            match &program.node(value).op {
+                Op::Param(param) if !shared(&value) => params.push(*param),
+                op if !shared(&value) && !matches!(op, Op::Field(..)) => stack.extend(op.operands()),
+                _ => {}
+            }
+        }
+        params.sort_unstable();
+        params.dedup();
+        params
+    }
+
+    /// What outputs read that does not change in time, where a kernel hoists and has registers for it.
+    pub(super) fn constants_of_outputs(&self, b: &mut Builder, thread: Operand) -> Constants {
+        let mut constants = Constants::default();
+        if !self.schedule.hoists {
+            return constants;
+        }
+        for k in self.body_outputs() {
+            let is_constant = |param: &u32| !self.stage.program.params[*param as usize].axes.contains(&self.scan.axis);
+            let params: Vec<u32> = self.read_by_output(k).into_iter().filter(is_constant).collect();
+            let pieces = self.few_pieces(b, self.output_shape(k), thread).unwrap_or_default();
+            if pieces.len() * params.len() > MOST_CONSTANTS {
+                continue;
+            }
+            for (i, piece) in pieces.iter().enumerate() {
+                let mut global = Global::timeless(self, piece.row, Operand::i32(0));
+                global.preload(b, &params);
+                constants.0.insert((k, i), global.elements_loaded());
+            }
+        }
+        constants
     }
 
     /// Whether a piece holds sums.
@@ -107,24 +168,7 @@ struct Drain<'k, 's> {
 impl Drain<'_, '_> {
     /// Loads what an output needs from global memory.
     fn preload(&mut self, b: &mut Builder, output: usize) {
-        let kernel = self.kernel;
-        let program = &kernel.stage.program;
-        let shared = |v: &Value| kernel.values.tile(*v).is_some_and(|i| !kernel.values.tiles[i].states);
-        let (mut params, mut stack) = (vec![], vec![program.outputs[output].value]);
-        let mut seen = HashSet::new();
-        while let Some(value) = stack.pop() {
-            if !seen.insert(value) {
-                continue;
-            }
-            match &program.node(value).op {
-                Op::Param(param) if !shared(&value) => params.push(*param),
-                op if !shared(&value) && !matches!(op, Op::Field(..)) => stack.extend(op.operands()),
-                _ => {}
-            }
-        }
-        params.sort_unstable();
-        params.dedup();
-        self.global.preload(b, &params);
+        self.global.preload(b, &self.kernel.read_by_output(output));
     }
 
     /// The steps of the piece in a tile or a sum.

@@ -45,17 +45,22 @@ pub(crate) struct Global<'k, 's> {
     pub(crate) steps: Steps,
     /// The number of steps; all of them exist, or none.
     pub(super) width: u32,
+    /// Whether the row and the steps are known to exist.
+    is_certain: bool,
     /// Offsets that need not be computed.
     pub(crate) known: HashMap<Tensor, Operand>,
-    /// Elements by parameter and state.
-    loaded: HashMap<(u32, u32), Vec<Operand>>,
+    loaded: Elements,
 }
+
+/// Elements by parameter and state.
+pub(crate) type Elements = HashMap<(u32, u32), Vec<Operand>>;
 
 impl<'k, 's> Global<'k, 's> {
     /// Values at a row and a state, without time.
     pub(crate) fn timeless(kernel: &'k StateSpaceKernel<'s>, row: Operand, state: Operand) -> Self {
         let steps = Steps { first: Operand::i64(0), exists: Operand::bool(true) };
-        Global { kernel, row, state, steps, width: 1, known: HashMap::new(), loaded: HashMap::new() }
+        let (width, is_certain) = (1, false);
+        Global { kernel, row, state, steps, width, is_certain, known: HashMap::new(), loaded: HashMap::new() }
     }
 
     /// Values of a row, from a state on, at the `width` steps of a piece of a tile.
@@ -69,8 +74,19 @@ impl<'k, 's> Global<'k, 's> {
     ) -> Self {
         let RowState { row, state } = from;
         let column = b.convert(Ty::I64, piece.column);
-        let steps = Steps { first: b.add(time.first, column), exists: b.lt(piece.column, time.steps) };
-        Global { kernel, row, state, steps, width, known: HashMap::new(), loaded: HashMap::new() }
+        let is_certain = time.is_whole && piece.held == Operand::bool(true);
+        let exists = if is_certain { Operand::bool(true) } else { b.lt(piece.column, time.steps) };
+        let steps = Steps { first: b.add(time.first, column), exists };
+        Global { kernel, row, state, steps, width, is_certain, known: HashMap::new(), loaded: HashMap::new() }
+    }
+
+    /// Takes up elements that have been loaded before.
+    pub(super) fn take_up(&mut self, elements: Option<&Elements>) {
+        self.loaded.extend(elements.cloned().unwrap_or_default());
+    }
+
+    pub(super) fn elements_loaded(self) -> Elements {
+        self.loaded
     }
 
     /// Loads parameters at the first state, so that the loads are in flight at once.
@@ -111,7 +127,7 @@ impl<'k, 's> Global<'k, 's> {
         let (mut indices, mut exists) = (kernel.frame.block.outer.clone(), Operand::bool(true));
         if let Some(axis) = kernel.values.row.filter(|a| axes.contains(a)) {
             indices.push((axis, self.row_index(b)));
-            let inside = b.lt(self.row, kernel.frame.block.rows);
+            let inside = if self.is_certain { Operand::bool(true) } else { b.lt(self.row, kernel.frame.block.rows) };
             exists = b.and(exists, inside);
         }
         if kernel.values.row.is_none() {
@@ -121,7 +137,8 @@ impl<'k, 's> Global<'k, 's> {
         if axes.contains(&kernel.values.state) {
             let own = b.add(self.state, state);
             indices.push((kernel.values.state, b.convert(Ty::I64, own)));
-            let inside = b.lt(own, kernel.frame.state_count);
+            let is_there = self.is_certain && !kernel.schedule.padded;
+            let inside = if is_there { Operand::bool(true) } else { b.lt(own, kernel.frame.state_count) };
             exists = b.and(exists, inside);
         }
         if axes.contains(&kernel.scan.axis) {

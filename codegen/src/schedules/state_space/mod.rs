@@ -22,7 +22,7 @@
 mod candidates;
 pub(crate) mod copy;
 mod cost;
-mod drain;
+pub(crate) mod drain;
 pub(crate) mod frame;
 pub(crate) mod global;
 pub(crate) mod lane;
@@ -48,6 +48,7 @@ use crate::block::carry::Monoid;
 use crate::block::reads::used_fields;
 use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
+use crate::stage::kind::join_constants;
 use crate::stage::{Scan, Stage};
 use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, Special, Stmt};
@@ -65,12 +66,15 @@ pub const CHUNK: u32 = 4;
 /// The tile kernel of a stage under a state-space schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let stage = hoisted(stage)?;
+    let stage = walked(stage, schedule)?;
     if !is_possible(schedule) || schedule.segmented && !can_segment(&stage) {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
+    if schedule.hoists {
+        b.chain_addresses();
+    }
     let kernel = StateSpaceKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
     if schedule.save && kernel.monoid.state_types() != [Ty::F32] {
         return Err(parameters);
@@ -97,7 +101,7 @@ pub fn can_save(stage: &Stage) -> bool {
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
-    let Ok(stage) = hoisted(stage) else { return 0 };
+    let Ok(stage) = walked(stage, schedule) else { return 0 };
     Builder::shared_bytes_of(|b| drop(StateSpaceKernel::declare(b, &stage, schedule)))
 }
 
@@ -105,6 +109,15 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
 fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
     let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: StateSpace::NAME, refusal })?;
     Ok(stage.rewritten(walk.program.clone()))
+}
+
+/// The stage as the kernel of a schedule walks it.
+fn walked(stage: &Stage, schedule: &StateSpace) -> Result<Stage, LowerError> {
+    let hoisted = hoisted(stage)?;
+    let (Some(scan), Some(state), true) = (stage.scan(), stage.state_axis(), schedule.hoists) else {
+        return Ok(hoisted);
+    };
+    Ok(hoisted.rewritten(join_constants(&hoisted.program, scan.axis, state)))
 }
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
@@ -126,11 +139,14 @@ pub(crate) struct StateSpaceKernel<'s> {
 }
 
 /// A tile of time.
+#[derive(Clone, Copy)]
 pub(crate) struct Time {
     /// Its first step, `i64`.
     pub(crate) first: Operand,
     /// Its steps, `i32`.
     pub(crate) steps: Operand,
+    /// Whether all steps of the tile and all rows of the block are known to exist.
+    pub(crate) is_whole: bool,
 }
 
 /// A tile of time in a stage of the ring.
@@ -245,7 +261,19 @@ impl<'s> StateSpaceKernel<'s> {
         let first = b.mul(number, steps);
         let left = b.sub(self.frame.len, first);
         let left = b.binary(Binary::Min, left, steps);
-        Time { first, steps: b.convert(Ty::I32, left) }
+        Time { first, steps: b.convert(Ty::I32, left), is_whole: false }
+    }
+
+    /// Emits the statements for a tile: for one of which all rows and steps exist, and for any other.
+    pub(crate) fn for_tile(&self, b: &mut Builder, time: Time, body: impl Fn(&mut Builder, &Time)) {
+        if !self.schedule.hoists || self.values.row.is_none() {
+            return body(b, &time);
+        }
+        let whole = Time { is_whole: true, ..time };
+        let rows = b.eq(self.frame.block.rows, self.block_rows as i32);
+        let steps = b.eq(time.steps, self.schedule.steps as i32);
+        let is_whole = b.and(rows, steps);
+        b.if_else(is_whole, |b| body(b, &whole), |b| body(b, &time));
     }
 
     /// Rows of a tile in shared memory.

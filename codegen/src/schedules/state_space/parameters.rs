@@ -39,6 +39,9 @@ schedule! {
         segmented: bool,
         /// Whether only the segment carries are found: the first of two kernels.
         ends: bool,
+        /// Whether copy warps find what is the same in every tile before the first one: constants of outputs, and places of sums. Tiles of which
+        /// all rows and steps exist are then copied without asking for each piece, and factors of exponentials are multiplied once.
+        hoists: bool = false,
     }
 }
 

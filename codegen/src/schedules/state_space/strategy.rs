@@ -49,7 +49,7 @@ impl Strategy for StateSpace {
     }
 
     fn is_committed(&self) -> bool {
-        !self.unpacks_many()
+        !self.unpacks_many() && !self.hoists
     }
 
     fn name(&self) -> &'static str {

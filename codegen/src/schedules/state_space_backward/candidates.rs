@@ -1,6 +1,8 @@
 //! The parameters that a plan may choose.
 
+use super::lane::ROWS_APART;
 use super::{Pass, StateSpaceBackward, can_segment, has_registers};
+use crate::schedules::state_space::CHUNK;
 use crate::stage::Stage;
 use crate::target::Isa;
 
@@ -16,11 +18,14 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
     // Both have one estimate, and of equal estimates the first is taken: copied ahead, saved states take less time.
-    let ahead = |s: StateSpaceBackward| {
-        let own = StateSpaceBackward { saved_ahead: true, ..s };
-        (s.registers > 0).then_some(own).into_iter().chain([s])
+    let newest = |s: StateSpaceBackward| {
+        // Narrow elements take copy warps more instructions, and walks of many states longer with both than without (decision 0011).
+        let is_crowded = s.registers > 0 && vector > CHUNK;
+        let saved_ahead = if s.registers == 0 { 0 } else { 2 - u32::from(is_crowded) };
+        let rows_apart = (s.rows, s.lanes) == ROWS_APART && !is_crowded;
+        StateSpaceBackward { saved_ahead, rows_apart, hoists: true, ..s }
     };
-    all.filter(fits).flat_map(ahead).collect()
+    all.filter(fits).flat_map(|s| [newest(s), s]).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.
@@ -59,6 +64,8 @@ fn few(capacity: u32) -> StateSpaceBackward {
         blocks: 1,
         registers: if warps == 8 { 216 } else { 0 },
         segmented: false,
-        saved_ahead: false,
+        saved_ahead: 0,
+        rows_apart: false,
+        hoists: false,
     }
 }

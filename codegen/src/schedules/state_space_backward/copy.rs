@@ -6,7 +6,8 @@ use crate::abi::Tensor;
 use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::schedules::Pass;
-use crate::schedules::state_space::copy::{BARRIER, Copier, Destination, load_steps};
+use crate::schedules::state_space::copy::{BARRIER, Copier, Destination, Offsets, load_steps};
+use crate::schedules::state_space::drain::Constants;
 use crate::schedules::state_space::global::{Global, RowState};
 use crate::schedules::state_space::pieces::{Piece, Shape};
 use crate::schedules::state_space::tiles::Tile;
@@ -23,7 +24,9 @@ impl StateSpaceBackwardKernel<'_> {
         let team = if teams == 1 { Operand::i32(0) } else { base.team(b) };
         let thread = base.copy_thread(b);
         let anchors = base.anchors(b, thread, self.bodies());
-        let copier = Copier { thread, anchors: &anchors };
+        let constants = Constants::default();
+        let copier = Copier { thread, anchors: &anchors, constants: &constants };
+        let places = self.row_sums.as_ref().and_then(|sums| self.sum_places(b, sums, thread));
         let at = Ring::cursor(b, team, 0);
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
@@ -34,20 +37,23 @@ impl StateSpaceBackwardKernel<'_> {
                 let before = b.sub(number, stages);
                 let time = base.time(b, before);
                 if let Some(sums) = &self.row_sums {
-                    self.take_sums(b, sums, thread, half, &time);
+                    self.take_sums(b, sums, (thread, places.as_deref()), half, &time);
                 }
                 let drained = at.here().before(b);
                 b.wait(base.frame.done, drained);
                 b.push(Stmt::SyncWarp);
-                self.drain(b, at.stage.into(), &time, copier);
+                base.for_tile(b, time, |b, time| self.drain(b, at.stage.into(), time, copier));
                 if !self.keeps_pieces() {
                     b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.team_threads() });
                 }
             });
             let more = b.lt(number, base.own_tiles());
             b.if_(more, |b| {
-                let tile = TileAt { stage: at.stage.into(), time: base.time(b, number) };
-                self.fill(b, &tile, copier);
+                let time = base.time(b, number);
+                base.for_tile(b, time, |b, time| {
+                    let tile = TileAt { stage: at.stage.into(), time: *time };
+                    self.fill(b, &tile, copier);
+                });
             });
             base.ring().advance_by(b, &at, teams);
         });
@@ -97,15 +103,17 @@ impl StateSpaceBackwardKernel<'_> {
 
     /// Writes the outputs of a tile that has been walked.
     fn drain(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
-        let Copier { thread, anchors } = copier;
+        let Copier { thread, anchors, .. } = copier;
         let base = &self.base;
         for (k, array) in self.bodies().zip(&self.outputs) {
             let (shape, tensor) = (base.output_shape(k), Tensor::Output(k as u32));
+            let tensors = [tensor];
+            let mut offsets = Offsets::of(anchors, &tensors);
             base.each_piece(b, shape, 1, thread, |b, pieces| {
                 for piece in pieces {
                     b.if_(piece.held, |b| {
                         let mut to = Global::at(b, base, RowState::first_of(piece.row), time, piece, shape.width);
-                        to.known = anchors.offsets(b, base, time, piece);
+                        to.known = offsets.at(b, base, time, piece);
                         let (offset, exists) = to.offset(b, tensor, 0);
                         let from = base.element(b, shape.height, stage, piece.row, piece.column);
                         let values = load_steps(b, Memory::Shared(*array), from, shape.width);

@@ -16,6 +16,9 @@ use crate::tile::{Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Value};
 
+/// The rows of a lane, and the lanes that share them, of which rows may lie apart.
+pub(super) const ROWS_APART: (u32, u32) = (2, 4);
+
 /// The coordinates and values that a lane keeps all the time.
 pub(super) struct Lane<'k, 's> {
     /// Its position among the lanes of its rows, `i32`.
@@ -63,6 +66,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn rows(&self, b: &mut Builder, warp: Operand, position: Operand, number: Operand) -> Vec<Operand> {
         let (rows, lanes) = (self.schedule.rows, self.schedule.lanes);
         let before = b.mul(warp, WARP / lanes * rows);
+        if self.schedule.rows_apart {
+            return rows_apart(b, before, position, number).to_vec();
+        }
         let first = b.mul(number, rows);
         let first = b.add(before, first);
         let high = b.binary(Binary::Shr, position, (lanes / rows).trailing_zeros());
@@ -123,4 +129,23 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let row = b.convert(Ty::I64, row);
         b.add(self.base.frame.block.first_row, row)
     }
+}
+
+/// The two rows of a lane of four that share them, in an order in which accesses of eight neighbouring lanes meet different banks, be they of
+/// whole rows or of the halves of sub-tiles that lanes end with: neighbouring rows lie 16 bytes apart modulo the banks, and so do halves.
+/// Bit 1 of a row is the highest bit of the position, bits 2, 0 and 3 are those of the number.
+fn rows_apart(b: &mut Builder, before: Operand, position: Operand, number: Operand) -> [Operand; 2] {
+    let mut bit = |of: Operand, from: u32, to: u32| {
+        let moved = b.binary(Binary::Shr, of, from);
+        let bit = b.binary(Binary::And, moved, 1);
+        b.mul(bit, 1 << to)
+    };
+    let bits = [bit(number, 0, 2), bit(number, 1, 0), bit(number, 2, 3)];
+    let first = bits.into_iter().fold(before, |row, bit| b.add(row, bit));
+    let high = b.binary(Binary::Shr, position, 1);
+    [0, 1].map(|r| {
+        let own = b.binary(Binary::Xor, high, r);
+        let own = b.mul(own, 2);
+        b.add(first, own)
+    })
 }

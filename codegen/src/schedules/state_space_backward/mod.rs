@@ -36,6 +36,7 @@ mod segments;
 mod strategy;
 mod subtile;
 mod sum;
+mod sum_places;
 mod terms;
 mod tiles;
 mod walk;
@@ -57,9 +58,10 @@ use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, Special, Stmt};
+use lane::ROWS_APART;
 use masks::Masks;
 use oplus_dsl::Ty;
-use row_sums::RowSums;
+use row_sums::{HALF, RowSums};
 use saved_states::NextStates;
 use scratch::{SEGMENT_CARRIES, Scratch};
 use tiles::Tiles;
@@ -79,6 +81,9 @@ pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Resu
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
+    if schedule.hoists {
+        b.chain_addresses();
+    }
     if schedule.pass == Pass::Sum {
         sum::body(&mut b, stage, form, schedule);
         return Ok(b.finish());
@@ -102,6 +107,8 @@ fn is_possible(schedule: &StateSpaceBackward) -> bool {
         && shared
         && whole
         && bounds
+        && schedule.saved_ahead <= HALF
+        && (!schedule.rows_apart || (rows, lanes) == ROWS_APART)
         && matches!(rows, 1 | 2)
         && rows <= lanes
         && lanes <= WARP
@@ -124,6 +131,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
 fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
     let StateSpaceBackward { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
     let (teams, unroll, save, segmented, ends) = (schedule.teams(), 1, false, schedule.segmented, false);
+    let hoists = schedule.hoists;
     StateSpace {
         warps,
         copy_warps,
@@ -139,6 +147,7 @@ fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
         save,
         segmented,
         ends,
+        hoists,
     }
 }
 
@@ -195,7 +204,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let row_sums = if walks { RowSums::declare(b, form, schedule) } else { None };
         let base = base(b, stage, form, schedule, states, Memories { args, tiles: tiles.tiles.clone(), arrays })?;
         let scratch = Scratch::find(b, &base, form, schedule);
-        let next_states = schedule.saved_ahead.then(|| NextStates::declare(b, schedule));
+        let next_states = (schedule.saved_ahead > 0).then(|| NextStates::declare(b, schedule));
         let masks = Masks::of(form, &tiles, schedule);
         Some(StateSpaceBackwardKernel { base, schedule, form, tiles, masks, outputs, row_sums, scratch, next_states })
     }

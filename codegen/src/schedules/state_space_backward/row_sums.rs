@@ -5,6 +5,7 @@
 //! batch, half of the sub-tile). Each lane then adds some of these numbers over the lanes that share a position.
 
 use super::lane::Lane;
+use super::sum_places::SumPlace;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
@@ -30,6 +31,15 @@ pub(super) struct BatchPlace {
     pub subtile: u32,
     /// The batch of the lane's states.
     pub batch: u32,
+}
+
+/// The destination in global memory of a number of the ring.
+pub(super) struct Destination {
+    pub at: Operand,
+    /// Its first step in the tile, `i32`.
+    pub column: Operand,
+    /// Whether it is kept: its state and steps exist.
+    pub exists: Operand,
 }
 
 /// The sums over rows of a kernel, and their shared memory.
@@ -62,6 +72,12 @@ impl RowSums {
         let ring = b.shared_values("ring", Ty::F32, 2 * HALF * batches * schedule.warps * shape.outputs() * CHUNK);
         let [filled, taken] = ["filled", "taken"].map(|name| b.shared(name, SharedKind::Mbarrier, 2));
         Some(RowSums { count, batch, batches, lanes: schedule.lanes, heap, ring, filled, taken })
+    }
+
+    /// The numbers of half a tile, of four steps each, that each warp puts into the ring; and those of one batch.
+    pub(super) fn numbers(&self) -> [u32; 2] {
+        let outputs = self.shape().outputs();
+        [HALF * self.batches * outputs, outputs]
     }
 
     fn shape(&self) -> RowShape {
@@ -191,18 +207,26 @@ impl StateSpaceBackwardKernel<'_> {
     }
 
     /// Writes the sums of a tile over the warps of the block to global memory.
-    pub(super) fn take_sums(&self, b: &mut Builder, sums: &RowSums, thread: Operand, number: Reg, time: &Time) {
+    pub(super) fn take_sums(
+        &self,
+        b: &mut Builder,
+        sums: &RowSums,
+        (thread, places): (Operand, Option<&[SumPlace]>),
+        number: Reg,
+        time: &Time,
+    ) {
         let halves = self.schedule.steps / SUBTILE / HALF;
         b.for_(Operand::i32(0), halves, 1, |b, i| {
             let half = HALVES.at(b, number.into());
             b.wait(sums.filled, half);
             b.push(Stmt::SyncWarp);
             let half = half.index;
-            let all = HALF * sums.batches * sums.shape().outputs();
+            let [all, _] = sums.numbers();
             let threads = self.schedule.copy_warps * WARP;
-            b.for_(thread, all, threads, |b, o| {
-                self.take(b, sums, half, i, o, time);
-            });
+            match places {
+                Some(places) => places.iter().for_each(|place| self.take_from(b, sums, half, i, place, time)),
+                None => b.for_(thread, all, threads, |b, o| self.take(b, sums, half, i, o, time)),
+            }
             b.arrive(sums.taken, half);
             let next = b.add(number.into(), 1);
             b.assign(number, next);
@@ -211,9 +235,23 @@ impl StateSpaceBackwardKernel<'_> {
 
     /// Writes one number of a half: `i` is the half's index in its tile, `o` the number's in the half.
     fn take(&self, b: &mut Builder, sums: &RowSums, half: Operand, i: Operand, o: Operand, time: &Time) {
-        let shape = sums.shape();
-        let outputs = Operand::i32(shape.outputs() as i32);
-        let [place, number] = b.div_rem(o, outputs);
+        let [place, number] = b.div_rem(o, Operand::i32(sums.shape().outputs() as i32));
+        let at = self.first_of_warps(b, sums, half, place, number);
+        let total = self.over_warps(b, sums, at);
+        let Destination { at, exists, .. } = self.destination(b, sums, i, place, number, time);
+        b.store(Memory::Global(self.base.args.scratch[1]), at, &total, Some(exists));
+    }
+
+    /// The element of a number of the ring, in the first warp's batch.
+    pub(super) fn first_of_warps(
+        &self,
+        b: &mut Builder,
+        sums: &RowSums,
+        half: Operand,
+        place: Operand,
+        number: Operand,
+    ) -> Operand {
+        let outputs = Operand::i32(sums.shape().outputs() as i32);
         let all = Operand::i32((HALF * sums.batches) as i32);
         let warps = Operand::i32(self.schedule.warps as i32);
         let at = b.mul(half, all);
@@ -221,19 +259,22 @@ impl StateSpaceBackwardKernel<'_> {
         let at = b.mul(at, warps);
         let at = b.mul(at, outputs);
         let at = b.add(at, number);
-        let at = b.mul(at, CHUNK);
+        b.mul(at, CHUNK)
+    }
+
+    /// The sum over the warps of the block, in their order, of numbers of which the first warp's is at an element of the ring.
+    pub(super) fn over_warps(&self, b: &mut Builder, sums: &RowSums, first: Operand) -> Vec<Operand> {
+        let outputs = sums.shape().outputs();
         let load = |b: &mut Builder, warp: u32| {
-            let at = b.add(at, warp * shape.outputs() * CHUNK);
+            let at = b.add(first, warp * outputs * CHUNK);
             b.load(Memory::Shared(sums.ring), at, CHUNK, None, zero(Ty::F32))
         };
         let terms: Vec<Vec<Operand>> = (0..self.schedule.warps).map(|warp| load(b, warp)).collect();
-        let total = added(b, terms);
-        let (to, exists) = self.sum_element(b, sums, i, place, number, time);
-        b.store(Memory::Global(self.base.args.scratch[1]), to, &total, Some(exists));
+        added(b, terms)
     }
 
-    /// The destination of a number of the ring, and whether it is kept: its state and steps exist.
-    fn sum_element(
+    /// The destination of a number of the ring.
+    pub(super) fn destination(
         &self,
         b: &mut Builder,
         sums: &RowSums,
@@ -241,7 +282,7 @@ impl StateSpaceBackwardKernel<'_> {
         place: Operand,
         number: Operand,
         time: &Time,
-    ) -> (Operand, Operand) {
+    ) -> Destination {
         let (lanes, batch, batches) = (sums.lanes as i32, sums.batch as i32, sums.batches as i32);
         let split = |b: &mut Builder, x: Operand, by: i32| (b.binary(Binary::Div, x, by), b.binary(Binary::Rem, x, by));
         let (subtile, batch_number) = split(b, place, batches);
@@ -259,6 +300,7 @@ impl StateSpaceBackwardKernel<'_> {
         let quarter = b.mul(quarter, CHUNK);
         let column = b.add(column, quarter);
         let exists = b.lt(column, time.steps);
+        let in_tile = column;
         let [sum, state, column] = [sum, state, column].map(|x| b.convert(Ty::I64, x));
         let exists = self.scratch.room.holds(b, state, exists);
         let origin = self.scratch.sums(b, 0);
@@ -269,7 +311,7 @@ impl StateSpaceBackwardKernel<'_> {
         let along = b.mul(state, self.scratch.steps);
         let at = b.add(at, along);
         let at = b.add(at, time.first);
-        (b.add(at, column), exists)
+        Destination { at: b.add(at, column), column: in_tile, exists }
     }
 
     /// The index in its tile of the `number`-th sub-tile to be walked.

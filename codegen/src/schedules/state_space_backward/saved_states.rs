@@ -1,10 +1,10 @@
 //! The saved states that sub-tiles start from. They come from memory before their sub-tile begins: to registers, or to shared memory,
 //! where each thread that walks has a place of its own.
 
-use super::StateSpaceBackwardKernel;
 use super::lane::Lane;
 use super::row_sums::HALF;
 use super::subtile::Carry;
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
 use crate::schedules::StateSpaceBackward;
@@ -17,12 +17,12 @@ use oplus_dsl::ir::Binary;
 /// A lane's states of which two sub-tiles fit into registers.
 const FEW: u32 = 2;
 
-/// Shared memory for the saved states of the next sub-tile.
+/// Shared memory for the saved states of the next sub-tiles.
 #[derive(Clone, Copy)]
 pub(super) struct NextStates {
-    /// For each row and access of a lane the elements of all threads.
+    /// For each of the next sub-tiles, and each row and access of a lane, the elements of all threads.
     array: SharedId,
-    /// The mbarrier of each warp, which completes when the copies of its lanes have landed.
+    /// For each of these sub-tiles the mbarrier of each warp, which completes when the copies of its lanes have landed.
     landed: SharedId,
 }
 
@@ -30,13 +30,13 @@ impl NextStates {
     pub(super) fn declare(b: &mut Builder, schedule: &StateSpaceBackward) -> NextStates {
         let of_lane = schedule.rows * schedule.states;
         NextStates {
-            array: b.shared_values("next_states", Ty::F32, schedule.warps * WARP * of_lane),
-            landed: b.shared("next_states_landed", SharedKind::Mbarrier, schedule.warps),
+            array: b.shared_values("next_states", Ty::F32, schedule.saved_ahead * schedule.warps * WARP * of_lane),
+            landed: b.shared("next_states_landed", SharedKind::Mbarrier, schedule.saved_ahead * schedule.warps),
         }
     }
 
     pub(super) fn init(self, b: &mut Builder, schedule: &StateSpaceBackward) {
-        b.init_mbarriers(self.landed, schedule.warps, WARP);
+        b.init_mbarriers(self.landed, schedule.saved_ahead * schedule.warps, WARP);
     }
 }
 
@@ -49,30 +49,37 @@ impl StateSpaceBackwardKernel<'_> {
         (0..ahead).map(|_| (0..lane_rows).map(|_| of_row(b)).collect()).collect()
     }
 
-    /// The number of sub-tiles that saved states are loaded ahead to registers. Loading them takes longer than to walk one sub-tile of few
-    /// states.
+    /// The number of sub-tiles that saved states are taken up ahead. Loading them takes longer than to walk one sub-tile, but registers have
+    /// room for those of one, unless states are few.
     fn ahead(&self) -> u32 {
-        if self.schedule.rows * self.schedule.states <= FEW { HALF } else { 1 }
+        match self.schedule.saved_ahead {
+            0 if self.schedule.rows * self.schedule.states <= FEW => HALF,
+            ahead => ahead.max(1),
+        }
     }
 
     /// Takes up the states saved before the first sub-tiles.
     pub(super) fn take_up_first(&self, b: &mut Builder, lane: &Lane, carry: &Carry) {
         self.take_up(b, lane, carry, 0);
-        if self.next_states.is_none() {
-            (1..self.ahead()).for_each(|j| self.take_up_next(b, lane, carry, j));
-        }
+        (1..self.ahead()).for_each(|j| self.take_up_next(b, lane, carry, j));
     }
 
-    /// The states saved before the `j`-th sub-tile of half a tile, by row of the lane. From shared memory they are read at once, so that the
-    /// next ones can be on their way while this sub-tile is walked.
-    pub(super) fn saved_before(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) -> Vec<Vec<Operand>> {
+    /// The states saved before the `j`-th sub-tile of half a tile, by row of the lane; `half` counts the halves that have been walked. From
+    /// shared memory they are read at once, so that later ones can be on their way to the same place while this sub-tile is walked.
+    pub(super) fn saved_before(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        carry: &Carry,
+        (half, j): (Operand, u32),
+    ) -> Vec<Vec<Operand>> {
         let Some(next) = self.next_states else {
             let of_row = |regs: &Vec<Reg>| regs.iter().map(|reg| Operand::Reg(*reg)).collect();
             return carry.before(j).iter().map(of_row).collect();
         };
-        self.await_copies(b, next, j);
+        self.await_copies(b, next, (half, j));
         let read = |b: &mut Builder, r: usize, access: u32| {
-            let at = self.own_place(b, r, access);
+            let at = self.own_place(b, (j, r, access));
             b.load(Memory::Shared(next.array), at, self.width(), None, zero(Ty::F32))
         };
         let accesses = self.schedule.states / self.width();
@@ -85,14 +92,22 @@ impl StateSpaceBackwardKernel<'_> {
     /// Waits for the copies that nothing reads: none may be on its way when the block ends.
     pub(super) fn await_last_copies(&self, b: &mut Builder) {
         if let Some(next) = self.next_states {
-            self.await_copies(b, next, 0);
+            let halves = b.mul(self.base.own_tiles(), self.schedule.steps / SUBTILE / HALF);
+            (0..self.ahead()).for_each(|j| self.await_copies(b, next, (halves, j)));
         }
     }
 
-    /// Waits for the copies of the `j`-th sub-tile of half a tile: one phase for each, and an even number in a half.
-    fn await_copies(&self, b: &mut Builder, next: NextStates, j: u32) {
-        const { assert!(HALF.is_multiple_of(2)) };
-        b.wait(next.landed, RingStage { index: self.base.frame.warp, parity: Operand::i32((j % 2) as i32) });
+    /// Waits for the copies of the `j`-th sub-tile of half a tile. Those of one sub-tile have a phase for each, an even number in a half; of two
+    /// each has one in a half.
+    fn await_copies(&self, b: &mut Builder, next: NextStates, (half, j): (Operand, u32)) {
+        const { assert!(HALF == 2) };
+        let parity = if self.ahead() == 1 { Operand::i32(j as i32) } else { b.binary(Binary::And, half, 1) };
+        let index = self.mbarrier_of(b, j);
+        b.wait(next.landed, RingStage { index, parity });
+    }
+
+    fn mbarrier_of(&self, b: &mut Builder, j: u32) -> Operand {
+        b.add(self.base.frame.warp, j % self.ahead() * self.schedule.warps)
     }
 
     /// Elements of an access.
@@ -100,13 +115,14 @@ impl StateSpaceBackwardKernel<'_> {
         self.schedule.states.min(CHUNK)
     }
 
-    /// The thread's place in shared memory for an access of a row.
-    fn own_place(&self, b: &mut Builder, r: usize, access: u32) -> Operand {
+    /// The thread's place in shared memory for an access of a row, before the `j`-th sub-tile of half a tile.
+    fn own_place(&self, b: &mut Builder, (j, r, access): (u32, usize, u32)) -> Operand {
         let threads = self.schedule.warps * WARP;
         let accesses = self.schedule.states / self.width();
         let first = b.mul(self.base.frame.warp, WARP);
         let thread = b.add(first, self.base.frame.lane);
-        let place = b.add(thread, (r as u32 * accesses + access) * threads);
+        let row = j % self.ahead() * self.schedule.rows + r as u32;
+        let place = b.add(thread, (row * accesses + access) * threads);
         b.mul(place, self.width())
     }
 
@@ -125,7 +141,8 @@ impl StateSpaceBackwardKernel<'_> {
             }
         }
         if let Some(next) = self.next_states {
-            b.arrive_with_copies(next.landed, self.base.frame.warp);
+            let mbarrier = self.mbarrier_of(b, j);
+            b.arrive_with_copies(next.landed, mbarrier);
         }
     }
 
@@ -140,7 +157,7 @@ impl StateSpaceBackwardKernel<'_> {
     ) {
         let from = self.base.args.scratch[0];
         if let Some(NextStates { array: to, .. }) = self.next_states {
-            let to_index = self.own_place(b, r, access);
+            let to_index = self.own_place(b, (j, r, access));
             let elements = self.width();
             b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements, guard: Some(guard) });
             return;

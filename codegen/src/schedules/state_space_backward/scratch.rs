@@ -32,14 +32,15 @@ pub fn before(schedule: &StateSpaceBackward, pass: Pass) -> StateSpaceBackward {
         stages: 4,
         blocks: 2,
         registers: 0,
-        saved_ahead: false,
+        saved_ahead: 0,
+        rows_apart: false,
         ..*schedule
     }
 }
 
 /// The kernels of a stage under a schedule, in order: its walk, and the passes before and after it.
 pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBackward> {
-    let alike = StateSpaceBackward { registers: 0, saved_ahead: false, ..*schedule };
+    let alike = StateSpaceBackward { registers: 0, saved_ahead: 0, rows_apart: false, hoists: false, ..*schedule };
     let [ends, save, carry] = [Pass::Ends, Pass::Save, Pass::Carry].map(|pass| before(schedule, pass));
     let sum = StateSpaceBackward { pass: Pass::Sum, ..alike };
     let sums = sum_threads(stage, schedule, |_| 1).is_some_and(|threads| threads > 0);

@@ -56,7 +56,7 @@ impl Strategy for StateSpaceBackward {
     }
 
     fn is_committed(&self) -> bool {
-        !self.saved_ahead
+        !self.hoists
     }
 
     fn is_segmented(&self) -> bool {

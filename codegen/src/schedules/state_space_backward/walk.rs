@@ -25,6 +25,8 @@ struct SubtileAt<'t> {
     /// The half of the ring of sums over rows that it belongs to, and its number in that half.
     half: Operand,
     number: u32,
+    /// The halves of tiles that have been walked before, `i32`.
+    halves: Operand,
 }
 
 impl<'s> StateSpaceBackwardKernel<'s> {
@@ -51,7 +53,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                 let subtile = b.add(before, j);
                 let subtile = self.subtile(b, subtile);
                 let column = b.mul(subtile, SUBTILE);
-                let subtile = SubtileAt { tile, column, half: half.unwrap_or(Operand::i32(0)), number: j };
+                let half = half.unwrap_or(Operand::i32(0));
+                let subtile = SubtileAt { tile, column, half, halves: half_tile, number: j };
                 self.walk_subtile(b, lane, carry, subtile);
             }
             if let (Some(sums), Some(half)) = (&self.row_sums, half) {
@@ -113,13 +116,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     // ---- a sub-tile
 
     fn walk_subtile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, at: SubtileAt) {
-        let SubtileAt { tile, column, half, number: j } = at;
+        let SubtileAt { tile, column, half, number: j, halves } = at;
         let mut lane_rows = self.lane_rows(b, lane, tile, column);
         let rows = self.form.row_sums.len();
         let steps = || vec![None; SUBTILE as usize];
         let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.form.sums.len()], rows: vec![] };
         self.load_states(b, &mut lane_rows, lane, tile, 0, column);
-        let saved = self.saved_before(b, lane, carry, j);
+        let saved = self.saved_before(b, lane, carry, (halves, j));
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
             for (row, saved) in saved.iter().enumerate() {
@@ -129,7 +132,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             }
             if state + 1 < self.schedule.states {
                 self.load_states(b, &mut lane_rows, lane, tile, state + 1, column);
-            } else if !self.schedule.saved_ahead {
+            } else if self.schedule.saved_ahead == 0 {
                 self.take_up_next(b, lane, carry, j);
             }
             self.put(b, lane, &sums, state, false);

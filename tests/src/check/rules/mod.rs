@@ -43,7 +43,7 @@ fn numbers(elem: Elem, len: usize, rng: &mut Rng) -> Vec<f64> {
 }
 
 /// A tensor of these numbers, floats or `i32`.
-fn tensor(elem: Elem, shape: &[usize], numbers: &[f64], device: &Device) -> Result<Tensor, Error> {
+pub(super) fn tensor(elem: Elem, shape: &[usize], numbers: &[f64], device: &Device) -> Result<Tensor, Error> {
     let data = match elem {
         Elem::I32 => Data::Int(numbers.iter().map(|x| *x as i64).collect()),
         _ => Data::Float(numbers.to_vec()),
@@ -52,7 +52,7 @@ fn tensor(elem: Elem, shape: &[usize], numbers: &[f64], device: &Device) -> Resu
 }
 
 /// The numbers of a tensor.
-fn floats(tensor: &Tensor) -> Result<Vec<f64>, Error> {
+pub(super) fn floats(tensor: &Tensor) -> Result<Vec<f64>, Error> {
     let flat = tensor.reshape(&[tensor.len()])?;
     Ok(match download(&flat)? {
         Data::Float(numbers) => numbers,
