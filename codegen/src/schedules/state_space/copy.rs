@@ -329,7 +329,7 @@ impl<'a> Offsets<'a> {
         let Some(pass) = piece.pass else { return HashMap::new() };
         let hoists = kernel.schedule.hoists;
         let mut offsets = HashMap::new();
-        for tensor in tensors(kernel.stage).into_iter().filter(|t| !hoists || self.tensors.contains(t)) {
+        for tensor in tensors(kernel.stage).filter(|t| !hoists || self.tensors.contains(t)) {
             let Some((first, step)) = self.anchors.0.get(&tensor) else { continue };
             let further = |b: &mut Builder, offset| {
                 let next = b.add(offset, *step);

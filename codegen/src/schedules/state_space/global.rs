@@ -75,8 +75,9 @@ impl<'k, 's> Global<'k, 's> {
         let RowState { row, state } = from;
         let column = b.convert(Ty::I64, piece.column);
         let is_certain = time.is_whole && piece.held == Operand::bool(true);
+        let first = b.add(time.first, column);
         let exists = if is_certain { Operand::bool(true) } else { b.lt(piece.column, time.steps) };
-        let steps = Steps { first: b.add(time.first, column), exists };
+        let steps = Steps { first, exists };
         Global { kernel, row, state, steps, width, is_certain, known: HashMap::new(), loaded: HashMap::new() }
     }
 
