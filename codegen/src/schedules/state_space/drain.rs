@@ -1,6 +1,7 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
-use super::copy::{Copier, Offsets, load_steps};
+use super::anchors::Offsets;
+use super::copy::{Copier, load_steps};
 use super::global::{Elements, Global, RowState};
 use super::pieces::{Piece, Shape};
 use super::{StateSpaceKernel, Time};

@@ -19,6 +19,7 @@
 //! Rows, states and steps that do not exist are zeros in the tiles and are not written; where they could change a final
 //! state or a sum they are left out.
 
+pub(crate) mod anchors;
 mod candidates;
 pub(crate) mod copy;
 mod cost;
