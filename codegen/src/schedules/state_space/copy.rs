@@ -4,8 +4,8 @@
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
 use super::anchors::{Anchors, Offsets};
-use super::drain::Constants;
 use super::global::{Global, RowState};
+use super::output_constants::Constants;
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
 use super::{CHUNK, StateSpaceKernel, TileAt, Time};

@@ -2,7 +2,7 @@
 
 use super::anchors::Offsets;
 use super::copy::{Copier, load_steps};
-use super::global::{Elements, Global, RowState};
+use super::global::{Global, RowState};
 use super::pieces::{Piece, Shape};
 use super::{StateSpaceKernel, Time};
 use crate::abi::Tensor;
@@ -12,19 +12,6 @@ use crate::build::Builder;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::{Op, Value};
 use std::collections::{HashMap, HashSet};
-
-/// The registers that constants of outputs may take.
-const MOST_CONSTANTS: usize = 16;
-
-/// Elements that do not change in time, by output and piece of the thread.
-#[derive(Default)]
-pub(crate) struct Constants(HashMap<(usize, usize), Elements>);
-
-impl Constants {
-    fn at(&self, output: usize, piece: usize) -> Option<&Elements> {
-        self.0.get(&(output, piece))
-    }
-}
 
 impl StateSpaceKernel<'_> {
     /// The outputs that have time, of a kernel that has any.
@@ -92,7 +79,7 @@ impl StateSpaceKernel<'_> {
     }
 
     /// The parameters that an output's values are read from in global memory.
-    fn read_by_output(&self, output: usize) -> Vec<u32> {
+    pub(super) fn read_by_output(&self, output: usize) -> Vec<u32> {
         let program = &self.stage.program;
         let shared = |v: &Value| self.values.tile(*v).is_some_and(|i| !self.values.tiles[i].states);
         let (mut params, mut stack) = (vec![], vec![program.outputs[output].value]);
@@ -110,28 +97,6 @@ impl StateSpaceKernel<'_> {
         params.sort_unstable();
         params.dedup();
         params
-    }
-
-    /// What outputs read that does not change in time, where a kernel hoists and has registers for it.
-    pub(super) fn constants_of_outputs(&self, b: &mut Builder, thread: Operand) -> Constants {
-        let mut constants = Constants::default();
-        if !self.schedule.hoists {
-            return constants;
-        }
-        for k in self.body_outputs() {
-            let is_constant = |param: &u32| !self.stage.program.params[*param as usize].axes.contains(&self.scan.axis);
-            let params: Vec<u32> = self.read_by_output(k).into_iter().filter(is_constant).collect();
-            let pieces = self.few_pieces(b, self.output_shape(k), thread).unwrap_or_default();
-            if pieces.len() * params.len() > MOST_CONSTANTS {
-                continue;
-            }
-            for (i, piece) in pieces.iter().enumerate() {
-                let mut global = Global::timeless(self, piece.row, Operand::i32(0));
-                global.preload(b, &params);
-                constants.0.insert((k, i), global.elements_loaded());
-            }
-        }
-        constants
     }
 
     /// Whether a piece holds sums.

@@ -17,6 +17,7 @@
 //!
 //! Every sum has a fixed order: over the states of a lane, its lanes, the rows of a lane, a warp, a block, all blocks.
 
+mod block_sums;
 mod candidates;
 mod chain;
 mod copy;
@@ -36,7 +37,6 @@ mod segments;
 mod strategy;
 mod subtile;
 mod sum;
-mod sum_places;
 mod terms;
 mod tiles;
 mod walk;

@@ -5,22 +5,20 @@
 //! batch, half of the sub-tile). Each lane then adds some of these numbers over the lanes that share a position.
 
 use super::lane::Lane;
-use super::sum_places::SumPlace;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
 use crate::schedules::StateSpaceBackward;
-use crate::schedules::state_space::{CHUNK, Time};
+use crate::schedules::state_space::CHUNK;
 use crate::stage::kind::BackwardScan;
 use crate::target::WARP;
-use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind, Stmt};
+use crate::tile::{Memory, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
 
 /// Sub-tiles of a half of the ring.
 pub(super) const HALF: u32 = 2;
 /// The ring of two halves, each of which holds half a tile.
-const HALVES: Ring = Ring::of_power(2);
+pub(super) const HALVES: Ring = Ring::of_power(2);
 
 /// The place of a batch in the ring.
 #[derive(Clone, Copy)]
@@ -33,15 +31,6 @@ pub(super) struct BatchPlace {
     pub batch: u32,
 }
 
-/// The destination in global memory of a number of the ring.
-pub(super) struct Destination {
-    pub at: Operand,
-    /// Its first step in the tile, `i32`.
-    pub column: Operand,
-    /// Whether it is kept: its state and steps exist.
-    pub exists: Operand,
-}
-
 /// The sums over rows of a kernel, and their shared memory.
 pub(super) struct RowSums {
     /// The number of sums.
@@ -50,9 +39,9 @@ pub(super) struct RowSums {
     pub batch: u32,
     pub batches: u32,
     /// Positions, and lanes that share one.
-    lanes: u32,
+    pub lanes: u32,
     heap: SharedId,
-    ring: SharedId,
+    pub ring: SharedId,
     /// The mbarriers of each half: one completes when all warps have filled it, the other when it has been taken.
     pub filled: SharedId,
     pub taken: SharedId,
@@ -206,114 +195,6 @@ impl StateSpaceBackwardKernel<'_> {
         b.arrive(sums.filled, half);
     }
 
-    /// Writes the sums of a tile over the warps of the block to global memory.
-    pub(super) fn take_sums(
-        &self,
-        b: &mut Builder,
-        sums: &RowSums,
-        (thread, places): (Operand, Option<&[SumPlace]>),
-        number: Reg,
-        time: &Time,
-    ) {
-        let halves = self.schedule.steps / SUBTILE / HALF;
-        b.for_(Operand::i32(0), halves, 1, |b, i| {
-            let half = HALVES.at(b, number.into());
-            b.wait(sums.filled, half);
-            b.push(Stmt::SyncWarp);
-            let half = half.index;
-            let [all, _] = sums.numbers();
-            let threads = self.schedule.copy_warps * WARP;
-            match places {
-                Some(places) => places.iter().for_each(|place| self.take_from(b, sums, half, i, place, time)),
-                None => b.for_(thread, all, threads, |b, o| self.take(b, sums, half, i, o, time)),
-            }
-            b.arrive(sums.taken, half);
-            let next = b.add(number.into(), 1);
-            b.assign(number, next);
-        });
-    }
-
-    /// Writes one number of a half: `i` is the half's index in its tile, `o` the number's in the half.
-    fn take(&self, b: &mut Builder, sums: &RowSums, half: Operand, i: Operand, o: Operand, time: &Time) {
-        let [place, number] = b.div_rem(o, Operand::i32(sums.shape().outputs() as i32));
-        let at = self.first_of_warps(b, sums, half, place, number);
-        let total = self.over_warps(b, sums, at);
-        let Destination { at, exists, .. } = self.destination(b, sums, i, place, number, time);
-        b.store(Memory::Global(self.base.args.scratch[1]), at, &total, Some(exists));
-    }
-
-    /// The element of a number of the ring, in the first warp's batch.
-    pub(super) fn first_of_warps(
-        &self,
-        b: &mut Builder,
-        sums: &RowSums,
-        half: Operand,
-        place: Operand,
-        number: Operand,
-    ) -> Operand {
-        let outputs = Operand::i32(sums.shape().outputs() as i32);
-        let all = Operand::i32((HALF * sums.batches) as i32);
-        let warps = Operand::i32(self.schedule.warps as i32);
-        let at = b.mul(half, all);
-        let at = b.add(at, place);
-        let at = b.mul(at, warps);
-        let at = b.mul(at, outputs);
-        let at = b.add(at, number);
-        b.mul(at, CHUNK)
-    }
-
-    /// The sum over the warps of the block, in their order, of numbers of which the first warp's is at an element of the ring.
-    pub(super) fn over_warps(&self, b: &mut Builder, sums: &RowSums, first: Operand) -> Vec<Operand> {
-        let outputs = sums.shape().outputs();
-        let load = |b: &mut Builder, warp: u32| {
-            let at = b.add(first, warp * outputs * CHUNK);
-            b.load(Memory::Shared(sums.ring), at, CHUNK, None, zero(Ty::F32))
-        };
-        let terms: Vec<Vec<Operand>> = (0..self.schedule.warps).map(|warp| load(b, warp)).collect();
-        added(b, terms)
-    }
-
-    /// The destination of a number of the ring.
-    pub(super) fn destination(
-        &self,
-        b: &mut Builder,
-        sums: &RowSums,
-        i: Operand,
-        place: Operand,
-        number: Operand,
-        time: &Time,
-    ) -> Destination {
-        let (lanes, batch, batches) = (sums.lanes as i32, sums.batch as i32, sums.batches as i32);
-        let split = |b: &mut Builder, x: Operand, by: i32| (b.binary(Binary::Div, x, by), b.binary(Binary::Rem, x, by));
-        let (subtile, batch_number) = split(b, place, batches);
-        let (group, position) = split(b, number, lanes);
-        let (group, quarter) = split(b, group, 2);
-        let (sum, within) = split(b, group, batch);
-        let state = b.mul(position, self.schedule.states);
-        let first = b.mul(batch_number, batch);
-        let state = b.add(state, first);
-        let state = b.add(state, within);
-        let number = b.mul(i, HALF);
-        let number = b.add(number, subtile);
-        let subtile = self.subtile(b, number);
-        let column = b.mul(subtile, SUBTILE);
-        let quarter = b.mul(quarter, CHUNK);
-        let column = b.add(column, quarter);
-        let exists = b.lt(column, time.steps);
-        let in_tile = column;
-        let [sum, state, column] = [sum, state, column].map(|x| b.convert(Ty::I64, x));
-        let exists = self.scratch.room.holds(b, state, exists);
-        let origin = self.scratch.sums(b, 0);
-        let apart = self.scratch.sums(b, 1);
-        let apart = b.sub(apart, origin);
-        let at = b.mul(sum, apart);
-        let at = b.add(at, origin);
-        let along = b.mul(state, self.scratch.steps);
-        let at = b.add(at, along);
-        let at = b.add(at, time.first);
-        Destination { at: b.add(at, column), column: in_tile, exists }
-    }
-
     /// The index in its tile of the `number`-th sub-tile to be walked.
     pub(super) fn subtile(&self, b: &mut Builder, number: Operand) -> Operand {
         if self.base.scan.reverse {
@@ -325,7 +206,7 @@ impl StateSpaceBackwardKernel<'_> {
 }
 
 /// Terms of several steps, added one after the other.
-fn added(b: &mut Builder, terms: Vec<Vec<Operand>>) -> Vec<Operand> {
+pub(super) fn added(b: &mut Builder, terms: Vec<Vec<Operand>>) -> Vec<Operand> {
     let add = |b: &mut Builder, sum: Vec<Operand>, term: Vec<Operand>| {
         sum.iter().zip(&term).map(|(x, y)| b.add(*x, *y)).collect::<Vec<_>>()
     };
