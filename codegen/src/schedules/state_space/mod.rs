@@ -50,7 +50,6 @@ use crate::block::carry::Monoid;
 use crate::block::reads::used_fields;
 use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
-use crate::stage::kind::join_constants;
 use crate::stage::{Scan, Stage};
 use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, Special, Stmt};
@@ -68,7 +67,7 @@ pub const CHUNK: u32 = 4;
 /// The tile kernel of a stage under a state-space schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::parameters(schedule);
-    let stage = walked(stage, schedule)?;
+    let stage = hoisted(stage)?;
     if !is_possible(schedule) || schedule.segmented && !can_segment(&stage) {
         return Err(parameters);
     }
@@ -103,7 +102,7 @@ pub fn can_save(stage: &Stage) -> bool {
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
-    let Ok(stage) = walked(stage, schedule) else { return 0 };
+    let Ok(stage) = hoisted(stage) else { return 0 };
     Builder::shared_bytes_of(|b| drop(StateSpaceKernel::declare(b, &stage, schedule)))
 }
 
@@ -111,15 +110,6 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
 fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
     let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: StateSpace::NAME, refusal })?;
     Ok(stage.rewritten(walk.program.clone()))
-}
-
-/// The stage as the kernel of a schedule walks it.
-fn walked(stage: &Stage, schedule: &StateSpace) -> Result<Stage, LowerError> {
-    let hoisted = hoisted(stage)?;
-    let (Some(scan), Some(state), true) = (stage.scan(), stage.state_axis(), schedule.hoists) else {
-        return Ok(hoisted);
-    };
-    Ok(hoisted.rewritten(join_constants(&hoisted.program, scan.axis, state)))
 }
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.

@@ -40,7 +40,7 @@ schedule! {
         /// Whether only the segment carries are found: the first of two kernels.
         ends: bool,
         /// Whether copy warps find what is the same in every tile before the first one: what outputs read that does not change in time. Tiles of
-        /// which all rows and steps exist are then copied without a comparison for each piece, and constant factors of exponents are multiplied first.
+        /// which all rows and steps exist are then copied without a comparison for each piece.
         hoists: bool = false,
     }
 }

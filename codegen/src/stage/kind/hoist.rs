@@ -30,13 +30,6 @@ pub(super) fn hoist_backward_scan(program: &Program, time: Axis, state: Axis, ba
     pass.run().unwrap_or_else(|_| program.clone())
 }
 
-/// The program of a walk with its products regrouped once more: a factor that has neither time nor states joins those without time. So
-/// 2^((delta·log₂e)·a) becomes 2^(delta·(log₂e·a)), whose bracket is computed once.
-pub(crate) fn join_constants(program: &Program, time: Axis, state: Axis) -> Program {
-    let late = Some(vec![false; program.nodes.len()]);
-    Hoist { late, ..Hoist::new(program, time, state) }.run().unwrap_or_else(|_| program.clone())
-}
-
 /// The uses of each node, as an operand or an output.
 fn uses(program: &Program) -> Vec<u32> {
     let mut uses = vec![0; program.nodes.len()];

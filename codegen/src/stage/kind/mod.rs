@@ -22,7 +22,6 @@ pub(crate) use contracted::is_point;
 pub use delta::{Channels, DeltaReadout, DeltaRule, Factored};
 pub use delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 pub use gauge::rate as gauge_rate;
-pub(crate) use hoist::join_constants;
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
 pub use pairwise::{Across, Contraction, Gauge, Limit, Pairwise, Payload};
