@@ -27,7 +27,7 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let ranks = if extent == Extent::Quick { 1 } else { RANKS };
     let mut all = vec![];
     for subject in subjects() {
-        // Other schedules of recurrences of matrices and of attention take far longer, and are those of scans.
+        // The other schedules of attention and of recurrences of matrices are slow ones that step through time.
         for rank in 0..if subject.is_matrix { 1 } else { ranks } {
             let (name, subject) = (format!("bits/{subject}/schedule {rank}"), subject.clone());
             all.push(Scenario::new(name, move |world: &World| stable(world, &subject, rank, runs)));

@@ -19,7 +19,7 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
     // Both have one estimate, and of equal estimates the first is taken: copied ahead, saved states take less time.
     let newest = |s: StateSpaceBackward| {
-        // Narrow elements take copy warps more instructions, and walks of many states longer with both than without (decision 0011).
+        // With 16-bit elements a walk of many states takes longer with either of these (decision 0011).
         let is_crowded = s.registers > 0 && vector > CHUNK;
         let saved_ahead = if s.registers == 0 { 0 } else { 2 - u32::from(is_crowded) };
         let rows_apart = (s.rows, s.lanes) == ROWS_APART && !is_crowded;

@@ -97,8 +97,8 @@ impl StateSpaceBackwardKernel<'_> {
         }
     }
 
-    /// Waits for the copies of the `j`-th sub-tile of half a tile. Those of one sub-tile have a phase for each, an even number in a half; of two
-    /// each has one in a half.
+    /// Waits for the copies of the `j`-th sub-tile of half a tile. With one place, its mbarrier has a phase for each of the two sub-tiles of a
+    /// half. With two places, each mbarrier has one phase in a half.
     fn await_copies(&self, b: &mut Builder, next: NextStates, (half, j): (Operand, u32)) {
         const { assert!(HALF == 2) };
         let parity = if self.ahead() == 1 { Operand::i32(j as i32) } else { b.binary(Binary::And, half, 1) };
