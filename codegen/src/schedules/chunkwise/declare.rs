@@ -113,7 +113,7 @@ impl<'s> ChunkwiseKernel<'s> {
     ) -> Self {
         let Tiles { queries, keys, values, gate, states, outputs, is_tf32, is_split } =
             Tiles::declare(b, stage, form, schedule, saved);
-        let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, is_split);
+        let [of_sums, of_gains] = rates_len(form, schedule, keys.elem, [is_split, saved.is_some()]);
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let is_scaled = schedule.unit == Unit::Warpgroup && keys.elem == Elem::F16;
@@ -202,7 +202,12 @@ fn first_saved(
 
 /// The lengths of the running sums and of the gains, for all chunks in flight. Beside warps that only copy every stage has its own;
 /// sums of factors in two parts are two numbers each.
-fn rates_len(form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem, is_split: bool) -> [u32; 2] {
+fn rates_len(
+    form: &MatrixRecurrence,
+    schedule: &Chunkwise,
+    elem: Elem,
+    [is_split, saves]: [bool; 2],
+) -> [u32; 2] {
     let times = schedule.times();
     let of_stages = schedule.stages * schedule.heads * times;
     let is_tf32 = schedule.unit == Unit::Warp && elem != Elem::Bf16;
@@ -210,7 +215,7 @@ fn rates_len(form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem, is_split
         return [if is_split { 2 * of_stages } else { of_stages }, of_stages];
     }
     let of_sums = match form.channels {
-        true => channels::sums_len(elem, schedule),
+        true => channels::sums_len(elem, schedule, saves),
         false if is_tf32 && elem != Elem::F32 => times,
         false => 2 * times,
     };

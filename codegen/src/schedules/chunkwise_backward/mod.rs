@@ -33,6 +33,7 @@ mod block_constants;
 mod candidates;
 mod channels;
 mod cost;
+mod half_states;
 mod outputs;
 mod parameters;
 mod partials;
@@ -139,8 +140,8 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
     let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
-    // Of bf16, walks do not depend on who reads what they save.
-    let depends = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) != Elem::Bf16;
+    // Of 16 bits, walks do not depend on who reads what they save.
+    let depends = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) == Elem::F32;
     let warpgroups = stage.kind().matrices_back().is_ok_and(depends);
     let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups, overlaid: false, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
@@ -328,6 +329,8 @@ struct ChunkwiseBackwardKernel<'s> {
     /// The sums of query' that have no registers, laid out as those of key'.
     query_sums: Option<SharedId>,
     query_blocks: QueryBlocks,
+    /// Of S and D in `f16`, the numbers that those of each head in flight are to be multiplied by.
+    undone: Option<SharedId>,
     /// The further arrays for decays per channel.
     channels: Option<Arrays>,
     /// Whether the numbers that the next head and outputs need from memory are read before the products. Read late, their addresses
@@ -372,7 +375,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let tiles = Tiles::declare(b, stage, form, schedule);
         let heads = schedule.heads();
         let queries_of = query_blocks(form, elem, schedule, isa);
-        let types = [elem, schedule.saved_elem(stage, form)];
+        let types = [elem, schedule.weights_elem(stage, form)];
         let is_tf32 = types[1] == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
@@ -396,8 +399,18 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles, over);
         let is_crowded = isa.has_bulk_copies() && sweep.is_crowded();
         let reads_early = reads_early && !is_tf32 && !is_crowded;
-        let query_blocks = queries_of;
-        ChunkwiseBackwardKernel { sweep, scores, key_sums, query_sums, query_blocks, channels, reads_early, is_crowded }
+        let undone = half_states::declare(b, &sweep);
+        ChunkwiseBackwardKernel {
+            sweep,
+            scores,
+            key_sums,
+            query_sums,
+            query_blocks: queries_of,
+            undone,
+            channels,
+            reads_early,
+            is_crowded,
+        }
     }
 
     /// The number of heads whose tiles are in shared memory: the head that is computed, and the next one where there is room.

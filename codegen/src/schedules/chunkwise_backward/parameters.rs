@@ -35,10 +35,9 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
-        /// Warps of a walk that only copy tiles and evaluate decays.
+        /// Warps of a walk that only copy tiles and evaluate decays. Walks of f16 then save states in f16, each times a power of two.
         copiers: u32 = 0,
-        /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times. Walks of f16
-        /// then save states in f16, each times a power of two.
+        /// Whether warpgroups multiply in the third sweep: one for the sums of each of queries, keys, and pairs of times.
         warpgroups: bool = false,
         /// Whether tiles of the third sweep that are not needed at the same time lie over one another, with decays per channel beside
         /// products in `tf32`.
@@ -63,8 +62,16 @@ word! {
 }
 
 impl ChunkwiseBackward {
-    /// The type of S and D in memory, and of weights: that of the walks' states, but what warpgroups read.
+    /// The type of S and D in memory: that of weights, but where warpgroups walk f16.
     pub(super) fn saved_elem(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> Elem {
+        match form.elem(stage) {
+            Elem::F16 if self.copiers > 0 => Elem::F16,
+            _ => self.weights_elem(stage, form),
+        }
+    }
+
+    /// The type of weights: that of the walks' states, but what warpgroups read.
+    pub(super) fn weights_elem(&self, stage: &Stage, form: &MatrixRecurrenceBackward) -> Elem {
         match form.elem(stage) {
             Elem::F16 if self.warpgroups => Elem::F16,
             _ if self.warpgroups => Elem::Bf16,

@@ -3,7 +3,7 @@
 use super::partials::{Partials, accumulate};
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
-use super::{BLOCKS, ChunkwiseBackward, GradientSweep, TIMES};
+use super::{BLOCKS, ChunkwiseBackward, ChunkwiseBackwardKernel, GradientSweep, TIMES};
 use crate::abi::Tensor;
 use crate::block::lane_sum::{Neighbours, Side, over_lanes, sum_beside};
 use crate::block::layout::Tile;
@@ -38,6 +38,19 @@ fn rows_of_set(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) ->
 /// The first row of sums over the width: where tiles lie over one another there are no others.
 fn first_over_width(schedule: &ChunkwiseBackward) -> u32 {
     if schedule.overlaid { 0 } else { OVER_WIDTH }
+}
+
+impl ChunkwiseBackwardKernel<'_> {
+    /// Writes the warp's share of ⟨S, D⟩: both tiles have the same layout.
+    pub(super) fn share_energy(&self, b: &mut Builder, stage: Operand) {
+        if !self.has_decay() {
+            return;
+        }
+        let mut sum = None;
+        self.add_energy(b, stage, &mut sum);
+        let sum = sum.map(|sum| self.energy_undone(b, sum, stage));
+        self.store_energy(b, sum);
+    }
 }
 
 impl GradientSweep<'_> {
@@ -100,16 +113,6 @@ impl GradientSweep<'_> {
         let at = b.add(at, OVER_ROWS * TIMES + block as u32 * COLUMNS);
         let at = self.in_set(b, at);
         b.store(Memory::Shared(self.partial_sums), at, &two, Some(own));
-    }
-
-    /// Writes the warp's share of ⟨S, D⟩: both tiles have the same layout.
-    pub(super) fn share_energy(&self, b: &mut Builder, stage: Operand) {
-        if !self.has_decay() {
-            return;
-        }
-        let mut sum = None;
-        self.add_energy(b, stage, &mut sum);
-        self.store_energy(b, sum);
     }
 
     /// Adds the thread's share of ⟨S, D⟩ in a stage of their tiles.

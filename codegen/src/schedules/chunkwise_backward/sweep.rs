@@ -43,7 +43,7 @@ impl<'s> GradientSweep<'s> {
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
         let tile = args.enter_tile(b, stage, form.shared(), (TIMES, 1));
-        let (is_tf32, set) = (schedule.saved_elem(stage, form) == Elem::F32, Operand::i32(0));
+        let (is_tf32, set) = (schedule.weights_elem(stage, form) == Elem::F32, Operand::i32(0));
         GradientSweep {
             stage,
             form,

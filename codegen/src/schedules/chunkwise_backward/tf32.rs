@@ -1,6 +1,6 @@
 //! Products in `tf32` of the third sweep.
 //!
-//! S, D and the weights of pairs are in `f32`, beside `f16` rounded to `tf32`; a left factor over the rows of another is two
+//! S, D and the weights of pairs are in `f32`, beside `f16` rounded to `tf32`, but where S and D are in [`f16`](super::half_states); a left factor over the rows of another is two
 //! neighbours of a row, as [packed pairs](unpacked) of `f16` have them. Sums of a product are scaled afterwards, so that factors from
 //! memory are multiplied as they are, exact or split.
 
@@ -147,12 +147,20 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
+    /// The sums of left·right over the rows of S or D, for so many blocks of its columns from a number on.
+    fn through_saved(&self, b: &mut Builder, (first, count): (u32, u32), left: Left, right: Factor) -> Blocks {
+        if right.tile.elem == Elem::F32 {
+            let rows = |b: &mut Builder, sixteen| self.rows_of(b, left, sixteen);
+            return product_in_time(b, self.keys.elem, first, count, rows, right);
+        }
+        self.through_half(b, (first, count), left.factor, right)
+    }
+
     /// Adds the first term of key' of a head, whose rows are scaled.
     pub(super) fn add_tf32_keys(&self, b: &mut Builder, scales: [Operand; 2], left: Left, right: Factor) {
         let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
-            let found =
-                product_in_time(b, self.keys.elem, first, each, |b, sixteen| self.rows_of(b, left, sixteen), right);
+            let found = self.through_saved(b, (first, each), left, right);
             for (block, found) in (first..).zip(found) {
                 let kept = self.own(b, self.key_sums, block);
                 let sums = std::array::from_fn(|r| b.fma(found[r], scales[r / 2], kept[r]));
@@ -173,8 +181,7 @@ impl ChunkwiseBackwardKernel<'_> {
     ) {
         let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
-            let found =
-                product_in_time(b, self.keys.elem, first, each, |b, sixteen| self.rows_of(b, left, sixteen), right);
+            let found = self.through_saved(b, (first, each), left, right);
             for (number, found) in (first..).zip(found) {
                 let queries = self.own_block(b, &self.queries, Operand::i32(0), number);
                 self.add_query(b, head.sums, partials, QueryBlock { number, found, scales, queries });

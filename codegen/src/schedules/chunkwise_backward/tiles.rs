@@ -28,7 +28,8 @@ impl Tiles {
         form: &MatrixRecurrenceBackward,
         schedule: &ChunkwiseBackward,
     ) -> Tiles {
-        let (elem, depth) = (schedule.saved_elem(stage, form), schedule.depth);
+        let [elem, of_weights] = [schedule.saved_elem(stage, form), schedule.weights_elem(stage, form)];
+        let depth = schedule.depth;
         let [states, dual] = [&form.states, &form.cotangents];
         let factor = if schedule.warpgroups { elem } else { form.elem(stage) };
         let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
@@ -64,7 +65,7 @@ impl Tiles {
             let weights = cotangents.clone();
             return Tiles { keys, queries, values, cotangents, states, duals, weights };
         }
-        let weights = Tile::bare(b, "weights", elem, TIMES, TIMES);
+        let weights = Tile::bare(b, "weights", of_weights, TIMES, TIMES);
         if schedule.warpgroups {
             return Tiles { keys, queries, values, cotangents, states, duals, weights };
         }

@@ -30,7 +30,7 @@ pub(super) struct OperandViews {
 pub(super) struct AllViews {
     pub wide: OperandViews,
     pub deep: OperandViews,
-    /// The lanes of weights and of states, where these are of another type than the factors.
+    /// The lanes of weights and of states, where weights are of another type than the factors.
     of_other_type: Option<[OperandViews; 2]>,
 }
 
@@ -174,7 +174,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     pub(super) fn all_views(&self, b: &mut Builder) -> AllViews {
         let [wide, deep] = [&self.values, &self.keys].map(|tile| self.views(b, tile));
-        let has_own = self.states.elem != self.keys.elem;
+        let has_own = self.weights.elem != self.keys.elem;
         let of_other_type = has_own.then(|| [&self.weights, &self.states].map(|tile| self.views(b, tile)));
         AllViews { wide, deep, of_other_type }
     }
@@ -195,6 +195,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let stage = self.ring().at(b, iteration).index;
             self.fetch_values(b, &head, chunk, stage);
             self.fetch_states(b, &head, chunk, stage);
+            self.write_undone(b, &head, chunk, stage);
         });
     }
 

@@ -104,7 +104,8 @@ impl Scaling {
     }
 
     /// 16 rows and 16 channels as a right factor over rows: for both eights of the channels, both of the rows. `sixteen` and `pair` are
-    /// their numbers in the factor; `row` is that of the sum of the thread's first row, and `channel` its first channel.
+    /// their numbers in the factor; `row` is that of the sum of the thread's first row, in the pair of its number of eight, and `channel` its first
+    /// channel.
     pub(crate) fn in_time(
         self,
         b: &mut Builder,
@@ -117,10 +118,11 @@ impl Scaling {
         [0, 1].map(|block| {
             let channel = b.add(channel, block * COLUMNS);
             let border = scale.border().map(|border| self.sums.at(b, border, channel, 1)[0]);
+            let place = self.sums.place(b, channel, self.fragment.member);
             [0, 1].map(|half| {
                 [0, 1].map(|k| {
                     let row = b.add(row, half * COLUMNS + k);
-                    let log = self.sums.at(b, row, channel, 1)[0];
+                    let log = self.sums.at_place(b, row, place);
                     let log = scale.log(b, log, border);
                     self.number(b, own[block as usize][half as usize][k as usize], log)
                 })

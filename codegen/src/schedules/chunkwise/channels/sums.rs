@@ -1,6 +1,7 @@
 //! The running sums of the logarithms of channels: in shared memory, a row for every time of a chunk.
 //!
-//! Beside factors of `f32` every sum is two numbers side by side, a sum and its rounding error, as those of heads are.
+//! Beside factors of `f32` every sum is two numbers side by side, a sum and its rounding error, as those of heads are. Rows begin in different
+//! banks by their padding; where there is no room for that, channels of a row are [swizzled](ChannelSums::index).
 
 use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, f32, zero};
@@ -8,10 +9,15 @@ use crate::schedules::Chunkwise;
 use crate::schedules::chunkwise::ChunkwiseKernel;
 use crate::schedules::chunkwise::decay::{gain, logarithm_at, split_sum};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
+use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// Times whose decays a thread loads at once.
 const LOADS: u32 = 16;
+/// The most channels.
+const DEEPEST: u32 = 128;
+/// Channels of a row that stay neighbours where they are swizzled.
+const TOGETHER: u32 = 8;
 /// The padding of a row of sums, so that rows begin in different banks.
 pub(crate) const PAD: u32 = 8;
 
@@ -26,8 +32,17 @@ pub(crate) fn sums_row(elem: Elem, depth: u32) -> u32 {
 }
 
 /// The length of all sums: those of a chunk's times, and those of the segment so far.
-pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
-    (schedule.times() + 1) * sums_row(elem, schedule.depth)
+pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise, saves: bool) -> u32 {
+    match are_swizzled(elem, schedule, saves) {
+        true => schedule.times() * schedule.depth,
+        false => (schedule.times() + 1) * sums_row(elem, schedule.depth),
+    }
+}
+
+/// Whether rows of sums have no padding, and none is behind them: in walks of the most depth that save states in `f32` beside factors of `f16`. Then
+/// two blocks have room on a multiprocessor. Nothing reads what their segments forget.
+fn are_swizzled(elem: Elem, schedule: &Chunkwise, saves: bool) -> bool {
+    saves && elem == Elem::F16 && schedule.depth == DEEPEST
 }
 
 /// A running sum of logarithms.
@@ -44,19 +59,49 @@ pub(crate) struct ChannelSums {
     pub array: SharedId,
     pub elem: Elem,
     pub depth: u32,
+    /// Whether channels of a row are swizzled instead of rows padded.
+    pub swizzled: bool,
 }
 
 impl ChannelSums {
     /// The distance between the sums of a row and those of the next, in numbers.
     pub(crate) fn row(self) -> u32 {
-        sums_row(self.elem, self.depth)
+        if self.swizzled { self.depth } else { sums_row(self.elem, self.depth) }
     }
 
     /// The index of a row's sum of a channel.
     pub(crate) fn index(self, b: &mut Builder, row: Operand, channel: Operand) -> Operand {
+        let place = match self.swizzled {
+            true => {
+                let [pair, _] = b.div_rem(row, 2);
+                self.place(b, channel, pair)
+            }
+            false => channel,
+        };
+        self.index_of_place(b, row, place)
+    }
+
+    /// The place of a channel in the rows of a pair, that of this number or of one that differs by a multiple of four. Swizzled, eight neighbours
+    /// stay together, and of four pairs of rows each has its own banks.
+    pub(crate) fn place(self, b: &mut Builder, channel: Operand, pair: Operand) -> Operand {
+        if !self.swizzled {
+            return channel;
+        }
+        let by = b.binary(Binary::And, pair, 3);
+        let by = b.mul(by, TOGETHER);
+        b.binary(Binary::Xor, channel, by)
+    }
+
+    fn index_of_place(self, b: &mut Builder, row: Operand, place: Operand) -> Operand {
         let row = b.mul(row, self.row());
-        let own = b.mul(channel, numbers(self.elem));
+        let own = b.mul(place, numbers(self.elem));
         b.add(row, own)
+    }
+
+    /// The sum at a place of a row.
+    pub(crate) fn at_place(self, b: &mut Builder, row: Operand, place: Operand) -> Log {
+        let index = self.index_of_place(b, row, place);
+        self.load(b, index, 1)[0]
     }
 
     /// The sums of some neighbouring channels in a row.
@@ -103,6 +148,9 @@ impl ChunkwiseKernel<'_> {
             b.for_(Operand::i32(0), times, LOADS, |b, from| {
                 self.sum_times(b, values, first, from, channel, sum);
             });
+            if self.channel_sums().swizzled {
+                return;
+            }
             let index = self.log_index(b, channel);
             let before = b.load1(Memory::Shared(self.sums), index);
             let own = b.convert(Ty::F32, sum.into());
@@ -132,6 +180,9 @@ impl ChunkwiseKernel<'_> {
 
     /// Sets the sums over the segment of each thread's channels to 0.
     pub(crate) fn clear_logs(&self, b: &mut Builder) {
+        if self.channel_sums().swizzled {
+            return;
+        }
         self.own_channels(b, |b, channel| {
             let index = self.log_index(b, channel);
             b.store(Memory::Shared(self.sums), index, &[f32(0.0)], None);
@@ -174,12 +225,20 @@ impl ChunkwiseKernel<'_> {
             logarithm_at(b, &mut values, self.form.decay, coordinates)
         };
         let logs: Vec<Operand> = (0..LOADS).map(|k| log(b, k)).collect();
-        let index = self.sum_index(b, from, channel);
+        let sums = self.channel_sums();
+        let first = sums.index_of_place(b, from, channel);
         for (k, log) in (0..).zip(logs) {
             let log = b.convert(self.ty_of_sums(), log);
             let next = b.add(sum.into(), log);
             b.assign(sum, next);
-            let at = b.add(index, k * self.channel_sums().row());
+            let first = match sums.swizzled {
+                true => {
+                    let place = sums.place(b, channel, Operand::i32((k / 2) as i32));
+                    sums.index_of_place(b, from, place)
+                }
+                false => first,
+            };
+            let at = b.add(first, k * sums.row());
             let numbers = if self.has_rounding_errors() { split_sum(b, next).to_vec() } else { vec![next] };
             b.store(Memory::Shared(self.sums), at, &numbers, None);
         }
@@ -187,7 +246,8 @@ impl ChunkwiseKernel<'_> {
 
     /// The sums of all times, and those of the segment so far behind them.
     pub(super) fn channel_sums(&self) -> ChannelSums {
-        ChannelSums { array: self.sums, elem: self.elem(), depth: self.schedule.depth }
+        let swizzled = are_swizzled(self.elem(), self.schedule, self.saved.is_some());
+        ChannelSums { array: self.sums, elem: self.elem(), depth: self.schedule.depth, swizzled }
     }
 
     /// The index of a time's sum of a channel.

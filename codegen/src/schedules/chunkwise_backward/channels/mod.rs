@@ -88,7 +88,7 @@ impl Arrays {
     ) -> Arrays {
         let len = (TIMES + 1) * sums_row(elem, depth);
         let array = b.shared("channel_sums", SharedKind::Elem(Elem::F32), len);
-        let sums = ChannelSums { array, elem, depth };
+        let sums = ChannelSums { array, elem, depth, swizzled: false };
         let pairs = over.cloned().unwrap_or_else(|| Tile::bare(b, "pairs", weights, TIMES, TIMES));
         let mut of_blocks = |name, each| b.shared(name, SharedKind::Elem(Elem::F32), each * BLOCKS * depth);
         // Totals are read before there are weights.

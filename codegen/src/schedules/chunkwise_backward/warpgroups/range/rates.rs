@@ -5,8 +5,6 @@ use crate::block::lane_sum::over_lanes;
 use crate::block::powers::{self, at_most, inverse, largest_finite};
 use crate::build::{Builder, f32, zero};
 use crate::schedules::chunkwise::decay::Rates;
-use crate::schedules::chunkwise::range::power_of_element;
-use crate::schedules::chunkwise_backward::TIMES;
 use crate::schedules::chunkwise_backward::rates::PER_LANE;
 use crate::schedules::chunkwise_backward::walk::{Chunk, HeadSlice};
 use crate::target::WARP;
@@ -47,13 +45,7 @@ impl WarpgroupSweep<'_> {
         own: &HeadSlice,
         chunk: &Chunk,
     ) -> Option<[Operand; 2]> {
-        self.range?;
-        let behind = self.saved(b, own, chunk);
-        let behind = b.add(behind, TIMES * self.schedule.depth);
-        Some([0, 1].map(|number: usize| {
-            let element = b.load1(Memory::Global(self.args.scratch[number]), behind);
-            power_of_element(b, element)
-        }))
+        self.range.map(|_| self.read_undone(b, own, chunk))
     }
 
     /// Writes the numbers of a head and of its rows.
