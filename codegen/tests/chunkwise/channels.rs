@@ -119,3 +119,22 @@ fn decays_of_channels_with_one_chunk_in_flight() {
     let of = |vector: u32| case.run(&Chunkwise { vector, ..whole }, (2, Order::Random(1)));
     assert_eq!(of(1), of(4));
 }
+
+/// Chunks that are not copied ahead, so that more blocks share a multiprocessor, give the bits of those that are.
+#[test]
+fn decays_of_channels_with_one_chunk_in_flight_for_more_blocks() {
+    for (elem, vector) in [(Elem::Bf16, 8), (Elem::F16, 8), (Elem::F32, 4)] {
+        let stage = stage(&model("gated_linear_attention", elem, &[]));
+        for (t, k, v) in [(0, 64, 64), (1, 64, 64), (65, 64, 64), (130, 56, 40), (65, 128, 64)] {
+            if (elem, k) == (Elem::F32, 128) {
+                continue;
+            }
+            let depth = if k > 64 { 128 } else { 64 };
+            let case = Case::new(&stage, &[("B", 1), ("H", 1), ("T", t), ("K", k), ("V", v)]);
+            let one = Chunkwise { warps: 4, depth, stages: 1, vector, padded: (k, v) != (depth as usize, 64), ..CHUNKS };
+            case.check(&one, Order::Random(t as u64));
+            let of = |stages: u32| case.run(&Chunkwise { stages, ..one }, (1, Order::Random(2)));
+            assert_eq!(of(1), of(2), "{elem} {t} {k} {v}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Gradients of recurrences of matrices, in chunks.
 
 mod channels;
+mod one_head;
 mod portable;
 mod single;
 

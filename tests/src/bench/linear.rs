@@ -47,7 +47,9 @@ pub fn cases() -> Vec<Case> {
     let deepest_of_channels = [Elem::Bf16, Elem::F16, Elem::F32]
         .into_iter()
         .flat_map(|elem| [64, 128].map(|values| of_channels(elem, [8, 16, 2048, 128, values])));
-    let gated = [Elem::F16, Elem::F32].map(|elem| of_channels(elem, gated));
+    let gated = [Elem::F16, Elem::F32]
+        .into_iter()
+        .flat_map(|elem| [64, 128].map(|values| of_channels(elem, [8, 16, 2048, 64, values])));
     models
         .chain(retention)
         .chain(deepest)

@@ -65,6 +65,17 @@ fn chunks_by_warps_do_not_spill() {
     }
 }
 
+/// With one chunk in flight more blocks share a multiprocessor, and each has fewer registers.
+#[test]
+fn chunks_of_channels_with_one_in_flight_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.stages == 1);
+    for name in ["gated_linear_attention", "gated_linear_attention_packed_states"] {
+        for elem in [Elem::Bf16, Elem::F16] {
+            assert!(assemble(&model_of(name, elem), Isa::Sm90a, is_meant) >= 8, "{name} {elem}");
+        }
+    }
+}
+
 /// The sums of 256 places take half of the registers.
 #[test]
 fn attention_of_256_places_does_not_spill() {

@@ -6,6 +6,21 @@ use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 
+/// Of a single head two blocks share a multiprocessor, and each has half of the registers.
+#[test]
+fn gradients_of_single_heads_do_not_spill() {
+    let is_meant = |s: &Schedule| match s {
+        Schedule::ChunkwiseBackward(s) => s.sweep == Sweep::Gradients && s.blocks == 2,
+        _ => false,
+    };
+    for name in ["retention", "linear_attention", "monoid_attention", "monoid_attention_packed_states"] {
+        for elem in [Elem::Bf16, Elem::F16] {
+            let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
+            assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 4, "{name} {elem}");
+        }
+    }
+}
+
 /// Three warpgroups with sums over heads, and one that copies, share the registers; nor are their products serialised for want of them.
 #[test]
 fn gradients_by_warpgroups_do_not_spill() {

@@ -48,7 +48,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
             depth,
             padded,
             wide,
-            stages: if has_one_stage(elem, form.channels, warps, depth) { 1 } else { 2 },
+            stages: if has_room_for_one(elem, form.channels, warps, depth) { 1 } else { 2 },
             vector,
             blocks: 2,
             copiers: 0,
@@ -74,7 +74,10 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         };
         TILES.into_iter().flat_map(of_tiles)
     };
-    let all = shapes.flat_map(of_shape);
+    let with_one_stage = TILES.into_iter().filter(|tiles| isa == Isa::Sm90a && form.channels && tiles.vector > 1);
+    let with_one_stage =
+        with_one_stage.flat_map(|tiles| DEPTHS.map(|depth| with_more_blocks(elem, of(Unit::Warp, 4, depth, tiles))));
+    let all = with_one_stage.flatten().chain(shapes.flat_map(of_shape));
     let with_copiers = |schedule: Chunkwise| {
         // Beside a gate a state of the greatest depth leaves too few registers: in `bf16` all warps copy then.
         let is_full = schedule.depth > 64 && ChunkwiseKernel::gate_of(stage, form, &schedule).is_some();
@@ -109,7 +112,7 @@ fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, tiles: Tiles) ->
     let Tiles { wide, vector, .. } = tiles;
     let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);
     match (elem, warps) {
-        _ if has_one_stage(elem, channels, warps, depth) => true,
+        _ if has_room_for_one(elem, channels, warps, depth) => true,
         (Elem::F32, 2) | (Elem::Bf16, 4) => true,
         (Elem::F32, _) => !is_small && !wide,
         (Elem::F16, 2) => !is_most || vector == 1,
@@ -119,8 +122,19 @@ fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, tiles: Tiles) ->
 }
 
 /// Whether shared memory has room for no more than one chunk: for `f32` with decays of channels at the greatest depth, of four warps.
-fn has_one_stage(elem: Elem, channels: bool, warps: u32, depth: u32) -> bool {
+fn has_room_for_one(elem: Elem, channels: bool, warps: u32, depth: u32) -> bool {
     elem == Elem::F32 && channels && warps == 4 && depth == DEPTHS[DEPTHS.len() - 1]
+}
+
+/// The schedule with one chunk in flight, so that more blocks share a multiprocessor: with decays of channels each waits for its own powers of
+/// two most of the time, and others hide that better than copies a chunk ahead do.
+fn with_more_blocks(elem: Elem, schedule: Chunkwise) -> Option<Chunkwise> {
+    let blocks = match (elem, schedule.depth) {
+        (Elem::Bf16 | Elem::F16, 64) => 3,
+        (Elem::Bf16 | Elem::F16, 128) | (Elem::F32, 64) => 2,
+        _ => return None,
+    };
+    Some(Chunkwise { stages: 1, blocks, ..schedule })
 }
 
 /// Blocks that share a multiprocessor, by its shared memory and the registers of eight warps that have most.

@@ -15,6 +15,8 @@ const SHARED: f64 = 0.9;
 const PREPARED: f64 = 0.86;
 /// Time of such a chunk whose state is read by warps of their own, by that of one whose state is read by those that advance it.
 const READ_APART: f64 = 0.87;
+/// Time of a chunk with one of its block in flight, among more blocks, by that of one with two among fewer.
+const ALONE_IN_FLIGHT: f64 = 0.85;
 /// Microseconds of a multiprocessor on a chunk whose parts a kernel of its own prepares.
 const PREPARE: f64 = 1.0;
 
@@ -44,6 +46,8 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>, memory: &Mem
         shared * f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
+    let has_more_blocks = schedule.stages == 1 && schedule.blocks > 1;
+    let slower = if has_more_blocks { ALONE_IN_FLIGHT * slower } else { slower };
     let walk = work.iterations(segments, problem) * iteration * slower;
     let why = work.why(segments, target);
     if schedule.key_parts == KeyParts::Divided {

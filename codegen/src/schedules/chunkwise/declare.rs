@@ -202,12 +202,7 @@ fn first_saved(
 
 /// The lengths of the running sums and of the gains, for all chunks in flight. Beside warps that only copy every stage has its own;
 /// sums of factors in two parts are two numbers each.
-fn rates_len(
-    form: &MatrixRecurrence,
-    schedule: &Chunkwise,
-    elem: Elem,
-    [is_split, saves]: [bool; 2],
-) -> [u32; 2] {
+fn rates_len(form: &MatrixRecurrence, schedule: &Chunkwise, elem: Elem, [is_split, saves]: [bool; 2]) -> [u32; 2] {
     let times = schedule.times();
     let of_stages = schedule.stages * schedule.heads * times;
     let is_tf32 = schedule.unit == Unit::Warp && elem != Elem::Bf16;

@@ -349,6 +349,12 @@ impl<'s> Deref for ChunkwiseBackwardKernel<'s> {
 }
 
 impl GradientSweep<'_> {
+    /// Whether the products of a head are phases that share as little as they can: those in `tf32` take many registers, and two blocks on a
+    /// multiprocessor have half as many each.
+    fn is_in_phases(&self) -> bool {
+        self.is_tf32 || self.schedule.blocks > 1
+    }
+
     /// Whether the numbers that say where the block's sequence lies, one of several, leave too few registers beside sums over all of the
     /// depth: at half of the most depth where elements are single, or are all there and are read early.
     fn is_crowded(&self) -> bool {
@@ -376,7 +382,6 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let heads = schedule.heads();
         let queries_of = query_blocks(form, elem, schedule, isa);
         let types = [elem, schedule.weights_elem(stage, form)];
-        let is_tf32 = types[1] == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
@@ -398,7 +403,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let over = channels.as_ref().and_then(|arrays| arrays.over_width(stage, form, schedule));
         let sweep = GradientSweep::declare(b, stage, form, schedule, args, tiles, over);
         let is_crowded = isa.has_bulk_copies() && sweep.is_crowded();
-        let reads_early = reads_early && !is_tf32 && !is_crowded;
+        let reads_early = reads_early && !sweep.is_in_phases() && !is_crowded;
         let undone = half_states::declare(b, &sweep);
         ChunkwiseBackwardKernel {
             sweep,
@@ -418,12 +423,12 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         if self.form.states.channels { 1 } else { self.schedule.heads() }
     }
 
-    /// The kernel with rematerialised thread coordinates, where single elements of one head, or products in `tf32`, leave
-    /// the fewest registers; `None` elsewhere.
+    /// The kernel with rematerialised thread coordinates, where single elements of one head leave the fewest registers, or products are
+    /// computed [in phases](GradientSweep::is_in_phases); `None` elsewhere.
     fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
         let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.is_iterated();
         let is_scarce = is_scarce || self.schedule.vector == 1 && self.is_crowded;
-        (is_scarce || self.is_tf32).then(|| self.with_rematerialised(b))
+        (is_scarce || self.is_in_phases()).then(|| self.with_rematerialised(b))
     }
 
     /// The kernel with rematerialised thread coordinates.

@@ -224,7 +224,7 @@ impl ChunkwiseBackwardKernel<'_> {
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.wait(tile.full, filled);
         }
-        let (found, decays) = if self.is_tf32 {
+        let (found, decays) = if self.is_in_phases() {
             self.in_phases(b, sums, iteration, stage)
         } else {
             self.at_once(b, sums, iteration, stage)

@@ -19,10 +19,10 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
     // Both have one estimate, and of equal estimates the first is taken: copied ahead, saved states take less time.
     let newest = |s: StateSpaceBackward| {
-        // With 16-bit elements a walk of many states takes longer with either of these (decision 0011).
+        // With 16-bit elements a walk of many states takes longer where two sub-tiles of them are on their way (decision 0011).
         let is_crowded = s.registers > 0 && vector > CHUNK;
         let saved_ahead = if s.registers == 0 { 0 } else { 2 - u32::from(is_crowded) };
-        let rows_apart = (s.rows, s.lanes) == ROWS_APART && !is_crowded;
+        let rows_apart = (s.rows, s.lanes) == ROWS_APART;
         StateSpaceBackward { saved_ahead, rows_apart, hoists: true, ..s }
     };
     all.filter(fits).flat_map(|s| [newest(s), s]).collect()
