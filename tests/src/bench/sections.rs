@@ -192,6 +192,8 @@ fn linear() -> Vec<Row> {
         ("retention f16, 8 × 32 heads, 2048 steps, 64 × 64", "retention-f16-b8h32t2048k64v64"),
         ("gated linear attention f32, 8 × 16 heads, 2048 steps, 64 × 64", "gla-f32-b8h16t2048k64v64"),
         ("gated linear attention f16, 8 × 16 heads, 2048 steps, 64 × 64", "gla-f16-b8h16t2048k64v64"),
+        ("gated linear attention f32, 8 × 16 heads, 2048 steps, 64 × 128", "gla-f32-b8h16t2048k64v128"),
+        ("gated linear attention f16, 8 × 16 heads, 2048 steps, 64 × 128", "gla-f16-b8h16t2048k64v128"),
         ("gated linear attention bf16, 8 × 16 heads, 2048 steps, 128 × 128", "gla-bf16-b8h16t2048k128v128"),
         ("gated linear attention f16, 8 × 16 heads, 2048 steps, 128 × 128", "gla-f16-b8h16t2048k128v128"),
         ("gated linear attention f32, 8 × 16 heads, 2048 steps, 128 × 128", "gla-f32-b8h16t2048k128v128"),
