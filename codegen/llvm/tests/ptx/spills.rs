@@ -273,7 +273,7 @@ fn scans_that_unpack_many_chunks_do_not_spill() {
 fn selective_scans_of_many_warps_do_not_spill() {
     let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.warps == 16);
     for elem in [Elem::Bf16, Elem::F32] {
-        assert!(assemble_for_hopper(&model_of("mamba", elem), is_meant) >= 8, "{elem}");
+        assert!(assemble_for_hopper(&model_of("mamba", elem), is_meant) >= 7, "{elem}");
     }
 }
 
