@@ -104,6 +104,15 @@ impl Case<'_> {
         (segments, pieces)
     }
 
+    /// The outputs of the plan with the stages of states under this schedule.
+    pub(crate) fn outputs_of_states(&self, schedule: Schedule, target: &Target) -> Vec<Array> {
+        let planner = Planner::new(self.program, target).expect("cuts");
+        let plan = planner.plan_states(&call(self.program, self.sizes, self.placement), schedule);
+        let work = Work::of(plan.unwrap_or_else(|e| panic!("{schedule}: {e}")));
+        let setting = Setting { placement: self.placement, order: self.order, isa: target.isa };
+        run(self.program, &work, &given(self.program, self.sizes), self.sizes, setting)
+    }
+
     /// The plan with a state_space schedule, its time cut into segments of so many tiles whatever a planner would choose, gives what
     /// the program means.
     pub(crate) fn check_segments(&self, schedule: StateSpace, tiles: u64) {

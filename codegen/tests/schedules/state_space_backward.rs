@@ -161,6 +161,29 @@ fn initial_states_where_nothing_reads_the_final_ones() {
     }
 }
 
+/// In whatever parts states and steps are taken, saved states are found and rows lie.
+#[test]
+fn all_forms_give_the_same_bits() {
+    let target = Target { multiprocessors: 6, ..Target::H200 };
+    for (text, sizes, states) in [
+        (SELECTIVE, &[1, 5, 15, 67][..], 8),
+        (SELECTIVE, &[2, 3, 3, 41], 2),
+        (GATED, &[1, 2, 3, 13, 40], 8),
+        (GATED, &[1, 1, 5, 4, 67], 2),
+    ] {
+        let program = gradient(text);
+        let case = Case { program: &program, sizes, placement: Placement::Contiguous, order: Order::Random(3) };
+        for segmented in [false, true] {
+            let outputs = |(saved_ahead, hoists)| {
+                let schedule = StateSpaceBackward { states, padded: true, segmented, saved_ahead, hoists, ..SMALL };
+                case.outputs_of_states(Schedule::StateSpaceBackward(schedule), &target)
+            };
+            let wanted = outputs(FORMS[0]);
+            FORMS.iter().for_each(|form| assert_eq!(outputs(*form), wanted, "{sizes:?} {segmented} {form:?}"));
+        }
+    }
+}
+
 /// Many states of many rows: what one pass stores for the next would take more than twice the bytes of the tensors.
 #[test]
 fn pieces_of_rows() {

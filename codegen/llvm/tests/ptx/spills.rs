@@ -37,7 +37,8 @@ pub(crate) fn assemble_for_hopper(program: &Program, is_meant: impl Fn(&Schedule
     })
 }
 
-/// Calls a function for the kernels of a program under some schedules and their instruction sets, each once, and says how many there are.
+/// Calls a function for the kernels of a program under some schedules, and those that also save states for its gradient, and their instruction
+/// sets, each once, and says how many there are.
 fn assemble_each(
     program: &Program,
     isa: Isa,
@@ -45,7 +46,10 @@ fn assemble_each(
     assemble: impl Fn(&Kernel, Isa),
 ) -> usize {
     let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
-    let all = stages.iter().flat_map(|stage| variants(stage, isa));
+    let all = stages.iter().flat_map(|stage| variants(stage, isa)).flat_map(|(stage, schedule)| {
+        let saving = schedule.saving(&stage);
+        [Some(schedule), saving].into_iter().flatten().map(move |schedule| (stage.clone(), schedule))
+    });
     let mut seen = BTreeSet::new();
     for (stage, schedule) in all.filter(|(_, schedule)| is_meant(schedule)) {
         let own = schedule.isa(isa);
@@ -271,6 +275,27 @@ fn scans_that_unpack_many_chunks_do_not_spill() {
         without_states.outputs.retain(|output| output.name != "h_last");
         for program in [&program, &without_states] {
             assert!(assemble_for_hopper(program, is_meant) >= 2, "{elem}");
+        }
+    }
+}
+
+/// Where the rows are dear, sixteen warps walk, with few registers each: whole, in segments, and their ends.
+#[test]
+fn selective_scans_of_many_warps_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.warps == 16);
+    for elem in [Elem::Bf16, Elem::F32] {
+        assert!(assemble_for_hopper(&model_of("mamba", elem), is_meant) >= 7, "{elem}");
+    }
+}
+
+/// Eight states of a lane, which are saved for the gradient.
+#[test]
+fn selective_scans_that_save_many_states_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.states == 8 && s.save);
+    for (name, elem) in [("selective_scan", Elem::F32), ("mamba", Elem::Bf16), ("mamba", Elem::F32)] {
+        let program = model_of(name, elem);
+        for isa in Isa::ALL {
+            assert!(assemble(&program, isa, is_meant) >= 2, "{name} {elem}");
         }
     }
 }

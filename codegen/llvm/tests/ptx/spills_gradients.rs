@@ -1,7 +1,7 @@
 //! Kernels of gradients that take most registers do not spill: of each class of programs one form, under the schedules that take most.
 
 use crate::spills::{assemble, assemble_for_hopper, model, model_of};
-use oplus_codegen::schedules::{DeltaSweep, Schedule, Sweep};
+use oplus_codegen::schedules::{DeltaSweep, Pass, Schedule, Sweep};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -178,6 +178,47 @@ fn gradients_that_copy_saved_states_ahead_do_not_spill() {
     for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
         let gradient = adjoint(&model_of("selective_scan", elem)).expect("differentiable");
         assert!(assemble_for_hopper(&gradient, is_meant) >= 4, "{elem}");
+    }
+}
+
+/// Walks of selective scans with eight states of a lane, which are walked group by group, by whole accesses and by single elements.
+#[test]
+fn gradients_of_many_states_do_not_spill() {
+    let is_meant = |s: &Schedule| {
+        matches!(s, Schedule::StateSpaceBackward(s)
+            if s.hoists && s.states == 8 && s.pass == Pass::Walk)
+    };
+    for (name, elem) in [("selective_scan", Elem::Bf16), ("mamba", Elem::Bf16), ("mamba", Elem::F32)] {
+        let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
+        for isa in Isa::ALL {
+            assert!(assemble(&gradient, isa, is_meant) >= 3, "{name} {elem}");
+        }
+    }
+}
+
+/// By single elements, where walking warps take the registers of those that copy.
+#[test]
+fn gradients_of_selective_scans_of_single_elements_do_not_spill() {
+    let is_meant = |s: &Schedule| {
+        matches!(s, Schedule::StateSpaceBackward(s)
+            if s.hoists && s.vector == 1 && s.states == 4 && s.pass == Pass::Walk)
+    };
+    for name in ["selective_scan", "mamba"] {
+        let gradient = adjoint(&model_of(name, Elem::F32)).expect("differentiable");
+        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 2, "{name}");
+    }
+}
+
+/// The passes before the walk, of which two blocks share a multiprocessor: carries of segments, and saved states.
+#[test]
+fn passes_before_walks_of_selective_scans_do_not_spill() {
+    let is_meant = |s: &Schedule| {
+        matches!(s, Schedule::StateSpaceBackward(s)
+            if s.hoists && s.lanes <= 16 && s.segmented && !matches!(s.pass, Pass::Walk | Pass::Sum))
+    };
+    for elem in [Elem::Bf16, Elem::F32] {
+        let gradient = adjoint(&model_of("mamba", elem)).expect("differentiable");
+        assert!(assemble_for_hopper(&gradient, is_meant) >= 9, "{elem}");
     }
 }
 

@@ -1,13 +1,11 @@
 //! The parameters that a plan may choose.
 
-use super::parameters::UNROLL_OF_NARROW;
+use super::parameters::{MOST_WARPS, UNROLL_OF_NARROW};
 use super::{CHUNK, StateSpace, can_segment, work};
 use crate::stage::Stage;
 
 /// State axes that shorter ones are padded to.
 const PADDED: [u32; 4] = [4, 16, 64, 256];
-/// Walking warps of a block where those that copy are many.
-const MOST_WARPS: u32 = 16;
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {

@@ -5,6 +5,8 @@ use crate::target::WARP;
 
 /// Chunks of narrow elements in an iteration, where registers are scarce.
 pub(super) const UNROLL_OF_NARROW: u32 = 2;
+/// Walking warps of a block where those that copy are many.
+pub(super) const MOST_WARPS: u32 = 16;
 
 schedule! {
     /// State space: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
@@ -40,7 +42,8 @@ schedule! {
         /// Whether only the segment carries are found: the first of two kernels.
         ends: bool,
         /// Whether copy warps find what is the same in every tile before the first one: what outputs read that does not change in time. Tiles of
-        /// which all rows and steps exist are then copied without a comparison for each piece.
+        /// which all rows and steps exist are then copied without a comparison for each piece. Walking warps find places of saved states
+        /// once, and those of lanes again after the walk.
         hoists: bool = false,
     }
 }
@@ -64,6 +67,12 @@ impl StateSpace {
     /// Threads that copy a tile.
     pub fn team_threads(&self) -> u32 {
         self.copy_warps / self.teams * WARP
+    }
+
+    /// Chunks of an iteration of a kernel that also saves its states, which takes registers.
+    pub(super) fn unroll_of_saving(&self) -> u32 {
+        let is_crowded = self.hoists && (self.warps == MOST_WARPS || self.states > CHUNK);
+        if is_crowded || self.unpacks_many() { UNROLL_OF_NARROW.min(self.unroll) } else { self.unroll }
     }
 
     /// Whether an iteration unpacks more chunks of narrow elements than a kernel that saves its states has registers for.

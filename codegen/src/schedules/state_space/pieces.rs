@@ -3,13 +3,17 @@
 use super::StateSpaceKernel;
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Operand, Special};
+use crate::tile::{Operand, Special, Stmt};
 use oplus_dsl::ir::Binary;
 
 /// The most passes over a tile that are unrolled.
 const UNROLLED: u32 = 8;
 /// Elements of a thread that are loaded at once.
 const LOADS_IN_FLIGHT: u32 = 32;
+
+/// Pieces of a thread that are loaded at once where threads are so many that each has few registers, and their number.
+const PIECES_OF_CROWDED: usize = 4;
+const CROWD: u32 = 768;
 
 /// A rectangle of rows × steps, cut into pieces of one row and `width` steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +110,11 @@ impl StateSpaceKernel<'_> {
         self.schedule.team_threads()
     }
 
+    /// Whether a multiprocessor has so many threads that a kernel which hoists is short of registers.
+    fn is_crowded(&self) -> bool {
+        self.schedule.hoists && self.schedule.threads() * self.schedule.blocks >= CROWD
+    }
+
     /// The number of a thread's pieces, if they are few.
     pub(super) fn piece_count(&self, shape: Shape) -> Option<u32> {
         let passes = shape.passes(self.copy_threads());
@@ -141,8 +150,15 @@ impl StateSpaceKernel<'_> {
         mut body: impl FnMut(&mut Builder, &[Piece]),
     ) {
         if let Some(pieces) = self.few_pieces(b, shape, thread) {
-            let at_once = (LOADS_IN_FLIGHT / shape.width) as usize / loads.max(1);
-            return pieces.chunks(at_once.max(1)).for_each(|some| body(b, some));
+            let at_once = ((LOADS_IN_FLIGHT / shape.width) as usize / loads.max(1)).max(1);
+            let at_once = if self.is_crowded() { at_once.min(PIECES_OF_CROWDED) } else { at_once };
+            return pieces.chunks(at_once).enumerate().for_each(|(number, some)| {
+                if number > 0 && self.is_crowded() {
+                    // `ptxas` does not move the loads of later pieces over this.
+                    b.push(Stmt::SyncWarp);
+                }
+                body(b, some);
+            });
         }
         let passes = shape.passes(self.copy_threads());
         let first = shape.first(b, &passes, thread);

@@ -5,7 +5,6 @@ use oplus_dsl::ir::Axis;
 
 use super::candidates::{scalar, with_vectors};
 use super::cost::{Walk, estimate};
-use super::parameters::UNROLL_OF_NARROW;
 use super::{StateSpace, can_save, can_segment, ends_len, saved_len, with_ends};
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
@@ -44,7 +43,7 @@ impl Strategy for StateSpace {
     }
 
     fn saving(&self, stage: &Stage) -> Option<StateSpace> {
-        let unroll = if self.unpacks_many() { UNROLL_OF_NARROW } else { self.unroll };
+        let unroll = self.unroll_of_saving();
         (!self.ends && can_save(stage)).then_some(StateSpace { save: true, unroll, ..*self })
     }
 

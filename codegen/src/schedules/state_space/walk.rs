@@ -15,7 +15,7 @@ use crate::block::lane_sum::Lanes;
 use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::{Builder, operands, zero};
 use crate::target::WARP;
-use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
+use crate::tile::{Expr, Memory, Operand, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
@@ -33,8 +33,8 @@ struct Lane<'k, 's> {
     source: Global<'k, 's>,
     /// Its states, field by field.
     states: Vec<Vec<Reg>>,
-    /// The place of saved states, if they are saved.
-    saved: Option<Saved>,
+    /// The place of saved states, if they are saved, and that of its first one, if it has been found.
+    saved: Option<(Saved, Option<Operand>)>,
 }
 
 /// The tile that is walked.
@@ -55,31 +55,51 @@ struct Term {
     exists: Operand,
 }
 
-impl StateSpaceKernel<'_> {
+impl<'s> StateSpaceKernel<'s> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let lane = self.lane(b);
         self.each_tile(b, |b, stage, number| {
             let tile = self.tile(b, &lane, stage, number);
             self.walk(b, &lane, &tile);
         });
+        let lane = if self.schedule.hoists { self.rematerialised(b, lane) } else { lane };
         if self.schedule.ends {
             return self.store_segment_carries(b, lane.row, lane.first_state, &lane.states);
         }
         self.finals(b, &lane);
     }
 
-    /// The lane's coordinates, and the values that it keeps.
-    fn lane(&self, b: &mut Builder) -> Lane<'_, '_> {
+    /// The lane with its coordinates rematerialised, so that none is kept in registers through the walk.
+    fn rematerialised<'k>(&'k self, b: &mut Builder, lane: Lane<'k, 's>) -> Lane<'k, 's> {
+        let [warp, own] = [self.frame.warp, self.frame.lane].map(|x| b.shuffle(Shuffle::Index, x, self.frame.lane));
+        let (place, row, first_state) = self.place(b, warp, own);
+        let mut source = Global::timeless(self, row, first_state);
+        source.take_up(Some(&lane.source.elements_loaded()));
+        let lanes = Lanes { position: place.position, ..lane.lanes };
+        Lane { lanes, row, first_state, source, ..lane }
+    }
+
+    /// The place of a lane of a warp, its row in the block and its first state.
+    fn place(&self, b: &mut Builder, warp: Operand, lane: Operand) -> (LanePlace, Operand, Operand) {
         let count = self.schedule.lanes;
-        let LanePlace { position, number, stride } = LanePlace::of(b, self.frame.lane, count);
-        let before = b.mul(self.frame.warp, WARP / count);
-        let row = b.add(before, number);
-        let first_state = b.mul(position, self.schedule.states);
+        let place = LanePlace::of(b, lane, count);
+        let before = b.mul(warp, WARP / count);
+        let row = b.add(before, place.number);
+        let first_state = b.mul(place.position, self.schedule.states);
+        (place, row, first_state)
+    }
+
+    /// The lane's coordinates, and the values that it keeps.
+    fn lane(&self, b: &mut Builder) -> Lane<'_, 's> {
+        let (LanePlace { position, stride, .. }, row, first_state) = self.place(b, self.frame.warp, self.frame.lane);
         let source = Global::timeless(self, row, first_state);
         let constants = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         let exists = (0..self.schedule.states).map(|k| self.state_exists(b, first_state, k)).collect();
-        let lanes = Lanes { count, stride, position, length: CHUNK };
-        let saved = self.schedule.save.then(|| Saved::find(b, self, self.schedule.rows()));
+        let lanes = Lanes { count: self.schedule.lanes, stride, position, length: CHUNK };
+        let saved = self.schedule.save.then(|| {
+            let saved = Saved::find(b, self, self.schedule.rows());
+            (saved, self.anchor_of_states(b, &saved, row, first_state))
+        });
         let mut lane = Lane { lanes, row, first_state, exists, constants, source, states: vec![], saved };
         self.constants(b, &mut lane);
         lane
@@ -189,7 +209,7 @@ impl StateSpaceKernel<'_> {
 
     /// Saves the states before a chunk if it is the first of eight steps; `at` chunks have been walked, times four.
     fn save(&self, b: &mut Builder, lane: &Lane, tile: &Tile, at: Operand, column: Operand) {
-        let Some(saved) = &lane.saved else { return };
+        let Some((saved, anchor)) = &lane.saved else { return };
         let half = b.binary(Binary::And, column, CHUNK);
         let first = b.eq(half, if self.scan.reverse { CHUNK as i32 } else { 0 });
         let begins = b.eq(at, 0);
@@ -201,7 +221,7 @@ impl StateSpaceKernel<'_> {
         let step = b.add(tile.time.first, column);
         let position = b.mul(lane.lanes.position, self.schedule.states);
         let states: Vec<Operand> = lane.states.iter().map(|fields| fields[0].into()).collect();
-        let run = StateRun { step, row: lane.row, first: position, states: &states };
+        let run = StateRun { step, row: lane.row, first: position, anchor: *anchor, states: &states };
         self.store_states(b, saved, run, guard);
     }
 

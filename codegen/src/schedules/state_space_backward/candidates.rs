@@ -8,7 +8,6 @@ use crate::target::Isa;
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpaceBackward> {
-    let bounded = |s: StateSpaceBackward| if isa == Isa::Sm90a { s } else { StateSpaceBackward { registers: 0, ..s } };
     let exact = |s: StateSpaceBackward| StateSpaceBackward { padded: false, ..s };
     let fits = |s: &StateSpaceBackward| s.rows == 1 || has_registers(stage, s);
     let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
@@ -16,21 +15,29 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     // With segments there are blocks enough for two rows per lane.
     let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
-    let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
-    // Both have one estimate, and of equal estimates the first is taken: copied ahead, saved states take less time.
-    let newest = |s: StateSpaceBackward| {
-        // With 16-bit elements a walk of many states takes longer where two sub-tiles of them are on their way (decision 0011).
-        let is_crowded = s.registers > 0 && vector > CHUNK;
-        let saved_ahead = if s.registers == 0 { 0 } else { 2 - u32::from(is_crowded) };
-        let rows_apart = (s.rows, s.lanes) == ROWS_APART;
-        StateSpaceBackward { saved_ahead, rows_apart, hoists: true, ..s }
-    };
-    all.filter(fits).flat_map(|s| [newest(s), s]).collect()
+    let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s, isa) });
+    all.filter(fits).flat_map(|s| [newest(s, isa), s]).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.
-pub(super) fn scalar() -> Vec<StateSpaceBackward> {
-    [4, 16, 64, 256].map(|capacity| StateSpaceBackward { registers: 0, ..few(capacity) }).to_vec()
+pub(super) fn scalar(isa: Isa) -> Vec<StateSpaceBackward> {
+    let both = |s: StateSpaceBackward| [newest(bounded(s, isa), isa), StateSpaceBackward { registers: 0, ..s }];
+    [4, 16, 64, 256].map(few).into_iter().flat_map(both).collect()
+}
+
+/// The schedule with registers that warps can give to others, where an instruction set has that.
+fn bounded(s: StateSpaceBackward, isa: Isa) -> StateSpaceBackward {
+    if isa == Isa::Sm90a { s } else { StateSpaceBackward { registers: 0, ..s } }
+}
+
+/// The form that is compiled. Both have one estimate, and of equal estimates the first is taken: copied ahead, saved states take less time.
+fn newest(s: StateSpaceBackward, isa: Isa) -> StateSpaceBackward {
+    // With 16-bit elements a walk of many states takes longer where two sub-tiles of them are on their way (decision 0011).
+    let is_crowded = s.registers > 0 && s.vector > CHUNK;
+    let copies_ahead = isa == Isa::Sm90a && s.states >= CHUNK;
+    let saved_ahead = if copies_ahead { 2 - u32::from(is_crowded) } else { 0 };
+    let rows_apart = (s.rows, s.lanes) == ROWS_APART;
+    StateSpaceBackward { saved_ahead, rows_apart, hoists: true, ..s }
 }
 
 /// Two rows per lane.

@@ -40,7 +40,8 @@ schedule! {
         /// Whether the rows of lanes that access shared memory at once lie in different banks, for two rows of four lanes.
         rows_apart: bool = false,
         /// Whether copy warps find what is the same in every tile before the first one: the places of sums. Tiles of which
-        /// all rows and steps exist are then copied without a comparison for each piece.
+        /// all rows and steps exist are then copied without a comparison for each piece. Walking warps take many states group by group, and
+        /// carries by halves of sub-tiles.
         hoists: bool = false,
     }
 }

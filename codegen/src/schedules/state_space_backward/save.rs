@@ -19,14 +19,25 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let first = self.first_state(b, &lane);
         let fields: Vec<Vec<Reg>> = states[0].iter().map(|state| vec![*state]).collect();
         self.base.join(b, lane.rows[0], first, &fields);
+        let Some(saved) = &self.scratch.saved else { return };
+        let mut anchor = |row: &Operand| self.base.anchor_of_states(b, saved, *row, first);
+        let anchors: Vec<Option<Operand>> = lane.rows.iter().map(&mut anchor).collect();
         self.each_subtile(b, |b, tile, column| {
-            self.save(b, &lane, tile, column, &states);
+            self.save(b, &lane, tile, column, &anchors, &states);
             self.walk_states(b, &lane, tile, column, &states);
         });
     }
 
     /// Writes the states before a sub-tile.
-    fn save(&self, b: &mut Builder, lane: &Lane, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
+    fn save(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        tile: &TileAt,
+        column: Operand,
+        anchors: &[Option<Operand>],
+        states: &[Vec<Reg>],
+    ) {
         let inside = b.lt(column, tile.time.steps);
         let column = b.convert(Ty::I64, column);
         let step = b.add(tile.time.first, column);
@@ -35,16 +46,16 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (r, states) in states.iter().enumerate() {
             let guard = b.and(inside, lane.row_exists[r]);
             let values: Vec<Operand> = states.iter().map(|reg| (*reg).into()).collect();
-            let run = StateRun { step, row: lane.rows[r], first, states: &values };
+            let run = StateRun { step, row: lane.rows[r], first, anchor: anchors[r], states: &values };
             self.base.store_states(b, saved, run, guard);
         }
     }
 
     /// Takes all states eight steps on.
     fn walk_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
-        let mut lane_rows = self.lane_rows(b, lane, tile, column);
+        let mut lane_rows = self.lane_rows(b, lane, tile, column, SUBTILE);
         for state in 0..self.schedule.states {
-            self.load_states(b, &mut lane_rows, lane, tile, state, column);
+            self.load_states(b, &mut lane_rows, lane, tile, state, column, SUBTILE);
             for (r, regs) in states.iter().enumerate() {
                 let reg = regs[state as usize];
                 let mut now: Operand = reg.into();

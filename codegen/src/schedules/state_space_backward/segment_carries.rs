@@ -5,7 +5,7 @@ use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::block::state_step::StateStep;
 use crate::build::Builder;
-use crate::schedules::state_space::TileAt;
+use crate::schedules::state_space::{CHUNK, TileAt};
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Binary;
 
@@ -31,6 +31,17 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         });
     }
 
+    /// The parts of a sub-tile at a column whose steps a pass before the walk takes at once, in the direction of the states: the first column
+    /// of each, and its steps. Blocks of these passes share a multiprocessor, so that a lane has few registers.
+    pub(super) fn parts(&self, b: &mut Builder, column: Operand) -> Vec<(Operand, u32)> {
+        if !self.schedule.hoists {
+            return vec![(column, SUBTILE)];
+        }
+        let half = b.add(column, CHUNK);
+        let halves = if self.form.reverse { [half, column] } else { [column, half] };
+        halves.map(|column| (column, CHUNK)).to_vec()
+    }
+
     /// The number of the lane's first state, `i32`.
     pub(super) fn first_state(&self, b: &mut Builder, lane: &Lane) -> Operand {
         b.binary(Binary::Mul, lane.position, self.schedule.states)
@@ -45,9 +56,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         column: Operand,
         states: &[Vec<Reg>],
     ) {
-        let mut lane_rows = self.lane_rows(b, lane, tile, column);
+        let mut lane_rows = self.lane_rows(b, lane, tile, column, SUBTILE);
         for (state, regs) in (0..).zip(states) {
-            self.load_states(b, &mut lane_rows, lane, tile, state, column);
+            self.load_states(b, &mut lane_rows, lane, tile, state, column, SUBTILE);
             let mut now: Fields = regs.iter().map(|reg| (*reg).into()).collect();
             for step in self.in_order(SUBTILE) {
                 let (evaluator, eight) = (&mut lane_rows.evaluators[0], &mut lane_rows.eights[0]);

@@ -10,9 +10,9 @@
 //! totals   [segments]([sums over maps of states][points][rows][places] [sums over rows][points][rows])
 //! ```
 
+use super::StateSpaceBackwardKernel;
 use super::chain::Chain;
 use super::lane::Lane;
-use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::args::Args;
 use crate::block::state_step::StateStep;
 use crate::build::{Builder, zero};
@@ -20,7 +20,7 @@ use crate::schedules::state_space::CHUNK;
 use crate::schedules::state_space::TileAt;
 use crate::schedules::state_space::segments::Segment;
 use crate::stage::kind::BackwardScan;
-use crate::tile::{Memory, Operand, Reg};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Literal;
 
@@ -87,13 +87,15 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn carry_role(&self, b: &mut Builder) {
         let Some(segment) = &self.base.frame.segment else { return };
         let lane = self.lane(b, &[self.form.decay, self.form.gain]);
+        let rows = lane.rows.len();
         let registers = |b: &mut Builder, value: f64| {
             let value = Operand::Const(Ty::F32, Literal::Float(value));
             let states = |b: &mut Builder| (0..self.schedule.states).map(|_| b.var(value)).collect::<Vec<Reg>>();
-            lane.rows.iter().map(|_| states(b)).collect::<Vec<_>>()
+            (0..rows).map(|_| states(b)).collect::<Vec<_>>()
         };
         let (products, own) = (registers(b, 1.0), registers(b, 0.0));
         self.each_subtile(b, |b, tile, column| self.carry_subtile(b, &lane, tile, column, &products, &own));
+        let lane = if self.schedule.hoists { self.rematerialised_lane(b) } else { lane };
         let layout = self.segment_layout(b);
         for (r, (products, own)) in products.iter().zip(&own).enumerate() {
             let at = self.carry_index(b, &lane, &layout, segment.number, r);
@@ -122,22 +124,34 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         products: &[Vec<Reg>],
         own: &[Vec<Reg>],
     ) {
-        let mut lane_rows = self.lane_rows(b, lane, tile, column);
-        for state in 0..self.schedule.states {
-            self.load_states(b, &mut lane_rows, lane, tile, state, column);
-            for r in 0..lane.rows.len() {
-                let (product, own) = (products[r][state as usize], own[r][state as usize]);
-                let (mut all, mut chain) = (Operand::from(product), Chain::Carried(own.into()));
-                for step in self.in_order(SUBTILE).into_iter().rev() {
-                    let at = StateStep { state, step };
-                    chain = self.step_back(b, &mut lane_rows, r, at, chain);
-                    let decay = self.decay(b, &mut lane_rows, r, at);
-                    let next = b.mul(all, decay);
-                    all = if self.masks.steps { b.select(lane_rows.exists[step as usize], next, all) } else { next };
+        let begins = |(products, own): (&Vec<Reg>, &Vec<Reg>)| -> Vec<(Operand, Chain)> {
+            products.iter().zip(own).map(|(product, own)| ((*product).into(), Chain::Carried((*own).into()))).collect()
+        };
+        let mut reached: Vec<Vec<(Operand, Chain)>> = products.iter().zip(own).map(begins).collect();
+        let parts = self.parts(b, column);
+        for (number, (column, steps)) in parts.iter().copied().enumerate().rev() {
+            let mut lane_rows = self.lane_rows(b, lane, tile, column, steps);
+            for state in 0..self.schedule.states {
+                self.load_states(b, &mut lane_rows, lane, tile, state, column, steps);
+                for (r, reached) in reached.iter_mut().enumerate() {
+                    let (all, chain) = &mut reached[state as usize];
+                    for step in self.in_order(steps).into_iter().rev() {
+                        let at = StateStep { state, step };
+                        *chain = self.step_back(b, &mut lane_rows, r, at, *chain);
+                        let decay = self.decay(b, &mut lane_rows, r, at);
+                        let next = b.mul(*all, decay);
+                        *all =
+                            if self.masks.steps { b.select(lane_rows.exists[step as usize], next, *all) } else { next };
+                    }
+                    if number == 0 {
+                        let next = chain.carried(b);
+                        b.assign(own[r][state as usize], next);
+                        b.assign(products[r][state as usize], *all);
+                    }
                 }
-                let next = chain.carried(b);
-                b.assign(own, next);
-                b.assign(product, all);
+            }
+            if number > 0 {
+                b.push(Stmt::SyncWarp);
             }
         }
     }

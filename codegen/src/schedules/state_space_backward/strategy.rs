@@ -32,7 +32,7 @@ impl Strategy for StateSpaceBackward {
                 let access = stage.axis().and_then(|axis| vector(stage, axis));
                 access.map(|vector| with_vectors(stage, vector, isa)).unwrap_or_default()
             }
-            Access::Singles | Access::Unmerged => scalar(),
+            Access::Singles | Access::Unmerged => scalar(isa),
         }
     }
 
@@ -46,6 +46,11 @@ impl Strategy for StateSpaceBackward {
 
     fn vector(&self) -> u32 {
         self.vector
+    }
+
+    fn isa(&self, isa: Isa) -> Isa {
+        // Warps that give registers to others are Hopper's.
+        if self.vector > 1 || self.registers > 0 { isa } else { Isa::Sm80 }
     }
 
     fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {

@@ -7,7 +7,7 @@ use super::subtile::{Carry, LaneRows};
 use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::stage::kind::Sum;
-use crate::tile::Operand;
+use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op};
 
@@ -15,6 +15,25 @@ use oplus_dsl::ir::{Binary, Op};
 pub(super) struct Sums {
     pub states: Vec<Vec<Vec<Option<Operand>>>>,
     pub rows: Vec<Vec<Option<Operand>>>,
+}
+
+impl Sums {
+    /// Registers for the sums over states, by sum, row of the lane and step.
+    pub(super) fn registers(&self, b: &mut Builder) -> Vec<Reg> {
+        self.states.iter().flatten().flatten().map(|_| b.var(zero(Ty::F32))).collect()
+    }
+
+    /// Assigns the sums over states so far to registers.
+    pub(super) fn assign(&self, b: &mut Builder, regs: &[Reg]) {
+        let all = self.states.iter().flatten().flatten().zip(regs);
+        all.for_each(|(sum, reg)| b.assign(*reg, sum.unwrap_or(zero(Ty::F32))));
+    }
+
+    /// Goes on with the sums that registers hold.
+    pub(super) fn take(&mut self, regs: &[Reg]) {
+        let all = self.states.iter_mut().flatten().flatten().zip(regs);
+        all.for_each(|(sum, reg)| *sum = Some((*reg).into()));
+    }
 }
 
 /// One of the lane's rows, and one of its states.

@@ -6,15 +6,20 @@ use super::row_sums::BatchPlace;
 use super::subtile::{Carry, Eight, LaneRows};
 use super::terms::{RowState, RowStep, Sums};
 use super::{SUBTILE, StateSpaceBackwardKernel};
+use crate::block::reads::constant_along;
 use crate::block::state_step::StateStep;
 use crate::build::{Builder, zero};
-use crate::schedules::state_space::TileAt;
 use crate::schedules::state_space::copy::load_steps;
 use crate::schedules::state_space::saved::Saved;
+use crate::schedules::state_space::tiles::Tile;
+use crate::schedules::state_space::{CHUNK, TileAt};
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Value;
+use oplus_dsl::ir::{Binary, Value};
 use std::collections::HashMap;
+
+/// Sums over states of which four states' terms fit into registers.
+const FEW_SUMS: usize = 2;
 
 /// A sub-tile of a tile.
 #[derive(Clone, Copy)]
@@ -27,6 +32,14 @@ struct SubtileAt<'t> {
     number: u32,
     /// The halves of tiles that have been walked before, `i32`.
     halves: Operand,
+}
+
+/// A sub-tile whose states are walked: what is saved before it, by row of the lane and state, the values at hand, the sums so far.
+struct Walked<'t, 'k, 's> {
+    at: SubtileAt<'t>,
+    saved: Vec<Vec<Operand>>,
+    lane_rows: LaneRows<'k, 's>,
+    sums: Sums,
 }
 
 impl<'s> StateSpaceBackwardKernel<'s> {
@@ -116,48 +129,111 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     // ---- a sub-tile
 
     fn walk_subtile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, at: SubtileAt) {
-        let SubtileAt { tile, column, half, number: j, halves } = at;
-        let mut lane_rows = self.lane_rows(b, lane, tile, column);
-        let rows = self.form.row_sums.len();
+        let SubtileAt { tile, column, number, halves, .. } = at;
+        let mut lane_rows = self.lane_rows(b, lane, tile, column, SUBTILE);
         let steps = || vec![None; SUBTILE as usize];
-        let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.form.sums.len()], rows: vec![] };
-        self.load_states(b, &mut lane_rows, lane, tile, 0, column);
-        let saved = self.saved_before(b, lane, carry, (halves, j));
-        for state in 0..self.schedule.states {
-            sums.rows = vec![steps(); rows];
-            for (row, saved) in saved.iter().enumerate() {
-                let own = RowState { row, state };
-                self.walk_on(b, lane, &mut lane_rows, own, saved[state as usize], &mut sums);
-                self.add_totals(b, carry, &mut lane_rows, own, false);
-            }
-            if state + 1 < self.schedule.states {
-                self.load_states(b, &mut lane_rows, lane, tile, state + 1, column);
-            } else if self.schedule.saved_ahead == 0 {
-                self.take_up_next(b, lane, carry, j);
-            }
-            self.put(b, lane, &sums, state, false);
-            for row in 0..lane.rows.len() {
-                let own = RowState { row, state };
-                self.walk_back(b, lane, carry, &mut lane_rows, own, &mut sums);
-            }
-            self.put(b, lane, &sums, state, true);
-            if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1) % rows.batch == 0) {
-                let batch = BatchPlace { half, subtile: j, batch: state / rows.batch };
-                self.add_batch(b, rows, batch);
-            }
+        let sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.form.sums.len()], rows: vec![] };
+        self.load_states(b, &mut lane_rows, lane, tile, 0, column, SUBTILE);
+        let saved = self.saved_before(b, lane, carry, (halves, number));
+        let mut walked = Walked { at, saved, lane_rows, sums };
+        if self.states_at_once() < self.schedule.states {
+            self.walk_groups(b, lane, carry, &mut walked);
+        } else {
+            (0..self.schedule.states).for_each(|state| self.walk_state(b, lane, carry, &mut walked, state));
         }
         b.push(Stmt::SyncWarp);
         let whole = |own_row: &Vec<Option<Operand>>| own_row.iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
-        let states: Vec<Vec<Vec<Operand>>> = sums.states.iter().map(|sum| sum.iter().map(whole).collect()).collect();
+        let sums = walked.sums.states.iter().map(|sum| sum.iter().map(whole).collect());
+        let states: Vec<Vec<Vec<Operand>>> = sums.collect();
         self.finish(b, lane, carry, tile, column, &states);
     }
 
+    /// The states of a lane that are walked in one block of code: the numbers that sums over them are made of have to be in registers, and where
+    /// sequences are packed the flags of their first steps.
+    fn states_at_once(&self) -> u32 {
+        let states = self.schedule.states;
+        if !self.schedule.hoists || states <= CHUNK {
+            return states;
+        }
+        let is_flag = |tile: &Tile| self.form.program.node(tile.value).ty == Ty::Bool;
+        let is_crowded = self.form.sums.len() > FEW_SUMS || self.tiles.tiles.iter().any(is_flag);
+        if is_crowded { CHUNK / 2 } else { CHUNK }
+    }
+
+    /// Walks the states of a lane group by group, each in a loop that runs once, as no compiler knows: all that the loop carries is there at
+    /// its end. Else `ptxas` puts sums over states and over time off to the end of the sub-tile, and keeps all that they are made of.
+    fn walk_groups<'k>(&'k self, b: &mut Builder, lane: &Lane<'k, 's>, carry: &Carry, walked: &mut Walked<'_, 'k, 's>) {
+        let SubtileAt { tile, column, .. } = walked.at;
+        self.find_row_values(b, &mut walked.lane_rows);
+        let found = walked.lane_rows.evaluators.clone();
+        let sums = walked.sums.registers(b);
+        let once = b.binary(Binary::Min, self.base.frame.state_count, 1);
+        let group = self.states_at_once();
+        for first in (0..self.schedule.states).step_by(group as usize) {
+            if first > 0 {
+                self.load_states(b, &mut walked.lane_rows, lane, tile, first, column, SUBTILE);
+            }
+            b.for_(Operand::i32(0), once, 1, |b, _| {
+                walked.lane_rows.evaluators.clone_from(&found);
+                (first..first + group).for_each(|state| self.walk_state(b, lane, carry, walked, state));
+                walked.sums.assign(b, &sums);
+            });
+            walked.sums.take(&sums);
+        }
+    }
+
+    /// Finds the values of rows that all states read.
+    fn find_row_values(&self, b: &mut Builder, lane_rows: &mut LaneRows<'_, 's>) {
+        let values = constant_along(&self.form.program, self.form.state, self.form.walked().into_iter());
+        for (evaluator, eight) in lane_rows.evaluators.iter_mut().zip(&mut lane_rows.eights) {
+            for value in &values {
+                (0..SUBTILE).for_each(|step| _ = evaluator.value(b, eight, *value, StateStep { state: 0, step }));
+            }
+        }
+    }
+
+    /// Walks one state of the lane's rows through a sub-tile, and loads the next one's tiles, if it is of the same group.
+    fn walk_state<'k>(
+        &'k self,
+        b: &mut Builder,
+        lane: &Lane<'k, 's>,
+        carry: &Carry,
+        walked: &mut Walked<'_, 'k, 's>,
+        state: u32,
+    ) {
+        let Walked { at, saved, lane_rows, sums } = walked;
+        let SubtileAt { tile, column, half, number, .. } = *at;
+        sums.rows = vec![vec![None; SUBTILE as usize]; self.form.row_sums.len()];
+        for (row, saved) in saved.iter().enumerate() {
+            let own = RowState { row, state };
+            self.walk_on(b, lane, lane_rows, own, saved[state as usize], sums);
+            self.add_totals(b, carry, lane_rows, own, false);
+        }
+        if !(state + 1).is_multiple_of(self.states_at_once()) {
+            self.load_states(b, lane_rows, lane, tile, state + 1, column, SUBTILE);
+        } else if state + 1 == self.schedule.states && self.schedule.saved_ahead == 0 {
+            self.take_up_next(b, lane, carry, number);
+        }
+        self.put(b, lane, sums, state, false);
+        for row in 0..lane.rows.len() {
+            let own = RowState { row, state };
+            self.walk_back(b, lane, carry, lane_rows, own, sums);
+        }
+        self.put(b, lane, sums, state, true);
+        if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1).is_multiple_of(rows.batch)) {
+            let batch = BatchPlace { half, subtile: number, batch: state / rows.batch };
+            self.add_batch(b, rows, batch);
+        }
+    }
+
+    /// The values of the lane's rows at some steps of a tile, from a column on.
     pub(super) fn lane_rows<'k>(
         &'k self,
         b: &mut Builder,
         lane: &Lane<'k, 's>,
         tile: &TileAt,
         column: Operand,
+        steps: u32,
     ) -> LaneRows<'k, 's> {
         let index = b.convert(Ty::I64, column);
         let first = b.add(tile.time.first, index);
@@ -168,14 +244,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             for (i, own) in self.tiles.tiles.iter().enumerate().filter(|(i, own)| self.tiles.walked[*i] && !own.states)
             {
                 let row = if own.rows { *row } else { Operand::i32(0) };
-                let load = |b: &mut Builder| self.tile_steps(b, i, tile.stage, row, column, SUBTILE);
+                let load = |b: &mut Builder| self.tile_steps(b, i, tile.stage, row, column, steps);
                 let values = if own.rows { load(b) } else { shared.entry(i).or_insert_with(|| load(b)).clone() };
                 tiles.insert((i, 0), values);
             }
             let (before, after, cotangents) = (HashMap::new(), HashMap::new(), HashMap::new());
             eights.push(Eight { kernel: self, tiles, before, after, cotangents, first });
         }
-        let exists = (0..SUBTILE).map(|step| self.step_exists(b, tile, column, step)).collect();
+        let exists = (0..steps).map(|step| self.step_exists(b, tile, column, step)).collect();
         LaneRows { evaluators: lane.constants.clone(), eights, exists }
     }
 
@@ -203,7 +279,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         load_steps(b, Memory::Shared(self.base.tiles[i]), from, count)
     }
 
-    /// Loads the tiles with states, for one of the lane's states.
+    /// Loads some steps of the tiles with states from a column on, for one of the lane's states.
     pub(super) fn load_states(
         &self,
         b: &mut Builder,
@@ -212,6 +288,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         tile: &TileAt,
         state: u32,
         column: Operand,
+        steps: u32,
     ) {
         for (i, own) in self.tiles.tiles.iter().enumerate().filter(|(_, own)| own.states) {
             let within = b.add(lane.position, state * self.schedule.lanes);
@@ -223,7 +300,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                         let row = if own.rows { *row } else { Operand::i32(0) };
                         let above = b.mul(row, self.schedule.capacity());
                         let row = b.add(above, within);
-                        self.tile_steps(b, i, tile.stage, row, column, SUBTILE)
+                        self.tile_steps(b, i, tile.stage, row, column, steps)
                     }
                 };
                 shared = Some(values.clone());
