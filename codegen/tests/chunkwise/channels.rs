@@ -131,7 +131,8 @@ fn decays_of_channels_with_one_chunk_in_flight_for_more_blocks() {
             }
             let depth = if k > 64 { 128 } else { 64 };
             let case = Case::new(&stage, &[("B", 1), ("H", 1), ("T", t), ("K", k), ("V", v)]);
-            let one = Chunkwise { warps: 4, depth, stages: 1, vector, padded: (k, v) != (depth as usize, 64), ..CHUNKS };
+            let one =
+                Chunkwise { warps: 4, depth, stages: 1, vector, padded: (k, v) != (depth as usize, 64), ..CHUNKS };
             case.check(&one, Order::Random(t as u64));
             let of = |stages: u32| case.run(&Chunkwise { stages, ..one }, (1, Order::Random(2)));
             assert_eq!(of(1), of(2), "{elem} {t} {k} {v}");
