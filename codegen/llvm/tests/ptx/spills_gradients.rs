@@ -14,9 +14,10 @@ fn gradients_of_single_heads_do_not_spill() {
         _ => false,
     };
     for name in ["retention", "linear_attention", "monoid_attention", "monoid_attention_packed_states"] {
-        for elem in [Elem::Bf16, Elem::F16] {
+        // Of f16 those of the least depth keep a multiprocessor to themselves.
+        for (elem, least) in [(Elem::Bf16, 4), (Elem::F16, 2)] {
             let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
-            assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 4, "{name} {elem}");
+            assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= least, "{name} {elem}");
         }
     }
 }
