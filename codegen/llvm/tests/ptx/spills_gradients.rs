@@ -13,7 +13,7 @@ fn gradients_of_single_heads_do_not_spill() {
         Schedule::ChunkwiseBackward(s) => s.sweep == Sweep::Gradients && s.blocks == 2,
         _ => false,
     };
-    for name in ["retention", "linear_attention", "monoid_attention", "monoid_attention_packed_states"] {
+    for name in ["retention", "monoid_attention", "monoid_attention_packed_states"] {
         // Of f16 those of the least depth keep a multiprocessor to themselves.
         for (elem, least) in [(Elem::Bf16, 4), (Elem::F16, 2)] {
             let gradient = adjoint(&model_of(name, elem)).expect("differentiable");

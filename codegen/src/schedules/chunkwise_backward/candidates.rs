@@ -53,8 +53,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         let all = all.filter(move |own| own.copiers > 0 || elem == Elem::Bf16);
         // By warps, third sweeps of `f32` read what walks by warps save.
         let by_warps = sets.iter().flat_map(move |stages| of(*stages, false));
-        // A single head has nothing to copy meanwhile; a second block has. Of f16 at the least depth it would spill.
-        let has_registers = elem != Elem::F16 || depth > DEPTHS[0];
+        // A single head has nothing to copy meanwhile; a second block has. Without decays, and of f16 at the least depth, it would spill.
+        let has_registers = form.states.decay.is_some() && (elem != Elem::F16 || depth > DEPTHS[0]);
         let by_warps = by_warps.map(move |own| match own.copiers > 0 && !is_iterated && !is_deepest && has_registers {
             true => ChunkwiseBackward { stages: 2, blocks: 2, ..own },
             false => own,
