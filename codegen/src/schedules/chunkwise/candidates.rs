@@ -74,9 +74,9 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
         };
         TILES.into_iter().flat_map(of_tiles)
     };
-    let with_one_stage = TILES.into_iter().filter(|tiles| isa == Isa::Sm90a && form.channels && tiles.vector > 1);
+    let whole_accesses = TILES.into_iter().filter(|tiles| isa == Isa::Sm90a && form.channels && tiles.vector > 1);
     let with_one_stage =
-        with_one_stage.flat_map(|tiles| DEPTHS.map(|depth| with_more_blocks(elem, of(Unit::Warp, 4, depth, tiles))));
+        whole_accesses.flat_map(|tiles| DEPTHS.map(|depth| with_more_blocks(elem, of(Unit::Warp, 4, depth, tiles))));
     let all = with_one_stage.flatten().chain(shapes.flat_map(of_shape));
     let with_copiers = |schedule: Chunkwise| {
         // Beside a gate a state of the greatest depth leaves too few registers: in `bf16` all warps copy then.
@@ -126,8 +126,8 @@ fn has_room_for_one(elem: Elem, channels: bool, warps: u32, depth: u32) -> bool 
     elem == Elem::F32 && channels && warps == 4 && depth == DEPTHS[DEPTHS.len() - 1]
 }
 
-/// The schedule with one chunk in flight, so that more blocks share a multiprocessor: with decays of channels each waits for its own powers of
-/// two most of the time, and others hide that better than copies a chunk ahead do.
+/// The schedule with one chunk in flight, so that more blocks share a multiprocessor. With decays of channels a block waits for its powers of
+/// two most of the time. Other blocks fill that time better than copies of the next chunk do.
 fn with_more_blocks(elem: Elem, schedule: Chunkwise) -> Option<Chunkwise> {
     let blocks = match (elem, schedule.depth) {
         (Elem::Bf16 | Elem::F16, 64) => 3,

@@ -15,7 +15,7 @@ use oplus_dsl::Elem;
 
 /// Which of the two saved matrices.
 #[derive(Clone, Copy)]
-pub(super) enum Saved {
+pub(super) enum SavedMatrix {
     /// S, the states before a chunk.
     States = 0,
     /// D, the cotangents of those after it.
@@ -57,7 +57,7 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         scales: [Operand; 2],
-        saved: Saved,
+        saved: SavedMatrix,
         stage: Operand,
     ) -> [Operand; 2] {
         let Some(undone) = self.undone_of(b, saved, stage) else { return scales };
@@ -66,7 +66,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// A share of ⟨S, D⟩ without both powers.
     pub(super) fn energy_undone(&self, b: &mut Builder, share: Operand, stage: Operand) -> Operand {
-        let both = [Saved::States, Saved::Duals].map(|saved| self.undone_of(b, saved, stage));
+        let both = [SavedMatrix::States, SavedMatrix::Duals].map(|saved| self.undone_of(b, saved, stage));
         both.into_iter().flatten().fold(share, |share, undone| b.mul(share, undone))
     }
 
@@ -91,7 +91,7 @@ impl ChunkwiseBackwardKernel<'_> {
         sums
     }
 
-    fn undone_of(&self, b: &mut Builder, saved: Saved, stage: Operand) -> Option<Operand> {
+    fn undone_of(&self, b: &mut Builder, saved: SavedMatrix, stage: Operand) -> Option<Operand> {
         let array = self.undone?;
         let of_stage = b.mul(stage, 2);
         let at = b.add(of_stage, saved as u32);

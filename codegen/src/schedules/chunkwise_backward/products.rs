@@ -1,6 +1,6 @@
 //! The products of a chunk's pairs of times.
 
-use super::half_states::Saved;
+use super::half_states::SavedMatrix;
 use super::partials::{Partials, QueryBlock};
 use super::rates::Decays;
 use super::tf32::Left;
@@ -44,7 +44,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = views.deep.halves.left(b, &self.keys, Operand::i32(0));
         let right = views.states().halves.right(b, &self.duals, stage);
         multiply(b, &mut found, left, right);
-        let to_end = self.times_undone(b, decays.to_end, Saved::Duals, stage);
+        let to_end = self.times_undone(b, decays.to_end, SavedMatrix::Duals, stage);
         for (k, block) in (0..).zip(&mut found) {
             let values = self.own_block(b, &self.values, stage, k);
             for (r, found) in block.iter_mut().enumerate() {
@@ -77,7 +77,7 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         let Head { views, stage, decays, .. } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
-        let scales = self.times_undone(b, scales, Saved::Duals, stage);
+        let scales = self.times_undone(b, scales, SavedMatrix::Duals, stage);
         let left = views.wide.halves.left(b, &self.values, stage);
         let right = views.states().halves.in_time(b, &self.duals, stage);
         if self.is_tf32 {
@@ -117,7 +117,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn add_queries(&self, b: &mut Builder, head: &Head, partials: &mut Partials) {
         let Head { views, stage, decays, sums } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
-        let scales = self.times_undone(b, scales, Saved::States, stage);
+        let scales = self.times_undone(b, scales, SavedMatrix::States, stage);
         let left = views.wide.halves.left(b, &self.cotangents, stage);
         let right = views.states().halves.in_time(b, &self.states, stage);
         if self.is_tf32 {

@@ -160,8 +160,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         if is_crowded { CHUNK / 2 } else { CHUNK }
     }
 
-    /// Walks the states of a lane group by group, each in a loop that runs once, as no compiler knows: all that the loop carries is there at
-    /// its end. Else `ptxas` puts sums over states and over time off to the end of the sub-tile, and keeps all that they are made of.
+    /// Walks the states of a lane group by group, each in a loop that runs once. The compiler cannot know that, so it computes all that the loop carries before
+    /// the loop ends. Otherwise `ptxas` puts sums over states and over time off to the end of the sub-tile, and keeps all that they are made of.
     fn walk_groups<'k>(&'k self, b: &mut Builder, lane: &Lane<'k, 's>, carry: &Carry, walked: &mut Walked<'_, 'k, 's>) {
         let SubtileAt { tile, column, .. } = walked.at;
         self.find_row_values(b, &mut walked.lane_rows);

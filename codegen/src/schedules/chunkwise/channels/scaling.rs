@@ -104,8 +104,8 @@ impl Scaling {
     }
 
     /// 16 rows and 16 channels as a right factor over rows: for both eights of the channels, both of the rows. `sixteen` and `pair` are
-    /// their numbers in the factor; `row` is that of the sum of the thread's first row, in the pair of its number of eight, and `channel` its first
-    /// channel.
+    /// their numbers in the factor; `row` is that of the sum of the thread's first row, twice the thread's number among four lanes plus a multiple of
+    /// eight where channels are swizzled, and `channel` its first channel.
     pub(crate) fn in_time(
         self,
         b: &mut Builder,

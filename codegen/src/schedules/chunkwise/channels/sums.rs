@@ -40,7 +40,7 @@ pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise, saves: bool) -> u32 {
 }
 
 /// Whether rows of sums have no padding, and none is behind them: in walks of the most depth that save states in `f32` beside factors of `f16`. Then
-/// two blocks have room on a multiprocessor. Nothing reads what their segments forget.
+/// two blocks have room on a multiprocessor. These walks store no ends of segments, so that the row of sums over a segment is not needed.
 fn are_swizzled(elem: Elem, schedule: &Chunkwise, saves: bool) -> bool {
     saves && elem == Elem::F16 && schedule.depth == DEEPEST
 }
@@ -81,8 +81,8 @@ impl ChannelSums {
         self.index_of_place(b, row, place)
     }
 
-    /// The place of a channel in the rows of a pair, that of this number or of one that differs by a multiple of four. Swizzled, eight neighbours
-    /// stay together, and of four pairs of rows each has its own banks.
+    /// The place of a channel in both rows of a pair of rows. Every fourth pair has the same places. Where channels are swizzled, eight neighbours
+    /// stay together, and each of four pairs of rows has its own banks.
     pub(crate) fn place(self, b: &mut Builder, channel: Operand, pair: Operand) -> Operand {
         if !self.swizzled {
             return channel;
