@@ -146,6 +146,15 @@ pub(super) fn convert(to: Elem, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>
     }
 }
 
+/// Not inlined: a program has one such loop for each type instead of one for each operation, type and set of instructions.
+#[inline(never)]
+fn fill<T: Scalar>(dst: &mut [T], value: T) {
+    simd(
+        #[inline(always)]
+        || dst.fill(value),
+    );
+}
+
 /// One function over a whole nest.
 #[inline(always)]
 fn each<T: Scalar, U: Scalar>(loops: &Loops<2>, dst: &mut [U], a: &[T], f: impl Fn(T) -> U + Copy) {
@@ -157,7 +166,7 @@ fn each<T: Scalar, U: Scalar>(loops: &Loops<2>, dst: &mut [U], a: &[T], f: impl 
                 |[d, i]| {
                     let dst = &mut dst[d..][..loops.run];
                     if loops.step[1] == 0 {
-                        dst.fill(f(a[i]));
+                        fill(dst, f(a[i]));
                     } else {
                         dst.iter_mut().zip(&a[i..]).for_each(
                             #[inline(always)]
@@ -181,7 +190,7 @@ fn zip<T: Scalar, U: Scalar>(loops: &Loops<3>, dst: &mut [U], l: &[T], r: &[T], 
                     let dst = &mut dst[d..][..loops.run];
                     let (l, r) = (&l[i..], &r[j..]);
                     match (loops.step[1], loops.step[2]) {
-                        (0, 0) => dst.fill(f(l[0], r[0])),
+                        (0, 0) => fill(dst, f(l[0], r[0])),
                         (0, _) => dst.iter_mut().zip(r).for_each(
                             #[inline(always)]
                             |(d, y)| *d = f(l[0], *y),
@@ -214,7 +223,7 @@ fn select_typed<T: Scalar>(loops: &Loops<4>, dst: &mut [T], c: &[bool], a: &[T],
                     if sc == 0 {
                         let (chosen, step) = if c[0] { (a, sa) } else { (b, sb) };
                         match step {
-                            0 => dst.fill(chosen[0]),
+                            0 => fill(dst, chosen[0]),
                             _ => dst.copy_from_slice(&chosen[..loops.run]),
                         }
                         return;
