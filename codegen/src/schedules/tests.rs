@@ -103,6 +103,7 @@ fn chunkwise_backward() -> ChunkwiseBackward {
         copiers: 4,
         warpgroups: false,
         overlaid: true,
+        walk_stages: 2,
     }
 }
 

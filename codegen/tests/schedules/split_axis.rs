@@ -31,13 +31,15 @@ fn has_split_axis(plan: &Plan) -> bool {
 
 #[test]
 fn deep_recurrences_go_by_chunks() {
-    let cases: [(&str, &[(&str, i64)]); 3] = [
-        ("ssd", &[("N", 256), ("P", 64)]),
-        ("retention", &[("K", 256), ("V", 512)]),
-        ("gated_linear_attention", &[("K", 192), ("V", 128)]),
+    let cases: [(&str, Elem, &[(&str, i64)]); 4] = [
+        ("ssd", Elem::Bf16, &[("N", 256), ("P", 64)]),
+        ("retention", Elem::Bf16, &[("K", 256), ("V", 512)]),
+        ("gated_linear_attention", Elem::Bf16, &[("K", 192), ("V", 128)]),
+        // A block of all keys would have a multiprocessor to itself.
+        ("gated_linear_attention", Elem::F32, &[("K", 128), ("V", 128)]),
     ];
-    for (name, own) in cases {
-        let forward = model(name, Elem::Bf16);
+    for (name, elem, own) in cases {
+        let forward = model(name, elem);
         for program in [adjoint(&forward).expect("a gradient"), forward] {
             let size = |axis: &String| own.iter().find(|(name, _)| name == axis).map_or(8, |(_, n)| *n as usize);
             let sizes: Vec<usize> =
@@ -52,11 +54,12 @@ fn deep_recurrences_go_by_chunks() {
 
 #[test]
 fn split_axes_give_what_the_whole_gives() {
-    let cases: [Divided<'_>; 4] = [
+    let cases: [Divided<'_>; 5] = [
         ("ssd", &[("N", 64), ("T", 130), ("P", 64), ("H", 2)], 2),
         ("ssd", &[("N", 48), ("T", 65), ("P", 17), ("G", 2)], 3),
         ("retention", &[("K", 64), ("T", 70), ("V", 65), ("H", 2)], 2),
         ("linear_attention", &[("K", 34), ("T", 129), ("V", 33)], 2),
+        ("gated_linear_attention", &[("K", 128), ("T", 67), ("V", 64)], 2),
     ];
     for (name, own, parts) in cases {
         let forward = model(name, Elem::F32);

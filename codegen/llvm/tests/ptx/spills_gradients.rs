@@ -44,7 +44,9 @@ fn gradients_of_decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
         let gradient = adjoint(&model_of("gated_linear_attention", elem)).expect("differentiable");
         let is_meant = |s: &Schedule| match s {
-            Schedule::ChunkwiseBackward(s) if s.depth >= 64 => s.sweep == Sweep::Gradients || !s.padded && !s.wide,
+            // What walks copy ahead leaves the third sweep as it is.
+            Schedule::ChunkwiseBackward(s) if s.depth >= 64 && s.sweep == Sweep::Gradients => s.walk_stages == 2,
+            Schedule::ChunkwiseBackward(s) if s.depth >= 64 => !s.padded && !s.wide,
             _ => false,
         };
         assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 20, "{elem}");

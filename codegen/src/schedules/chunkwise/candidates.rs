@@ -4,6 +4,7 @@ use super::readers::{self, READERS};
 use super::{COPIERS, Chunkwise, ChunkwiseKernel, KeyParts, heads, prepared, shared_bytes};
 use crate::schedules::Unit;
 use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrence;
 use crate::target::Isa;
 use oplus_dsl::Elem;
 
@@ -124,6 +125,14 @@ fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, tiles: Tiles) ->
 /// Whether shared memory has room for no more than one chunk: for `f32` with decays of channels at the greatest depth, of four warps.
 fn has_room_for_one(elem: Elem, channels: bool, warps: u32, depth: u32) -> bool {
     elem == Elem::F32 && channels && warps == 4 && depth == DEPTHS[DEPTHS.len() - 1]
+}
+
+/// The most places that a block of such a depth sums over before a plan tries to split the axis. A block of `f32` with decays of channels at
+/// the greatest depth takes the shared memory of a whole multiprocessor, and nothing fills its waits. Blocks of half the depth share one.
+pub(crate) fn longest_sum(stage: &Stage, form: &MatrixRecurrence, depth: u32) -> i64 {
+    let elem = stage.program.params[form.key as usize].elem;
+    let is_alone = elem == Elem::F32 && form.channels;
+    i64::from(if is_alone { depth.min(DEPTHS[DEPTHS.len() - 2]) } else { depth })
 }
 
 /// The schedule with one chunk in flight, so that more blocks share a multiprocessor. With decays of channels a block waits for its powers of

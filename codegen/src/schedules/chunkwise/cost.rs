@@ -16,7 +16,7 @@ const PREPARED: f64 = 0.86;
 /// Time of such a chunk whose state is read by warps of their own, by that of one whose state is read by those that advance it.
 const READ_APART: f64 = 0.87;
 /// Time of a chunk where a block copies none ahead and more blocks share a multiprocessor, divided by its time where one is copied ahead.
-const ALONE_IN_FLIGHT: f64 = 0.85;
+pub(crate) const ALONE_IN_FLIGHT: f64 = 0.85;
 /// Microseconds of a multiprocessor on a chunk whose parts a kernel of its own prepares.
 const PREPARE: f64 = 1.0;
 

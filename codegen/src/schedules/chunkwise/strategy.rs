@@ -76,7 +76,8 @@ impl Strategy for Chunkwise {
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
-        Some((stage.kind().matrices().ok()?.depth, i64::from(self.depth)))
+        let form = stage.kind().matrices().ok()?;
+        Some((form.depth, candidates::longest_sum(stage, form, self.depth)))
     }
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {

@@ -1,6 +1,6 @@
 //! The parameters that a plan may choose.
 
-use super::{ChunkwiseBackward, Sweep, can_overlay, copiers, warpgroups};
+use super::{ChunkwiseBackward, Sweep, WALK_STAGES, can_overlay, copiers, warpgroups};
 use crate::schedules::chunkwise::candidates::{TILES, Tiles};
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -36,8 +36,19 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         let numbers = copiers(stage, form, depth, vector, isa);
         let of = move |stages, warpgroups| {
             let (copiers, overlaid) = (0, is_overlaid);
-            let own =
-                ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks, copiers, warpgroups, overlaid };
+            let own = ChunkwiseBackward {
+                sweep,
+                depth,
+                padded,
+                wide,
+                stages,
+                vector,
+                blocks,
+                copiers,
+                warpgroups,
+                overlaid,
+                walk_stages: WALK_STAGES,
+            };
             numbers.iter().map(move |copiers| ChunkwiseBackward { copiers: *copiers, ..own })
         };
         let elem = form.elem(stage);
@@ -61,7 +72,15 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         });
         // Beside numbers of a sequence those of the greatest depth spill.
         let spills = elem == Elem::F32 && is_deepest && stage.sequences().is_some() && by_warpgroups.is_some();
-        all.chain(by_warps.filter(move |own| !spills && (own.copiers == 0 || elem != Elem::F32)))
+        let by_warps = by_warps.filter(move |own| !spills && (own.copiers == 0 || elem != Elem::F32));
+        // One block of such a walk would have the shared memory of a multiprocessor to itself.
+        let has_more_blocks = isa == Isa::Sm90a && elem == Elem::F32 && form.states.channels;
+        let has_more_blocks = has_more_blocks && depth == DEPTHS[1] && vector > 1;
+        let with_more_blocks = move |own: ChunkwiseBackward| {
+            let own = has_more_blocks.then_some(ChunkwiseBackward { walk_stages: 1, ..own });
+            own.into_iter()
+        };
+        all.chain(by_warps.flat_map(move |own| with_more_blocks(own).chain([own])))
     };
     DEPTHS.into_iter().flat_map(|depth| TILES.into_iter().flat_map(move |tiles| of(depth, tiles))).collect()
 }

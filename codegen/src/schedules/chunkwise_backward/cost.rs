@@ -1,6 +1,7 @@
 //! The cost of the sweeps of a gradient in chunks.
 
-use super::{ChunkwiseBackward, TIMES, blocks_of_walks};
+use super::{ChunkwiseBackward, TIMES, WALK_STAGES, blocks_of_walks};
+use crate::schedules::chunkwise::cost::ALONE_IN_FLIGHT;
 use crate::schedules::chunkwise::slices;
 use crate::schedules::chunkwise::work::{Walk, Work, recurrences};
 use crate::schedules::cost::Cost;
@@ -9,6 +10,9 @@ use crate::schedules::strategy::Strategy;
 use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::words::counted;
 use oplus_dsl::Elem;
+
+/// Time of products whose tiles lie over one another, so that they wait for one another, divided by that of others.
+const SHARED_TILES: f64 = 1.9;
 
 /// The recurrences that a walk of the gradient's states goes through.
 pub(super) fn work(schedule: &ChunkwiseBackward, form: &MatrixRecurrenceBackward, problem: &Problem<'_>) -> Work {
@@ -48,7 +52,8 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
         _ => constants.chunkwise_backward_products,
     };
     let walk = times * times * depth / walked + powers(constants.chunkwise_backward_powers_walk);
-    let walks = 2.0 * work.iterations(segments, problem) * f64::from(work.walk.blocks) * walk;
+    let faster = if schedule.walk_stages < WALK_STAGES { ALONE_IN_FLIGHT } else { 1.0 };
+    let walks = faster * 2.0 * work.iterations(segments, problem) * f64::from(work.walk.blocks) * walk;
     let all = (points / f64::from(target.multiprocessors)).ceil();
     // Where there is no room for the tiles of the next head, nothing is computed while they are copied.
     let [own, state] = [form.elem(stage), form.state_elem(stage)].map(|elem| elem.bytes().unwrap_or(4) as f64);
@@ -61,6 +66,7 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
         true => 0.9 * rate,
         false => rate,
     };
+    let rate = if schedule.shares_tiles(stage, form) { rate / SHARED_TILES } else { rate };
     let products = times * times * (3.0 * depth + 3.0 * times) / rate;
     let gradients = all * (heads * (products + waits) + powers(constants.chunkwise_backward_powers_back));
     // Element by element tiles are filled by ordinary loads.

@@ -48,6 +48,7 @@ mod tiles;
 mod walk;
 mod warpgroups;
 
+use parameters::WALK_STAGES;
 pub use parameters::{ChunkwiseBackward, Sweep};
 
 use super::chunkwise::{COLUMNS, COPIERS, ChunkwiseKernel, ROWS, Saved, blocks_beside_copiers, blocks_of_ends, slices};
@@ -90,7 +91,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     let sets = if warpgroups { SETS_OF_WARPGROUPS } else { SETS };
     let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
     let is_possible = is_possible && (sweep != Sweep::Gradients || sets.contains(&stages));
-    if !is_possible || stages < 2 || blocks == 0 {
+    if !is_possible || stages == 0 || blocks == 0 {
         return Err(LowerError::parameters(schedule));
     }
     let form = stage
@@ -104,6 +105,9 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     // Warps that multiply alone save states of `f16` without a power.
     let has_powers = form.elem(stage) != Elem::F16 || schedule.copiers > 0;
     if warpgroups && !(has_powers && warpgroups::can_take(stage, form, vector, isa)) {
+        return Err(LowerError::parameters(schedule));
+    }
+    if stages < 2 && !form.states.channels {
         return Err(LowerError::parameters(schedule));
     }
     // With decays per channel there is room for one slice.
@@ -143,7 +147,9 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     // Of 16 bits, walks do not depend on who reads what they save.
     let depends = |form: &MatrixRecurrenceBackward| schedule.warpgroups && form.elem(stage) == Elem::F32;
     let warpgroups = stage.kind().matrices_back().is_ok_and(depends);
-    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, warpgroups, overlaid: false, ..*schedule };
+    let (stages, walk_stages) = (schedule.walk_stages, WALK_STAGES);
+    let walk =
+        |sweep| ChunkwiseBackward { sweep, stages, blocks, warpgroups, overlaid: false, walk_stages, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
@@ -157,6 +163,7 @@ pub(crate) fn blocks_of_walks(
 ) -> u32 {
     let is_deep = schedule.depth > 64;
     match form.elem(stage) {
+        Elem::F32 if schedule.walk_stages < WALK_STAGES => 2,
         // The warps that copy have a chunk's elements in registers, and sums of channels are two numbers each.
         Elem::F32 if is_deep || schedule.copiers > 0 || form.states.channels && schedule.depth > 32 => 1,
         _ if schedule.copiers > 0 => blocks_beside_copiers(schedule.depth),

@@ -13,6 +13,8 @@ pub(super) const GROUP: u32 = 4 * WARP;
 pub(super) const ROLES: u32 = 3;
 /// The most places of the depth in a panel.
 const PANEL: u32 = 64;
+/// Chunks in flight in walks, where nothing else is said.
+pub(super) const WALK_STAGES: u32 = 2;
 /// Threads that copy tiles beside them.
 const COPYING: u32 = 2 * WARP;
 
@@ -28,8 +30,8 @@ schedule! {
         padded: bool,
         /// Whether the width is longer than that: its slices are taken as heads are.
         wide: bool,
-        /// Sets of tiles in shared memory: in walks those of the chunks in flight, at least 2; in the third sweep that of
-        /// keys and queries, and those of one or two heads.
+        /// Sets of tiles in shared memory: in walks those of the chunks in flight, at least 2 but with decays per channel; in the third sweep
+        /// that of keys and queries, and those of one or two heads.
         stages: u32,
         /// Consecutive elements per access.
         vector: u32,
@@ -42,6 +44,8 @@ schedule! {
         /// Whether tiles of the third sweep that are not needed at the same time lie over one another, with decays per channel beside
         /// products in `tf32`.
         overlaid: bool = false,
+        /// Sets of tiles of the walks before the third sweep. With one, two blocks of a walk share a multiprocessor.
+        walk_stages: u32 = WALK_STAGES,
     }
 }
 

@@ -4,7 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::cost::work;
-use super::{ChunkwiseBackward, Sweep, TIMES, candidates, cost, scratch, sweeps};
+use super::{ChunkwiseBackward, Sweep, TIMES, WALK_STAGES, candidates, cost, scratch, sweeps};
 use crate::schedules::chunkwise;
 use crate::schedules::chunkwise::fits::{Matrices, counted};
 use crate::schedules::chunkwise::work::recurrences;
@@ -72,11 +72,12 @@ impl Strategy for ChunkwiseBackward {
     }
 
     fn is_committed(&self) -> bool {
-        self.copiers == 0 && !self.warpgroups && !self.overlaid
+        self.copiers == 0 && !self.warpgroups && !self.overlaid && self.walk_stages == WALK_STAGES
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
-        Some((stage.kind().matrices_back().ok()?.states.depth, i64::from(self.depth)))
+        let form = &stage.kind().matrices_back().ok()?.states;
+        Some((form.depth, chunkwise::candidates::longest_sum(stage, form, self.depth)))
     }
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {

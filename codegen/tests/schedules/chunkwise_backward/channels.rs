@@ -4,11 +4,12 @@ mod deepest;
 
 use oplus_codegen::schedules::Sweep;
 use oplus_codegen::simulate::Order;
+use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
-use super::{check, check_with, gradient_of};
+use super::{check, check_on, check_with, gradient_of, results};
 use crate::device::Placement;
 
 const ELEMS: [Elem; 3] = [Elem::Bf16, Elem::F16, Elem::F32];
@@ -106,6 +107,24 @@ fn decays_that_leave_all_little_or_nothing() {
             _ => 30.0 * g,
         };
         check_with(&program, &sizes, placed, Order::Random(2), of_g(mixed));
+    }
+}
+
+/// Where there are more recurrences than multiprocessors, walks of `f32` copy no chunk ahead, so that two blocks share one. Their bits are those
+/// of walks that do.
+#[test]
+fn walks_that_copy_no_chunk_ahead() {
+    let crowded = Target { multiprocessors: 1, ..Target::H200 };
+    let program = gradient(Elem::F32, &[], &["o", "s_last"]);
+    for (t, k, v) in [(1, 64, 64), (65, 64, 128), (131, 61, 72)] {
+        let (sizes, placed) = ([("B", 1), ("H", 2), ("T", t), ("K", k), ("V", v)], (Placement::Contiguous, 0));
+        let all = (&program, &sizes[..]);
+        let own = check_on(&crowded, all, placed, Order::Random(t as u64), |_, _, own| own);
+        let walks = own.iter().filter(|own| own.sweep != Sweep::Gradients);
+        let is_crowded = own[0].vector > 1;
+        walks.for_each(|walk| assert_eq!((walk.stages, walk.blocks) == (1, 2), is_crowded, "{walk}"));
+        let of = |target| results(target, all, placed, Order::Descending, |_, _, own| own).found;
+        assert_eq!(of(&crowded), of(&Target::H200), "{sizes:?}");
     }
 }
 
