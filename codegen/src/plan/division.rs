@@ -164,14 +164,20 @@ impl Division {
         }
     }
 
-    /// The axes of the program that blocks of some stage sum over as a whole, and the most places that any schedule allows.
+    /// The axes of the program that blocks of some stage sum over as a whole, the most places that any schedule allows, and those of parts that
+    /// may be faster.
     pub(super) fn longest_sums(&self) -> impl Iterator<Item = (Axis, i64)> {
-        self.stages.iter().filter_map(|ready| {
-            let form = ready.merged.as_ref().map_or(&ready.plain, |(_, form)| form);
-            let all = form.schedules.iter().filter_map(|schedule| schedule.longest_sum(&form.stage));
-            let (own, most) = all.max_by_key(|(_, most)| *most)?;
-            let [axis] = form.stage.axes[own.0 as usize][..] else { return None };
-            Some((axis, most))
+        self.stages.iter().flat_map(|ready| {
+            let Form { stage, schedules, .. } = ready.merged.as_ref().map_or(&ready.plain, |(_, form)| form);
+            let all = schedules.iter().filter_map(|schedule| schedule.longest_sum(stage));
+            let longest = all.max_by_key(|(_, most)| *most);
+            let parts = schedules.iter().filter_map(|schedule| schedule.faster_parts(stage)).max();
+            let axis = longest.and_then(|(own, _)| match stage.axes[own.0 as usize][..] {
+                [axis] => Some(axis),
+                _ => None,
+            });
+            let sums = longest.map(|(_, most)| most).into_iter().chain(parts);
+            sums.filter_map(move |most| Some((axis?, most)))
         })
     }
 

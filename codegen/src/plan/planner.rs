@@ -1,6 +1,6 @@
 //! From a call to launches.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oplus_dsl::Elem;
@@ -266,16 +266,9 @@ impl Planner {
         if self.split.is_none() {
             return Err(vec![]);
         }
-        let mut longest: BTreeMap<Axis, i64> = BTreeMap::new();
-        for (axis, most) in self.divisions.iter().flat_map(Division::longest_sums) {
-            let size = call.sizes[axis.0 as usize];
-            // Of several stages that sum over an axis, the last whose sums it can be split for counts.
-            if size > most && (Split::of(axis, size, most).is_some() || !longest.contains_key(&axis)) {
-                longest.insert(axis, most);
-            }
-        }
+        let longest: BTreeSet<(Axis, i64)> = self.divisions.iter().flat_map(Division::longest_sums).collect();
         let (mut plans, mut others) = (vec![], vec![]);
-        for (axis, most) in longest {
+        for (axis, most) in longest.into_iter().filter(|(axis, most)| call.sizes[axis.0 as usize] > *most) {
             match self.plan_with(call, choosing, plan, axis, most) {
                 Ok(own) => plans.push(own),
                 Err(why) => others.push(OtherSplit { axis: self.program.axis_name(axis).to_owned(), why }),

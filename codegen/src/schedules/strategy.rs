@@ -211,6 +211,11 @@ pub trait Strategy: Debug + Display + Send + Sync {
         None
     }
 
+    /// The places of parts of that axis in which it may be faster than as a whole, although a block takes all of it.
+    fn faster_parts(&self, _stage: &Stage) -> Option<i64> {
+        None
+    }
+
     /// Whether the sizes of a call fit, beside what holds for all schedules.
     ///
     /// # Errors

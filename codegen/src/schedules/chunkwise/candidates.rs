@@ -127,12 +127,12 @@ fn has_room_for_one(elem: Elem, channels: bool, warps: u32, depth: u32) -> bool 
     elem == Elem::F32 && channels && warps == 4 && depth == DEPTHS[DEPTHS.len() - 1]
 }
 
-/// The most places that a block of such a depth sums over before a plan tries to split the axis. A block of `f32` with decays of channels at
-/// the greatest depth takes the shared memory of a whole multiprocessor, and nothing fills its waits. Blocks of half the depth share one.
-pub(crate) fn longest_sum(stage: &Stage, form: &MatrixRecurrence, depth: u32) -> i64 {
+/// The places of parts of the depth in which it may be faster than as a whole. A block of `f32` with decays of channels at the greatest depth
+/// takes the shared memory of a whole multiprocessor, and nothing fills its waits. Blocks of half the depth share one.
+pub(crate) fn faster_parts(stage: &Stage, form: &MatrixRecurrence, depth: u32) -> Option<i64> {
     let elem = stage.program.params[form.key as usize].elem;
-    let is_alone = elem == Elem::F32 && form.channels;
-    i64::from(if is_alone { depth.min(DEPTHS[DEPTHS.len() - 2]) } else { depth })
+    let is_alone = elem == Elem::F32 && form.channels && depth == DEPTHS[DEPTHS.len() - 1];
+    is_alone.then_some(i64::from(depth / 2))
 }
 
 /// The schedule with one chunk in flight, so that more blocks share a multiprocessor. With decays of channels a block waits for its powers of

@@ -76,8 +76,11 @@ impl Strategy for Chunkwise {
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
-        let form = stage.kind().matrices().ok()?;
-        Some((form.depth, candidates::longest_sum(stage, form, self.depth)))
+        Some((stage.kind().matrices().ok()?.depth, i64::from(self.depth)))
+    }
+
+    fn faster_parts(&self, stage: &Stage) -> Option<i64> {
+        candidates::faster_parts(stage, stage.kind().matrices().ok()?, self.depth)
     }
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {

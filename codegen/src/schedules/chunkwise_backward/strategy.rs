@@ -76,8 +76,11 @@ impl Strategy for ChunkwiseBackward {
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
-        let form = &stage.kind().matrices_back().ok()?.states;
-        Some((form.depth, chunkwise::candidates::longest_sum(stage, form, self.depth)))
+        Some((stage.kind().matrices_back().ok()?.states.depth, i64::from(self.depth)))
+    }
+
+    fn faster_parts(&self, stage: &Stage) -> Option<i64> {
+        chunkwise::candidates::faster_parts(stage, &stage.kind().matrices_back().ok()?.states, self.depth)
     }
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
