@@ -46,18 +46,24 @@ fi
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps
+# Packages whose features all commands below, and a plain `cargo test`, compile alike.
+alike=(-p oplus-test-features)
 # What a plain `cargo test` leaves out. The extension module of Python is linked by maturin alone.
-step cargo test -p oplus-llvm -p oplus-cli -p oplus-candle -p oplus-burn
-# Machine code for the CPU, beside the instructions that it stands for.
-step cargo test -p oplus --lib --features jit native
-for version in 12080 13000 13040; do
-    CUDARC_CUDA_VERSION=$version step cargo check --target-dir target/bindings -p oplus
-done
+step cargo test -p oplus-llvm -p oplus-cli -p oplus-candle -p oplus-burn "${alike[@]}"
+# The program that the tests of the command have just run.
+export OPLUS="${CARGO_TARGET_DIR:-$PWD/target}/debug/oplus"
 # The crates that do the work are optimised in this profile too.
-step cargo run -p oplus-cli -- generate --check
-step cargo run -p oplus-cli -- receipts --check
-step .ci/candle-cuda
+step "$OPLUS" generate --check
+step "$OPLUS" receipts --check
 step .ci/page
+# Machine code for the CPU, beside the instructions that it stands for.
+step cargo test -p oplus "${alike[@]}" --lib --features oplus/jit native
+step .ci/candle-cuda
+# A folder of its own, since what is compiled for one version of CUDA is compiled again for another. Only checked, macros need not be fast.
+for version in 12080 13000 13040; do
+    CUDARC_CUDA_VERSION=$version step cargo check --target-dir target/bindings -p oplus \
+        --config 'profile.dev.package.oplus-dsl.opt-level=0'
+done
 step .ci/size
 step .ci/packages
 step .ci/python

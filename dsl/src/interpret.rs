@@ -4,6 +4,7 @@
 //! says how floats are rounded and in which order scans and reductions combine.
 
 mod array;
+mod columns;
 mod combine;
 mod matrix;
 mod nodes;

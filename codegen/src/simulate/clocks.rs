@@ -98,12 +98,12 @@ impl Clocks {
         self.time[warp] += 1;
     }
 
-    /// Whether what an agent did at a time happens before what a thread does now.
-    pub(super) fn knows(&self, thread: usize, agent: usize, time: u32) -> bool {
-        agent == thread || self.known[thread][agent] >= time
+    /// The knowledge of a thread, without that of its own time.
+    pub(super) fn known(&self, thread: usize) -> &Knowledge {
+        &self.known[thread]
     }
 
-    /// Whether, in addition, the agent has fenced what it did before it released it.
+    /// Whether a thread knows that an agent has fenced what it did at a time before it released it.
     pub(super) fn knows_fenced(&self, thread: usize, agent: usize, time: u32) -> bool {
         let fences = &self.fences[agent];
         let first = fences.partition_point(|fence| *fence < time);
@@ -190,6 +190,10 @@ pub(super) fn bits(mut mask: u32) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
+    fn knows(clocks: &Clocks, thread: usize, agent: usize, time: u32) -> bool {
+        agent == thread || clocks.known(thread)[agent] >= time
+    }
+
     #[test]
     fn only_the_releasing_lane_is_known_to_the_acquirer() {
         let mut clocks = Clocks::new(64, 1);
@@ -197,10 +201,10 @@ mod tests {
         clocks.release(0, 1 << 3, &mut message);
         clocks.advance(0);
         clocks.acquire(1, 1 << 7, &message);
-        assert!(clocks.knows(39, 3, 1));
-        assert!(!clocks.knows(39, 3, 2), "what it did after the release");
-        assert!(!clocks.knows(39, 4, 1), "another lane");
-        assert!(!clocks.knows(40, 3, 1), "another acquirer");
+        assert!(knows(&clocks, 39, 3, 1));
+        assert!(!knows(&clocks, 39, 3, 2), "what it did after the release");
+        assert!(!knows(&clocks, 39, 4, 1), "another lane");
+        assert!(!knows(&clocks, 40, 3, 1), "another acquirer");
     }
 
     #[test]
@@ -208,8 +212,8 @@ mod tests {
         let mut clocks = Clocks::new(96, 0);
         clocks.synchronise([0, 1].into_iter());
         clocks.synchronise([1, 2].into_iter());
-        assert!(clocks.knows(64, 0, 1));
-        assert!(!clocks.knows(0, 64, 1));
+        assert!(knows(&clocks, 64, 0, 1));
+        assert!(!knows(&clocks, 0, 64, 1));
     }
 
     #[test]
@@ -217,7 +221,7 @@ mod tests {
         let mut clocks = Clocks::new(64, 0);
         let written = clocks.now(0);
         clocks.synchronise([0, 1].into_iter());
-        assert!(clocks.knows(32, 0, written) && !clocks.knows_fenced(32, 0, written));
+        assert!(knows(&clocks, 32, 0, written) && !clocks.knows_fenced(32, 0, written));
         clocks.fence(0, u32::MAX);
         assert!(!clocks.knows_fenced(32, 0, written), "fenced, but not released since");
         clocks.synchronise([0, 1].into_iter());

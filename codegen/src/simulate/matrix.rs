@@ -39,18 +39,22 @@ impl Run<'_, '_> {
             let (g, t) = place(lane);
             let row = |i: usize| rows[m * EIGHT + i];
             // The position of each half of a lane's register, and by how many bits the half is shifted there.
-            let positions = match (bytes, transposed) {
-                (2, false) => vec![(row(g) + 2 * t, 0), (row(g) + 2 * t + 1, 0)],
-                (2, true) => vec![(row(2 * t) + g, 0), (row(2 * t + 1) + g, 0)],
-                (_, false) => vec![(row(g) + t, 0)],
-                (_, true) => [2 * t, 2 * t + 1].map(|i| (row(i) + g / 2, 16 * (g % 2))).to_vec(),
+            let (first, second) = match (bytes, transposed) {
+                (2, false) => ((row(g) + 2 * t, 0), Some((row(g) + 2 * t + 1, 0))),
+                (2, true) => ((row(2 * t) + g, 0), Some((row(2 * t + 1) + g, 0))),
+                (_, false) => ((row(g) + t, 0), None),
+                (_, true) => ((row(2 * t) + g / 2, 16 * (g % 2)), Some((row(2 * t + 1) + g / 2, 16 * (g % 2)))),
             };
-            let is_whole = positions.len() == 1;
-            for (half, (position, shift)) in positions.into_iter().enumerate() {
-                let raw = view.read_raw(&who.lane(lane), at, position).map_err(|hazard| Hit { lane, hazard })?;
-                let raw = u64::from(raw) >> shift;
-                values[m][lane] |= if is_whole { raw } else { (raw & 0xffff) << (16 * half) };
-            }
+            let who = who.lane(lane);
+            let mut raw = |(position, shift): (usize, usize)| {
+                let raw = view.read_raw(&who, at, position).map_err(|hazard| Hit { lane, hazard })?;
+                Ok(u64::from(raw) >> shift)
+            };
+            let low = raw(first)?;
+            values[m][lane] = match second {
+                Some(second) => (low & 0xffff) | (raw(second)? & 0xffff) << 16,
+                None => low,
+            };
         }
         for (reg, value) in dst.iter().zip(&values) {
             self.warp.assign(reg.0 as usize, value);
@@ -93,19 +97,41 @@ impl Run<'_, '_> {
         self.converged()?;
         let (a, b, c) = (a.map(|x| *self.value(x)), b.map(|x| *self.value(x)), c.map(|x| *self.value(x)));
         let (a, b) = (left(elem, &a), right(elem, &b));
+        let (a, b) = (a.map(|row| row.map(f64::from)), across(&b));
+        // Products of 16-bit numbers are exact in f64, and their sum nearly so.
+        let mut sums = [[0.0; EIGHT]; ROWS];
+        for (r, lane) in (0..dst.len()).flat_map(|r| (0..LANES).map(move |lane| (r, lane))) {
+            let (row, column) = corner(r, lane);
+            sums[row][column] = f64::from(f32::from_lane(c[r][lane]));
+        }
+        sums.iter_mut().zip(&a).for_each(|(sums, row)| add_products(sums, row, &b));
         for (r, reg) in dst.iter().enumerate() {
             let value: Lanes = std::array::from_fn(|lane| {
-                let (g, t) = place(lane);
-                let (row, column) = (g + EIGHT * (r / 2), 2 * t + r % 2);
-                // Products of 16-bit numbers are exact in f64, and their sum nearly so.
-                let start = f64::from(f32::from_lane(c[r][lane]));
-                let products = a[row].iter().zip(&b[column]);
-                let sum = products.fold(start, |sum, (x, y)| sum + f64::from(*x) * f64::from(*y));
-                cut_off(sum).to_lane()
+                let (row, column) = corner(r, lane);
+                cut_off(sums[row][column]).to_lane()
             });
             self.warp.assign(reg.0 as usize, &value);
         }
         Ok(Flow::Next)
+    }
+}
+
+/// The row and the column of a product in a lane's register.
+pub(super) fn corner(register: usize, lane: usize) -> (usize, usize) {
+    let (g, t) = place(lane);
+    (g + EIGHT * (register / 2), 2 * t + register % 2)
+}
+
+/// The rows of a right factor of which the columns are given.
+pub(super) fn across(columns: &[[f32; ROWS]]) -> [[f64; EIGHT]; ROWS] {
+    std::array::from_fn(|k| std::array::from_fn(|column| f64::from(columns[column][k])))
+}
+
+/// Adds the products of a row and eight columns to sums, one after another.
+#[inline]
+pub(super) fn add_products(sums: &mut [f64; EIGHT], row: &[f64; ROWS], columns: &[[f64; EIGHT]; ROWS]) {
+    for (x, factors) in row.iter().zip(columns) {
+        sums.iter_mut().zip(factors).for_each(|(sum, y)| *sum += x * y);
     }
 }
 

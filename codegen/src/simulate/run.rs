@@ -165,7 +165,7 @@ impl Run<'_, '_> {
 
     /// The thread of a lane.
     pub(super) fn accessor(&self, lane: usize) -> Accessor<'_> {
-        Accessor { clocks: &self.block.clocks, block: self.block.number, thread: self.warp.thread(lane) }
+        Accessor::new(&self.block.clocks, self.block.number, self.warp.thread(lane))
     }
 
     /// The array behind a memory, and those who access it.

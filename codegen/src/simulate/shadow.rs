@@ -1,6 +1,6 @@
 //! The history of every element that threads may race for: its last write and the reads since.
 
-use super::clocks::{Clocks, bits};
+use super::clocks::{Clocks, Knowledge, bits};
 use super::lanes::LANES;
 
 /// Accesses to one element by lanes of one warp at one time, or by copies that complete on one mbarrier.
@@ -63,9 +63,11 @@ pub(super) enum Conflict {
 /// The thread that accesses an element, and the clocks of its block.
 #[derive(Clone, Copy)]
 pub(super) struct Accessor<'a> {
-    pub clocks: &'a Clocks,
-    pub block: u32,
-    pub thread: usize,
+    clocks: &'a Clocks,
+    /// The knowledge of the thread.
+    known: &'a Knowledge,
+    block: u32,
+    thread: usize,
 }
 
 /// The lanes of a warp that access elements.
@@ -79,7 +81,7 @@ pub(super) struct Accessors<'a> {
 impl<'a> Accessors<'a> {
     /// One of the lanes.
     pub(super) fn lane(&self, lane: usize) -> Accessor<'a> {
-        Accessor { clocks: self.clocks, block: self.block, thread: self.warp * LANES + lane }
+        Accessor::new(self.clocks, self.block, self.warp * LANES + lane)
     }
 }
 
@@ -93,7 +95,18 @@ impl Access {
     }
 }
 
-impl Accessor<'_> {
+impl<'a> Accessor<'a> {
+    /// A thread of a block.
+    pub(super) fn new(clocks: &'a Clocks, block: u32, thread: usize) -> Accessor<'a> {
+        Accessor { clocks, known: clocks.known(thread), block, thread }
+    }
+
+    /// Whether what an agent of the block did at a time happens before what the thread does now.
+    #[inline]
+    fn knows(&self, agent: usize, time: u32) -> bool {
+        agent == self.thread || self.known[agent] >= time
+    }
+
     /// The event of this thread now, at a statement.
     pub(super) fn access(&self, at: u32) -> Access {
         let (warp, lane) = (self.thread / LANES, self.thread % LANES);
@@ -109,7 +122,7 @@ impl Accessor<'_> {
             By::InFlight => return Err(Conflict::InFlight(*access)),
             By::Mbarrier(m) => {
                 let agent = self.clocks.mbarrier_agent(m as usize);
-                same_block && self.clocks.knows(self.thread, agent, access.time)
+                same_block && self.knows(agent, access.time)
             }
             By::Warp(warp) if !same_block => {
                 let agent = |lane| (access.block, warp as usize * LANES + lane);
@@ -117,7 +130,7 @@ impl Accessor<'_> {
             }
             By::Warp(warp) => {
                 let agent = |lane| warp as usize * LANES + lane;
-                bits(access.lanes).all(|l| self.clocks.knows(self.thread, agent(l), access.time))
+                bits(access.lanes).all(|l| self.knows(agent(l), access.time))
             }
         };
         if known { Ok(()) } else { Err(Conflict::Race(*access)) }
@@ -250,7 +263,7 @@ mod tests {
     use super::*;
 
     fn thread(clocks: &Clocks, thread: usize) -> Accessor<'_> {
-        Accessor { clocks, block: 0, thread }
+        Accessor::new(clocks, 0, thread)
     }
 
     #[test]
@@ -286,7 +299,7 @@ mod tests {
         let clocks = Clocks::new(32, 0);
         let mut cell = Cell::new(false);
         assert_eq!(cell.write(&thread(&clocks, 0), 0), Ok(()));
-        let other = Accessor { clocks: &clocks, block: 1, thread: 0 };
+        let other = Accessor::new(&clocks, 1, 0);
         assert!(matches!(cell.read(&other, 0), Err(Conflict::Race(_))));
     }
 }

@@ -5,7 +5,7 @@ use oplus_dsl::Elem;
 
 use super::fault::Hit;
 use super::lanes::{LANES, Lanes, Value};
-use super::matrix::{EIGHT, left, place};
+use super::matrix::{EIGHT, across, add_products, corner, left};
 use super::pending::{Place, Product, ROWS, Rows};
 use super::run::{Flow, Run};
 use crate::tile::{Left, Memory, Panels, Reg, Stmt};
@@ -49,14 +49,19 @@ impl Run<'_, '_> {
         for (a, b) in &product.steps {
             let a = self.left_rows(a)?;
             let b = self.columns(*b, totals.len() * 2, product.transposed)?;
-            for (r, total) in totals.iter_mut().enumerate() {
-                for (lane, sum) in total.iter_mut().enumerate() {
-                    let (g, t) = place(lane);
-                    let (row, column) = (g + EIGHT * (r % 4 / 2), r / 4 * EIGHT + 2 * t + r % 2);
-                    let start = f64::from(f32::from_lane(*sum));
-                    let products = a[row].iter().zip(&b[column]);
-                    let exact = products.fold(start, |sum, (x, y)| sum + f64::from(*x) * f64::from(*y));
-                    *sum = (exact as f32).to_lane();
+            let a: Vec<[f64; ROWS]> = a.iter().map(|row| row.map(f64::from)).collect();
+            // Four registers of a thread are eight columns.
+            for (totals, b) in totals.chunks_exact_mut(4).zip(b.chunks_exact(EIGHT)) {
+                let b = across(b);
+                let mut sums = [[0.0; EIGHT]; ROWS];
+                for (r, lane) in (0..4).flat_map(|r| (0..LANES).map(move |lane| (r, lane))) {
+                    let (row, column) = corner(r, lane);
+                    sums[row][column] = f64::from(f32::from_lane(totals[r][lane]));
+                }
+                sums.iter_mut().zip(&a).for_each(|(sums, row)| add_products(sums, row, &b));
+                for (r, lane) in (0..4).flat_map(|r| (0..LANES).map(move |lane| (r, lane))) {
+                    let (row, column) = corner(r, lane);
+                    totals[r][lane] = (sums[row][column] as f32).to_lane();
                 }
             }
         }

@@ -139,6 +139,7 @@ use oplus_dsl::ir::Program;
 use oplus_dsl::step::step;
 use proc_macro2::TokenStream;
 use quote::quote;
+use std::sync::LazyLock;
 
 use expand::Framework;
 
@@ -231,12 +232,14 @@ pub fn programs(tokens: TokenStream) -> Result<Vec<Program>, Diagnostics> {
 
 /// The programs of the standard kernels, in the order of `standard/kernels.rs`.
 pub fn standard_programs() -> Vec<Program> {
-    of_text(library::KERNELS)
+    static PROGRAMS: LazyLock<Vec<Program>> = LazyLock::new(|| of_text(library::KERNELS));
+    PROGRAMS.clone()
 }
 
 /// The programs of the standard models, in the order of `standard/models.rs`.
 pub fn model_programs() -> Vec<Program> {
-    of_text(library::MODELS)
+    static PROGRAMS: LazyLock<Vec<Program>> = LazyLock::new(|| of_text(library::MODELS));
+    PROGRAMS.clone()
 }
 
 /// The names of the models with rarer options, `standard/options.rs`, `packed.rs` and `delta.rs`: no kernels of them are committed.

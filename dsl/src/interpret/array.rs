@@ -132,7 +132,12 @@ fn gather<T: Copy>(xs: &[T], start: usize, sizes: &[usize], strides: &[usize]) -
         return vec![xs[start]];
     };
     let mut gathered = Vec::with_capacity(size * sizes.iter().product::<usize>());
-    offsets(sizes, strides, |base| gathered.extend((0..size).map(|i| xs[start + base + i * stride])));
+    offsets(sizes, strides, |base| match (size, stride) {
+        (0, _) => {}
+        (_, 0) => gathered.extend(std::iter::repeat_n(xs[start + base], size)),
+        (_, 1) => gathered.extend_from_slice(&xs[start + base..][..size]),
+        _ => gathered.extend((0..size).map(|i| xs[start + base + i * stride])),
+    });
     gathered
 }
 

@@ -9,8 +9,8 @@ use super::{Order, Precision};
 /// Runs an operator on states: one literal per field, of the field's kind.
 #[derive(Clone, Debug)]
 pub struct Combiner<'a> {
-    operator: &'a Operator,
-    precision: Precision,
+    pub(super) operator: &'a Operator,
+    pub(super) precision: Precision,
     values: Vec<Literal>,
 }
 
@@ -67,17 +67,27 @@ impl<'a> Combiner<'a> {
 
     fn evaluate(&self, node: &Node, l: &[Literal], r: &[Literal]) -> Literal {
         let value = |v: Value| self.values[v.0 as usize];
-        let ty = |v: Value| self.precision.ty(self.operator.body[v.0 as usize].ty);
+        let ty = |v: Value| self.ty(v);
         match node.op {
             Op::Input(k) if (k as usize) < l.len() => l[k as usize],
             Op::Input(k) => r[k as usize - l.len()],
-            Op::Const(literal) => self.precision.round(node.ty.elem().unwrap_or(Elem::Call), literal),
+            Op::Const(literal) => self.constant(node, literal),
             Op::Unary(op, a) => scalar::unary(op, ty(a), value(a)),
             Op::Binary(op, a, b) => scalar::binary(op, ty(a), value(a), value(b)),
             Op::Select(c, a, b) => value(if value(c) == Literal::Bool(true) { a } else { b }),
             Op::Convert(elem, a) => scalar::convert(ty(a), self.precision.elem(elem), value(a)),
             _ => Literal::zero(node.ty),
         }
+    }
+
+    /// The type in which a value is computed.
+    pub(super) fn ty(&self, value: Value) -> Ty {
+        self.precision.ty(self.operator.body[value.0 as usize].ty)
+    }
+
+    /// A constant as a node holds it.
+    pub(super) fn constant(&self, node: &Node, literal: Literal) -> Literal {
+        self.precision.round(node.ty.elem().unwrap_or(Elem::Call), literal)
     }
 
     /// The combination of all elements, `init` on the left. Elements are laid out one after the other.

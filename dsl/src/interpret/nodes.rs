@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use crate::elem::{Elem, Ty};
-use crate::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Output, Program, Unary, Value};
+use crate::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Output, Program, Value};
 use crate::scalar;
 
 use super::shapes::Shapes;
-use super::{Array, Data, InterpretError, Mode};
+use super::{Array, Data, InterpretError, Mode, columns};
 
 /// A program half way through.
 pub(super) struct Interpreter<'a> {
@@ -37,7 +37,14 @@ impl<'a> Interpreter<'a> {
     pub(super) fn run(&mut self, value: Value) -> Run<()> {
         let node = self.program.node(value);
         let n = self.shapes.count(node.axes, || format!("node {value}"))?;
-        let data = self.evaluate(node, n)?;
+        let data = match node.op {
+            // The field of a tuple that nothing else uses any more.
+            Op::Field(tuple, k) if self.last_use[tuple.0 as usize] == value.0 as usize => {
+                let field = &mut self.values[tuple.0 as usize][k as usize];
+                vec![std::mem::replace(field, Data::Bool(vec![]))]
+            }
+            _ => self.evaluate(node, n)?,
+        };
         self.values.push(data);
         for operand in node.op.operands().into_iter().chain([value]) {
             if self.last_use[operand.0 as usize] <= value.0 as usize {
@@ -53,7 +60,7 @@ impl<'a> Interpreter<'a> {
             Op::Const(literal) => Data::filled(self.round(node.ty, *literal), n),
             Op::Index(_) => Data::Int((0..n as i64).collect()),
             Op::Size(axis) => Data::Int(vec![self.shapes.size(*axis) as i64]),
-            Op::Unary(op, a) => self.unary(*op, *a),
+            Op::Unary(op, a) => columns::unary(*op, self.ty(*a), self.data(*a)),
             Op::Binary(op, a, b) => self.binary(*op, *a, *b, node.axes),
             Op::Select(c, a, b) => self.select(*c, *a, *b, node.axes),
             Op::Convert(elem, a) => self.convert(*elem, *a),
@@ -141,50 +148,16 @@ impl<'a> Interpreter<'a> {
 
 /// Maps.
 impl Interpreter<'_> {
-    fn unary(&self, op: Unary, a: Value) -> Data {
-        let ty = self.ty(a);
-        match self.data(a) {
-            Data::Float(xs) => {
-                Data::Float(xs.iter().map(|x| scalar::round_to(ty, scalar::float_unary(op, *x))).collect())
-            }
-            Data::Int(xs) => Data::Int(xs.iter().map(|x| scalar::int_unary(op, ty, *x)).collect()),
-            Data::Bool(xs) => Data::Bool(xs.iter().map(|x| if op == Unary::Not { !x } else { *x }).collect()),
-        }
-    }
-
     fn binary(&self, op: Binary, a: Value, b: Value, axes: AxisSet) -> Data {
-        let ty = self.ty(a);
-        match (&*self.expanded(a, axes), &*self.expanded(b, axes)) {
-            (Data::Float(l), Data::Float(r)) if op.is_comparison() => {
-                Data::Bool(zip(l, r, |l, r| scalar::compare(op, l, r)))
-            }
-            (Data::Float(l), Data::Float(r)) => {
-                Data::Float(zip(l, r, |l, r| scalar::round_to(ty, scalar::float_binary(op, l, r))))
-            }
-            (Data::Int(l), Data::Int(r)) if op.is_comparison() => {
-                Data::Bool(zip(l, r, |l, r| scalar::compare(op, scalar::widen(ty, l), scalar::widen(ty, r))))
-            }
-            (Data::Int(l), Data::Int(r)) => Data::Int(zip(l, r, |l, r| scalar::int_binary(op, ty, l, r))),
-            (Data::Bool(l), Data::Bool(r)) => Data::Bool(zip(l, r, |l, r| scalar::bool_binary(op, l, r))),
-            (other, _) => other.clone(),
-        }
+        columns::binary(op, self.ty(a), &self.expanded(a, axes), &self.expanded(b, axes))
     }
 
     fn select(&self, c: Value, a: Value, b: Value, axes: AxisSet) -> Data {
-        let (condition, mut chosen) = (self.expanded(c, axes), self.expanded(b, axes).into_owned());
-        let other = self.expanded(a, axes);
-        if let Data::Bool(condition) = &*condition {
-            condition.iter().enumerate().filter(|(_, c)| **c).for_each(|(i, _)| chosen.set(i, other.get(i)));
-        }
-        chosen
+        columns::select(&self.expanded(c, axes), &self.expanded(a, axes), self.expanded(b, axes).into_owned())
     }
 
     fn convert(&self, elem: Elem, a: Value) -> Data {
-        let (from, to) = (self.ty(a), self.mode.precision.elem(elem));
-        let data = self.data(a);
-        let mut converted = Data::filled(Literal::zero(to.value()), data.len());
-        (0..data.len()).for_each(|i| converted.set(i, scalar::convert(from, to, data.get(i))));
-        converted
+        columns::convert(self.ty(a), self.mode.precision.elem(elem), self.data(a))
     }
 }
 
@@ -238,8 +211,4 @@ impl Interpreter<'_> {
         }
         gathered
     }
-}
-
-fn zip<T: Copy, U>(l: &[T], r: &[T], f: impl Fn(T, T) -> U) -> Vec<U> {
-    l.iter().zip(r).map(|(l, r)| f(*l, *r)).collect()
 }

@@ -3,9 +3,16 @@
 use crate::ir::{Axis, AxisSet, Literal, Node, Op, Value};
 use crate::typing::Scope;
 
+use super::columns::{column, set_column};
 use super::combine::Combiner;
 use super::nodes::Interpreter;
 use super::{Data, InterpretError, Order};
+
+/// Lanes that run side by side, an operation after the other over all of them.
+const SIDE_BY_SIDE: usize = 256;
+
+/// Fewer lanes than these run one after the other.
+const FEWEST: usize = 8;
 
 /// Where the elements of an array lie, seen from the lanes.
 struct Layout {
@@ -84,8 +91,17 @@ impl Interpreter<'_> {
         }
         // A field that lacks an empty axis has states nonetheless: such an axis counts as one lane.
         let sizes: Vec<usize> = self.shapes.sizes(combination.lanes.iter()).into_iter().map(|n| n.max(1)).collect();
+        let lanes: usize = sizes.iter().product();
+        if combination.order == Order::Sequential && lanes >= FEWEST {
+            let groups = (0..lanes).step_by(SIDE_BY_SIDE);
+            groups.for_each(|first| {
+                let indices = first..(first + SIDE_BY_SIDE).min(lanes);
+                combination.run_columns(indices.map(|lane| digits(lane, &sizes)).collect(), size, combiner, is_scan);
+            });
+            return;
+        }
         let mut states = Vec::with_capacity(size * combination.elements.len());
-        for lane in 0..sizes.iter().product() {
+        for lane in 0..lanes {
             let index = digits(lane, &sizes);
             combination.load(&index, size, &mut states);
             let init = combination.initial(&index, combiner);
@@ -101,6 +117,39 @@ impl Interpreter<'_> {
 }
 
 impl Combination<'_> {
+    /// Runs lanes side by side, each from the first element visited to the last.
+    fn run_columns(&mut self, lanes: Vec<Vec<usize>>, size: usize, combiner: &Combiner<'_>, is_scan: bool) {
+        let places = |layout: &Layout| lanes.iter().map(|index| layout.base(index)).collect::<Vec<_>>();
+        let elements: Vec<_> = self.elements.iter().map(|(data, own)| (*data, places(own), own.along)).collect();
+        let fields: Vec<_> = self.fields.iter().map(|(_, own)| (places(own), own.along)).collect();
+        let mut states: Vec<Data> = if self.init.is_empty() {
+            combiner.identity().into_iter().map(|literal| Data::filled(literal, lanes.len())).collect()
+        } else {
+            self.init.iter().map(|(data, layout)| column(data, &places(layout), 0)).collect()
+        };
+        for visit in 0..size {
+            let t = self.position(visit, size);
+            let element: Vec<Data> =
+                elements.iter().map(|(data, places, along)| column(data, places, t * along)).collect();
+            if is_scan && self.exclusive {
+                self.store_columns(&fields, t, &states);
+            }
+            combiner.extend_all(&mut states, &element);
+            if is_scan && !self.exclusive {
+                self.store_columns(&fields, t, &states);
+            }
+        }
+        if !is_scan {
+            self.store_columns(&fields, 0, &states);
+        }
+    }
+
+    fn store_columns(&mut self, fields: &[(Vec<usize>, usize)], t: usize, states: &[Data]) {
+        for (((data, _), (places, along)), state) in self.fields.iter_mut().zip(fields).zip(states) {
+            set_column(data, places, t * along, state);
+        }
+    }
+
     /// The elements of a lane in the order in which they are visited.
     fn load(&self, index: &[usize], size: usize, states: &mut Vec<Literal>) {
         let bases: Vec<usize> = self.elements.iter().map(|(_, layout)| layout.base(index)).collect();

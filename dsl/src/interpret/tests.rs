@@ -51,24 +51,31 @@ fn numbers(n: usize, seed: u64) -> Vec<f64> {
 #[test]
 fn scans_agree_with_a_loop_in_both_orders_and_directions() {
     for n in [0, 1, 2, 3, 7, 8, 31, 64, 101] {
-        let (a, b, h) = (numbers(n, 1), numbers(3 * n, 2), numbers(3, 3));
         for (reverse, exclusive) in [(false, false), (true, false), (false, true), (true, true)] {
-            let flags = [(reverse, ", reverse"), (exclusive, ", exclusive")];
-            let flags: String = flags.into_iter().filter(|(on, _)| *on).map(|(_, word)| word).collect();
-            let expected = recurrence(&a, &b, &h, reverse, exclusive);
-            let inputs = [(vec![n], a.clone()), (vec![3, n], b.clone()), (vec![3], h.clone())];
-            let inputs = inputs.map(|(sizes, data)| Some(Array::floats(&sizes, data)));
-            for order in [Order::Sequential, Order::Tree] {
-                let mode = Mode { order, ..Mode::default() };
-                let outputs = run(&scan(&flags), &inputs, mode).unwrap();
-                let y = outputs[0].as_floats().unwrap();
-                assert_eq!(outputs[0].sizes, [3, n]);
-                let close = |(x, y): (&f64, &f64)| (x - y).abs() <= 1e-14 * (1.0 + x.abs());
-                assert!(y.iter().zip(&expected).all(close), "{n} {flags} {order:?}: {y:?} {expected:?}");
-                let last: Vec<f64> = (0..3).map(|row| if n == 0 { h[row] } else { y[row * n + n - 1] }).collect();
-                assert_eq!(outputs[1].as_floats().unwrap(), last);
+            // Few rows are scanned one after the other, many side by side.
+            for rows in [3, 20, 600] {
+                agrees_with_a_loop(n, rows, reverse, exclusive);
             }
         }
+    }
+}
+
+fn agrees_with_a_loop(n: usize, rows: usize, reverse: bool, exclusive: bool) {
+    let (a, b, h) = (numbers(n, 1), numbers(rows * n, 2), numbers(rows, 3));
+    let flags = [(reverse, ", reverse"), (exclusive, ", exclusive")];
+    let flags: String = flags.into_iter().filter(|(on, _)| *on).map(|(_, word)| word).collect();
+    let expected = recurrence(&a, &b, &h, reverse, exclusive);
+    let inputs = [(vec![n], a), (vec![rows, n], b), (vec![rows], h.clone())];
+    let inputs = inputs.map(|(sizes, data)| Some(Array::floats(&sizes, data)));
+    for order in [Order::Sequential, Order::Tree] {
+        let mode = Mode { order, ..Mode::default() };
+        let outputs = run(&scan(&flags), &inputs, mode).unwrap();
+        let y = outputs[0].as_floats().unwrap();
+        assert_eq!(outputs[0].sizes, [rows, n]);
+        let close = |(x, y): (&f64, &f64)| (x - y).abs() <= 1e-14 * (1.0 + x.abs());
+        assert!(y.iter().zip(&expected).all(close), "{n} {flags} {order:?}: {y:?} {expected:?}");
+        let last: Vec<f64> = (0..rows).map(|row| if n == 0 { h[row] } else { y[row * n + n - 1] }).collect();
+        assert_eq!(outputs[1].as_floats().unwrap(), last);
     }
 }
 

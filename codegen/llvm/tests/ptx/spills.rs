@@ -1,12 +1,11 @@
 //! Kernels that take most registers do not spill: of each class of programs one form, under the schedules that take most.
 
-use crate::check::{assembled_from, ptx};
+use crate::check::assemble_once;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::lower;
 use oplus_codegen::schedules::{Schedule, Unit};
 use oplus_codegen::target::Isa;
-use oplus_codegen::tile::Kernel;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
@@ -25,25 +24,22 @@ pub(crate) fn model_of(name: &str, elem: Elem) -> Program {
 
 /// Assembles the kernels of a program under some schedules for an instruction set, each once, and says how many there are.
 pub(crate) fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule) -> bool) -> usize {
-    assemble_each(program, isa, is_meant, |kernel, own| drop(ptx(kernel, own)))
+    assemble_each(program, isa, is_meant, |own| own)
 }
 
 /// Assembles the kernels of a program under some schedules for Hopper, also those that all devices run, each once, and says how many
 /// there are.
 pub(crate) fn assemble_for_hopper(program: &Program, is_meant: impl Fn(&Schedule) -> bool) -> usize {
-    assemble_each(program, Isa::Sm90a, is_meant, |kernel, own| {
-        let text = oplus_llvm::compile(kernel, own).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
-        assembled_from(&text, &kernel.name, Isa::Sm90a);
-    })
+    assemble_each(program, Isa::Sm90a, is_meant, |_| Isa::Sm90a)
 }
 
-/// Calls a function for the kernels of a program under some schedules, and those that also save states for its gradient, and their instruction
-/// sets, each once, and says how many there are.
+/// Assembles the kernels of a program under some schedules, and those that also save states for its gradient, each once, for the device
+/// that a function gives for its instruction set, and says how many there are.
 fn assemble_each(
     program: &Program,
     isa: Isa,
     is_meant: impl Fn(&Schedule) -> bool,
-    assemble: impl Fn(&Kernel, Isa),
+    device: impl Fn(Isa) -> Isa,
 ) -> usize {
     let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
     let all = stages.iter().flat_map(|stage| variants(stage, isa)).flat_map(|(stage, schedule)| {
@@ -53,8 +49,9 @@ fn assemble_each(
     let mut seen = BTreeSet::new();
     for (stage, schedule) in all.filter(|(_, schedule)| is_meant(schedule)) {
         let own = schedule.isa(isa);
-        if seen.insert(Key::of(&stage, &*schedule, own).to_string()) {
-            assemble(&lower(&stage, &schedule, own).expect("lowers"), own);
+        let key = Key::of(&stage, &*schedule, own);
+        if seen.insert(key) {
+            assemble_once(key, own, device(own), || lower(&stage, &schedule, own).expect("lowers"));
         }
     }
     seen.len()

@@ -1,7 +1,7 @@
 //! Attention does not spill where registers are scarcest: with heads of 256, whose sums take half of a thread's registers. Here
 //! are the forms that add something to scores, compare, or bend them; those of all pairs are in [`crate::spills`].
 
-use crate::check::ptx;
+use crate::check::assemble_once;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::flash::SumsOver;
@@ -16,8 +16,8 @@ use oplus_dsl::specialize::for_call;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// A kernel: its stage and schedule, and the instruction set that it is made for.
-type Variant = (Stage, Schedule, Isa);
+/// A kernel: its key, its stage and schedule, and the instruction set that it is made for.
+type Variant = (Key, Stage, Schedule, Isa);
 
 /// Some standard models.
 fn models(names: &[&str], elem: Elem) -> Vec<Program> {
@@ -36,7 +36,8 @@ fn kernels(programs: &[Program], is_meant: impl Fn(&Flash) -> bool) -> Vec<Varia
         for (stage, schedule) in variants(&stage, isa) {
             if matches!(&schedule, Schedule::Flash(pairs) if is_meant(pairs)) {
                 let own = schedule.isa(isa);
-                found.insert(Key::of(&stage, &*schedule, own).to_string(), (stage, schedule, own));
+                let key = Key::of(&stage, &*schedule, own);
+                found.insert(key, (key, stage, schedule, own));
             }
         }
     }
@@ -46,8 +47,8 @@ fn kernels(programs: &[Program], is_meant: impl Fn(&Flash) -> bool) -> Vec<Varia
 /// Assembles kernels, of which there are at least so many.
 fn assemble(kernels: &[Variant], least: usize) {
     assert!(kernels.len() >= least, "{} kernels", kernels.len());
-    kernels.par_iter().for_each(|(stage, schedule, isa)| {
-        ptx(&lower(stage, schedule, *isa).expect("lowers"), *isa);
+    kernels.par_iter().for_each(|(key, stage, schedule, isa)| {
+        assemble_once(*key, *isa, *isa, || lower(stage, schedule, *isa).expect("lowers"));
     });
 }
 

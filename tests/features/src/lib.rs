@@ -1,0 +1,1 @@
+//! Nothing: the features of its dependencies are all that this crate is for.
