@@ -8,7 +8,7 @@ use super::global::Global;
 use super::lane::LanePlace;
 use super::saved::{Saved, StateRun};
 use super::sources::{Chunk, Finals};
-use super::{CHUNK, StateSpaceKernel, Time};
+use super::{CHUNK, StateSpace, StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
@@ -136,10 +136,11 @@ impl<'s> StateSpaceKernel<'s> {
 
     // ---- a tile
 
-    /// The lanes that sum, and the lane's row in the block, `i32`: rematerialised for every tile where segments and saved states leave many
-    /// threads few registers.
+    /// The lanes that sum, and the lane's row in the block, `i32`: rematerialised for every tile where segments, and saved states or carries,
+    /// leave many threads few registers.
     fn lanes_of_tile(&self, b: &mut Builder, lane: &Lane) -> (Lanes, Operand) {
-        if !(self.is_crowded() && self.schedule.segmented && self.schedule.save) {
+        let StateSpace { segmented, save, ends, .. } = *self.schedule;
+        if !(self.is_crowded() && segmented && (save || ends)) {
             return (lane.lanes, lane.row);
         }
         let (place, row, _) = self.shuffled_place(b);
