@@ -193,7 +193,8 @@ fn groups_of_states_give_the_same_bits() {
         let case = Case { program: &program, sizes, placement: Placement::Contiguous, order: Order::Random(3) };
         for segmented in [false, true] {
             let outputs = |hoists, registers| {
-                let schedule = StateSpaceBackward { states: 4, padded: true, segmented, hoists, registers, ..SMALL };
+                let many = StateSpaceBackward { warps: 4, copy_warps: 8, states: 4, padded: true, ..SMALL };
+                let schedule = StateSpaceBackward { segmented, hoists, registers, ..many };
                 case.outputs_of_states(Schedule::StateSpaceBackward(schedule), &target)
             };
             let wanted = outputs(false, 0);
