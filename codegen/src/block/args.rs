@@ -105,14 +105,18 @@ impl Args {
         self.indices(b, row, self.outer)
     }
 
-    /// The index along each of some axes of point number `number` (`i64`) of their product, the last axis fastest.
+    /// The index along each of some axes of point number `number` (`i64` or `i32`) of their product, the last axis fastest.
     pub fn indices(&self, b: &mut Builder, number: Operand, axes: AxisSet) -> Vec<(Axis, Operand)> {
         let axes: Vec<Axis> = axes.iter().collect();
         let (mut rest, mut indices) = (number, vec![]);
         for (i, axis) in axes.iter().enumerate().rev() {
-            let index = if i == 0 { rest } else { b.binary(Binary::Rem, rest, self.size(*axis)) };
-            indices.push((*axis, index));
-            rest = if i == 0 { rest } else { b.binary(Binary::Div, rest, self.size(*axis)) };
+            if i == 0 {
+                indices.push((*axis, rest));
+                break;
+            }
+            let size = b.convert(b.ty(number), self.size(*axis));
+            indices.push((*axis, b.binary(Binary::Rem, rest, size)));
+            rest = b.binary(Binary::Div, rest, size);
         }
         indices
     }

@@ -184,6 +184,27 @@ fn all_forms_give_the_same_bits() {
     }
 }
 
+/// Where threads have fewer registers, lanes walk their states by twos or one by one.
+#[test]
+fn groups_of_states_give_the_same_bits() {
+    let target = Target { multiprocessors: 6, ..Target::H200 };
+    for (text, sizes) in [(SELECTIVE, &[1, 5, 7, 43][..]), (PACKED, &[1, 3, 7, 43, 3])] {
+        let program = gradient(text);
+        let case = Case { program: &program, sizes, placement: Placement::Contiguous, order: Order::Random(3) };
+        for segmented in [false, true] {
+            let outputs = |hoists, registers| {
+                let many = StateSpaceBackward { warps: 4, copy_warps: 8, states: 4, padded: true, ..SMALL };
+                let schedule = StateSpaceBackward { segmented, hoists, registers, ..many };
+                case.outputs_of_states(Schedule::StateSpaceBackward(schedule), &target)
+            };
+            let wanted = outputs(false, 0);
+            for registers in [0, 64, 128, 136, 144, 152, 160, 168] {
+                assert_eq!(outputs(true, registers), wanted, "{sizes:?} {segmented} {registers}");
+            }
+        }
+    }
+}
+
 /// Many states of many rows: what one pass stores for the next would take more than twice the bytes of the tensors.
 #[test]
 fn pieces_of_rows() {

@@ -285,6 +285,29 @@ fn selective_scans_of_many_warps_do_not_spill() {
     }
 }
 
+/// In segments on older devices, which have no registers of warps for addresses.
+#[test]
+fn selective_scans_in_segments_on_older_devices_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.warps == 16 && s.segmented);
+    assert!(assemble(&model_of("mamba", Elem::F32), Isa::Sm80, is_meant) >= 3);
+}
+
+/// Many copy warps, which also compute a gate, beside four states.
+#[test]
+fn selective_scans_of_four_states_with_a_gate_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.lanes == 2);
+    for elem in [Elem::Bf16, Elem::F32] {
+        assert!(assemble_for_hopper(&model_of("selective_scan_gated", elem), is_meant) >= 2, "{elem}");
+    }
+}
+
+/// Flags of packed sequences beside most warps, and beside eight states of a lane.
+#[test]
+fn selective_scans_of_packed_sequences_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && (s.warps == 16 || s.states == 8));
+    assert!(assemble_for_hopper(&model_of("mamba_packed", Elem::F32), is_meant) >= 11);
+}
+
 /// Eight states of a lane, which are saved for the gradient.
 #[test]
 fn selective_scans_that_save_many_states_do_not_spill() {

@@ -199,6 +199,32 @@ fn gradients_of_many_states_do_not_spill() {
     }
 }
 
+/// On older devices, where walking warps have no registers of others, four states of a lane are walked in groups as well.
+#[test]
+fn gradients_of_selective_scans_on_older_devices_do_not_spill() {
+    let is_meant = |s: &Schedule| {
+        matches!(s, Schedule::StateSpaceBackward(s)
+            if s.hoists && s.states == 4 && s.pass == Pass::Walk)
+    };
+    for (name, elem) in [("selective_scan", Elem::F32), ("mamba", Elem::Bf16)] {
+        let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
+        assert!(assemble(&gradient, Isa::Sm80, is_meant) >= 9, "{name} {elem}");
+    }
+}
+
+/// Flags of steps take registers, which states of a group leave.
+#[test]
+fn gradients_of_selective_scans_of_packed_sequences_do_not_spill() {
+    let is_meant = |s: &Schedule| {
+        matches!(s, Schedule::StateSpaceBackward(s)
+            if s.hoists && s.states == 4 && s.pass == Pass::Walk)
+    };
+    for elem in [Elem::Bf16, Elem::F32] {
+        let gradient = adjoint(&model_of("mamba_packed", elem)).expect("differentiable");
+        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 8, "{elem}");
+    }
+}
+
 /// By single elements, where walking warps take the registers of those that copy.
 #[test]
 fn gradients_of_selective_scans_of_single_elements_do_not_spill() {

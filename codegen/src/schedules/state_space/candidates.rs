@@ -3,6 +3,7 @@
 use super::parameters::{MOST_WARPS, UNROLL_OF_NARROW};
 use super::{CHUNK, StateSpace, can_segment, work};
 use crate::stage::Stage;
+use oplus_dsl::Elem;
 
 /// State axes that shorter ones are padded to.
 const PADDED: [u32; 4] = [4, 16, 64, 256];
@@ -20,7 +21,18 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
     let all = exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..s });
-    all.flat_map(|s| unrolled(s, narrow, stage.has_finals())).collect()
+    let crowded = |s: &StateSpace| s.states > CHUNK && s.blocks == 1 && has_flags(stage);
+    all.flat_map(|s| if crowded(&s) { few_chunks(s) } else { unrolled(s, narrow, stage.has_finals()) }).collect()
+}
+
+/// Whether flags of steps are read.
+fn has_flags(stage: &Stage) -> bool {
+    stage.program.params.iter().any(|param| param.elem == Elem::Bool)
+}
+
+/// Two chunks per iteration where many states and the flags of packed sequences take registers.
+fn few_chunks(s: StateSpace) -> Vec<StateSpace> {
+    vec![StateSpace { unroll: UNROLL_OF_NARROW, hoists: true, ..s }, s]
 }
 
 /// The numbers of chunks per iteration. Narrow elements take more registers to unpack: with four chunks a kernel that saves its states

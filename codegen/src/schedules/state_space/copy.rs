@@ -61,7 +61,7 @@ impl StateSpaceKernel<'_> {
                     self.meet(b, team);
                 }
             });
-            let more = b.lt(number, self.own_tiles());
+            let more = self.is_there_more(b, number, iterations);
             b.if_(more, |b| {
                 let time = self.time(b, number);
                 self.for_tile(b, time, |b, time| {
@@ -71,6 +71,16 @@ impl StateSpaceKernel<'_> {
             });
             self.ring().advance_by(b, &at, self.schedule.teams);
         });
+    }
+
+    /// Whether the block walks a tile of that number: so many iterations fill its tiles and take the last ones away.
+    fn is_there_more(&self, b: &mut Builder, number: Operand, iterations: Operand) -> Operand {
+        if !self.schedule.hoists {
+            return b.lt(number, self.own_tiles());
+        }
+        // The number of tiles is not kept in a register beside that of iterations.
+        let filled = b.add(number, self.schedule.stages);
+        b.lt(filled, iterations)
     }
 
     /// Lets the threads of a team wait for one another.

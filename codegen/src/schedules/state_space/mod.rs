@@ -170,7 +170,7 @@ impl<'s> StateSpaceKernel<'s> {
             (0..values.sums.len()).map(|i| values.over[i].map_or_else(|| own(b, i), |tile| tiles[tile])).collect();
         let axes = Axes { time: scan.axis, state, row: values.row };
         let block_rows = schedule.rows();
-        let frame = Frame::declare(b, &args, stage, axes, schedule, block_rows);
+        let frame = Frame::declare(b, &args, stage, axes, schedule, block_rows, schedule.hoists);
         let segment_carries = args.scratch.get(usize::from(schedule.save)).copied();
         Some(StateSpaceKernel {
             stage,

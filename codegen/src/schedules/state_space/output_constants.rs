@@ -1,7 +1,7 @@
 //! What outputs read that does not change in time: found once for every piece of a copy thread.
 
-use super::StateSpaceKernel;
 use super::global::{Elements, Global};
+use super::{CHUNK, StateSpaceKernel};
 use crate::build::Builder;
 use crate::tile::Operand;
 use std::collections::HashMap;
@@ -23,7 +23,9 @@ impl StateSpaceKernel<'_> {
     /// What outputs read that does not change in time, where a kernel hoists and has registers for it.
     pub(super) fn constants_of_outputs(&self, b: &mut Builder, thread: Operand) -> Constants {
         let mut constants = Constants::default();
-        if !self.schedule.hoists {
+        // Segments of time take registers as well, of which many threads have few.
+        let is_short = self.is_crowded() && self.schedule.segmented && self.schedule.vector <= CHUNK;
+        if !self.schedule.hoists || is_short {
             return constants;
         }
         for k in self.body_outputs() {

@@ -111,7 +111,7 @@ impl StateSpaceKernel<'_> {
     }
 
     /// Whether a multiprocessor has so many threads that a kernel which hoists is short of registers.
-    fn is_crowded(&self) -> bool {
+    pub(super) fn is_crowded(&self) -> bool {
         self.schedule.hoists && self.schedule.threads() * self.schedule.blocks >= CROWD
     }
 

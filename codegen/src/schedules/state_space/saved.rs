@@ -73,6 +73,9 @@ pub(crate) fn up(number: i64, by: i64) -> i64 {
 
 /// The point of the kernel's block, which has `block_rows` rows, `i64`.
 pub(super) fn point(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Operand {
+    if let Some(point) = kernel.frame.block.point {
+        return point;
+    }
     let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
     let groups = b.div_ceil(rows, block_rows);
     let number = b.special(Special::Block);

@@ -8,7 +8,7 @@ use super::global::Global;
 use super::lane::LanePlace;
 use super::saved::{Saved, StateRun};
 use super::sources::{Chunk, Finals};
-use super::{CHUNK, StateSpaceKernel, Time};
+use super::{CHUNK, StateSpace, StateSpaceKernel, Time};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
@@ -71,12 +71,17 @@ impl<'s> StateSpaceKernel<'s> {
 
     /// The lane with its coordinates rematerialised, so that none is kept in registers through the walk.
     fn rematerialised<'k>(&'k self, b: &mut Builder, lane: Lane<'k, 's>) -> Lane<'k, 's> {
-        let [warp, own] = [self.frame.warp, self.frame.lane].map(|x| b.shuffle(Shuffle::Index, x, self.frame.lane));
-        let (place, row, first_state) = self.place(b, warp, own);
+        let (place, row, first_state) = self.shuffled_place(b);
         let mut source = Global::timeless(self, row, first_state);
         source.take_up(Some(&lane.source.elements_loaded()));
         let lanes = Lanes { position: place.position, ..lane.lanes };
         Lane { lanes, row, first_state, source, ..lane }
+    }
+
+    /// The lane's own place, rematerialised.
+    fn shuffled_place(&self, b: &mut Builder) -> (LanePlace, Operand, Operand) {
+        let [warp, own] = [self.frame.warp, self.frame.lane].map(|x| b.shuffle(Shuffle::Index, x, self.frame.lane));
+        self.place(b, warp, own)
     }
 
     /// The place of a lane of a warp, its row in the block and its first state.
@@ -131,20 +136,32 @@ impl<'s> StateSpaceKernel<'s> {
 
     // ---- a tile
 
+    /// The lanes that sum, and the lane's row in the block, `i32`: rematerialised for every tile where segments, and saved states or carries,
+    /// leave many threads few registers.
+    fn lanes_of_tile(&self, b: &mut Builder, lane: &Lane) -> (Lanes, Operand) {
+        let StateSpace { segmented, save, ends, .. } = *self.schedule;
+        if !(self.is_crowded() && segmented && (save || ends)) {
+            return (lane.lanes, lane.row);
+        }
+        let (place, row, _) = self.shuffled_place(b);
+        (Lanes { position: place.position, ..lane.lanes }, row)
+    }
+
     fn tile(&self, b: &mut Builder, lane: &Lane, stage: Operand, number: Operand) -> Tile {
         let mut bases = vec![];
+        let (lanes, lane_row) = self.lanes_of_tile(b, lane);
         for tile in &self.values.tiles {
-            let row = if tile.rows { lane.row } else { Operand::i32(0) };
+            let row = if tile.rows { lane_row } else { Operand::i32(0) };
             let row = if tile.states {
                 let first = b.mul(row, self.schedule.capacity());
-                b.add(first, lane.lanes.position)
+                b.add(first, lanes.position)
             } else {
                 row
             };
             bases.push(self.element(b, self.height(tile), stage, row, Operand::i32(0)));
         }
-        let first = lane.lanes.first_step(b);
-        let sum = |b: &mut Builder| self.element(b, self.schedule.rows(), stage, lane.row, first);
+        let first = lanes.first_step(b);
+        let sum = |b: &mut Builder| self.element(b, self.schedule.rows(), stage, lane_row, first);
         let sums = self.sums.iter().map(|_| sum(b)).collect();
         let time = self.time(b, number);
         let ahead = self.values.tiles.iter().zip(&self.tiles).filter(|(tile, _)| !tile.states);

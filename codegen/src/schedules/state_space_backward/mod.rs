@@ -293,7 +293,9 @@ fn base<'s>(
     let monoid = Monoid::new(operator, &(0..operator.fields.len()).map(used).collect::<Vec<_>>());
     let axes = Axes { time: scan.axis, state: form.state, row: form.row };
     let block_rows = schedule.block_rows();
-    let frame = Frame::declare(b, &args, stage, axes, states, block_rows);
+    // Carries back would spill with indices of 32 bits, as `ptxas` orders their loads otherwise.
+    let narrow = schedule.hoists && schedule.pass != Pass::Carry;
+    let frame = Frame::declare(b, &args, stage, axes, states, block_rows, narrow);
     let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
     let values = Values { row: form.row, state: form.state, tiles, constants: vec![], sums: vec![], over: vec![] };
     Some(StateSpaceKernel {

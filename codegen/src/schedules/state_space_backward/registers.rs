@@ -12,12 +12,31 @@ const ALL: u32 = 65_536;
 const MOST: u32 = 255;
 /// Addresses, guards and counters: what `ptxas` takes beside the numbers counted here.
 const OTHERS: usize = 31;
+/// For sums over the lanes of a row: registers by lane. For states beside the first in a block of code: registers by state.
+const OF_LANE: u32 = 1;
+const OF_STATE: u32 = 4;
 
 /// Whether a lane of the walk has registers enough; an estimate that agrees with `ptxas` for the standard models.
 pub fn has_registers(stage: &Stage, schedule: &StateSpaceBackward) -> bool {
+    stage.kind().walk_back().map_or(true, |form| needed(form, schedule) <= bound(schedule))
+}
+
+/// The states of a lane that have registers enough where they are walked in one block of code: all, or half of them, and so on. In such a block
+/// `ptxas` keeps numbers of one state while it walks the next. An estimate for one row per lane.
+pub(super) fn states_at_once(form: &BackwardScan, schedule: &StateSpaceBackward) -> u32 {
+    let of_one = needed(form, schedule) + (OF_LANE * schedule.lanes) as usize;
+    let of_state = if schedule.padded && schedule.segmented { 2 * OF_STATE } else { OF_STATE };
+    let fits = |states: &u32| of_one + (of_state * (states - 1)) as usize <= bound(schedule);
+    let mut halves =
+        std::iter::successors(Some(schedule.states), |states| Some(states / 2).filter(|states| *states > 0));
+    halves.find(fits).unwrap_or(1)
+}
+
+/// The registers of a thread that walks.
+fn bound(schedule: &StateSpaceBackward) -> usize {
     let threads = schedule.threads() * schedule.blocks;
-    let bound = if schedule.registers > 0 { schedule.registers } else { (ALL / threads / 8 * 8).min(MOST) };
-    stage.kind().walk_back().map_or(true, |form| needed(form, schedule) <= bound as usize)
+    let of_all = (ALL / threads / 8 * 8).min(MOST);
+    (if schedule.registers > 0 { schedule.registers } else { of_all }) as usize
 }
 
 /// A lane's numbers: of eight steps at hand, of its states, of its rows.

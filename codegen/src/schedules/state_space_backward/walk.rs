@@ -2,6 +2,7 @@
 
 use super::chain::Chain;
 use super::lane::Lane;
+use super::registers;
 use super::row_sums::BatchPlace;
 use super::subtile::{Carry, Eight, LaneRows};
 use super::terms::{RowState, RowStep, Sums};
@@ -9,6 +10,7 @@ use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::reads::constant_along;
 use crate::block::state_step::StateStep;
 use crate::build::{Builder, zero};
+use crate::schedules::StateSpaceBackward;
 use crate::schedules::state_space::copy::load_steps;
 use crate::schedules::state_space::saved::Saved;
 use crate::schedules::state_space::tiles::Tile;
@@ -20,6 +22,8 @@ use std::collections::HashMap;
 
 /// Sums over states of which four states' terms fit into registers.
 const FEW_SUMS: usize = 2;
+/// Lanes that share a row beside which flags of steps fit into registers.
+const FEW_LANES: u32 = 4;
 
 /// A sub-tile of a tile.
 #[derive(Clone, Copy)]
@@ -149,15 +153,21 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     /// The states of a lane that are walked in one block of code: the numbers that sums over them are made of have to be in registers, and where
-    /// sequences are packed the flags of their first steps.
+    /// sequences are packed the flags of their first steps. Guards of states, sums over many lanes and narrow elements leave fewer for these.
     fn states_at_once(&self) -> u32 {
         let states = self.schedule.states;
-        if !self.schedule.hoists || states <= CHUNK {
+        if !self.schedule.hoists || self.schedule.rows > 1 {
             return states;
         }
         let is_flag = |tile: &Tile| self.form.program.node(tile.value).ty == Ty::Bool;
-        let is_crowded = self.form.sums.len() > FEW_SUMS || self.tiles.tiles.iter().any(is_flag);
-        if is_crowded { CHUNK / 2 } else { CHUNK }
+        let has_flags = self.tiles.tiles.iter().any(is_flag);
+        if states > CHUNK {
+            return if has_flags || self.form.sums.len() > FEW_SUMS { CHUNK / 2 } else { CHUNK };
+        }
+        let StateSpaceBackward { lanes, padded, vector, .. } = *self.schedule;
+        let is_crowded = has_flags && (padded || lanes > FEW_LANES || vector > CHUNK);
+        let fitting = registers::states_at_once(self.form, self.schedule);
+        if is_crowded { fitting.min(CHUNK / 2) } else { fitting }
     }
 
     /// Walks the states of a lane group by group, each in a loop that runs once. The compiler cannot know that, so it computes all that the loop carries before
