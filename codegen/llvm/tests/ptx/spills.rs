@@ -285,7 +285,7 @@ fn selective_scans_of_many_warps_do_not_spill() {
     }
 }
 
-/// In segments on older devices, which have no registers of warps for addresses.
+/// In segments of time, for older devices as well.
 #[test]
 fn selective_scans_in_segments_on_older_devices_do_not_spill() {
     let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.warps == 16 && s.segmented);

@@ -199,7 +199,7 @@ fn gradients_of_many_states_do_not_spill() {
     }
 }
 
-/// On older devices, where walking warps have no registers of others, four states of a lane are walked in groups as well.
+/// On older devices warps that walk cannot take over registers of warps that copy: four states of a lane are walked in groups as well.
 #[test]
 fn gradients_of_selective_scans_on_older_devices_do_not_spill() {
     let is_meant = |s: &Schedule| {
@@ -212,7 +212,7 @@ fn gradients_of_selective_scans_on_older_devices_do_not_spill() {
     }
 }
 
-/// Flags of steps take registers, which states of a group leave.
+/// Flags of first steps take registers. States are walked in groups that leave enough for them.
 #[test]
 fn gradients_of_selective_scans_of_packed_sequences_do_not_spill() {
     let is_meant = |s: &Schedule| {
