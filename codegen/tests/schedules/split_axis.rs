@@ -16,6 +16,9 @@ fn model(name: &str, elem: Elem) -> Program {
     all.find(|program| program.name == name).expect("a model").instantiate(elem)
 }
 
+/// A model, an element type, and sizes of the axes of its states.
+type Deep<'a> = (&'a str, Elem, &'a [(&'a str, i64)]);
+
 /// A model, sizes of its axes, and parts of the axis that is summed.
 type Divided<'a> = (&'a str, &'a [(&'a str, usize)], i64);
 
@@ -31,7 +34,7 @@ fn has_split_axis(plan: &Plan) -> bool {
 
 #[test]
 fn deep_recurrences_go_by_chunks() {
-    let cases: [(&str, Elem, &[(&str, i64)]); 4] = [
+    let cases: [Deep<'_>; 4] = [
         ("ssd", Elem::Bf16, &[("N", 256), ("P", 64)]),
         ("retention", Elem::Bf16, &[("K", 256), ("V", 512)]),
         ("gated_linear_attention", Elem::Bf16, &[("K", 192), ("V", 128)]),
