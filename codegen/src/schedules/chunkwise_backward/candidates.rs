@@ -76,11 +76,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
         // One block of such a walk would have the shared memory of a multiprocessor to itself.
         let has_more_blocks = isa == Isa::Sm90a && elem == Elem::F32 && form.states.channels;
         let has_more_blocks = has_more_blocks && depth == DEPTHS[1] && vector > 1;
-        let with_more_blocks = move |own: ChunkwiseBackward| {
-            let own = has_more_blocks.then_some(ChunkwiseBackward { walk_stages: 1, ..own });
-            own.into_iter()
-        };
-        all.chain(by_warps.flat_map(move |own| with_more_blocks(own).chain([own])))
+        let with_more_blocks = move |own| has_more_blocks.then_some(ChunkwiseBackward { walk_stages: 1, ..own });
+        all.chain(by_warps.flat_map(move |own| with_more_blocks(own).into_iter().chain([own])))
     };
     DEPTHS.into_iter().flat_map(|depth| TILES.into_iter().flat_map(move |tiles| of(depth, tiles))).collect()
 }
