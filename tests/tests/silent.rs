@@ -1,6 +1,8 @@
+//! What is not used and is meant so gives no warning. A warning is an error here, so that building this file is half of the test.
+
 #![deny(warnings)]
 
-use oplus::scan;
+use oplus::{Tensor, scan};
 
 scan! {
     pub op Exported(s) {
@@ -30,4 +32,12 @@ scan! {
     }
 }
 
-fn main() {}
+#[test]
+fn what_is_meant_to_be_unused_is_silent_and_changes_nothing() -> Result<(), oplus::Error> {
+    let x = Tensor::from_slice(&[3.0_f32, 5.0], &[2])?;
+    let places = positions(Positions { x: x.clone() })?;
+    assert_eq!(places.y.to_vec::<i64>()?, [0, 1]);
+    let same = kernel(Kernel { x, scale: 7.0 })?;
+    assert_eq!(same.y.to_vec::<f32>()?, [3.0, 5.0]);
+    Ok(())
+}
