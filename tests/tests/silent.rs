@@ -37,7 +37,8 @@ fn what_is_meant_to_be_unused_is_silent_and_changes_nothing() -> Result<(), oplu
     let x = Tensor::from_slice(&[3.0_f32, 5.0], &[2])?;
     let places = positions(Positions { x: x.clone() })?;
     assert_eq!(places.y.to_vec::<i64>()?, [0, 1]);
-    let same = kernel(Kernel { x, scale: 7.0 })?;
+    let scale = Tensor::from_slice(&[7.0_f32], &[])?;
+    let same = kernel(Kernel { x, scale })?;
     assert_eq!(same.y.to_vec::<f32>()?, [3.0, 5.0]);
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Kernels that are known to be assembled without spills.
 //!
-//! To compile and assemble all kernels of these tests takes 17 minutes on two processors, and gives the same every time: PTX is a function of
-//! a kernel's tile IR and of the compiler, and what `ptxas` says is a function of the PTX and of its version. `clean.txt` has hashes of what
-//! has passed. A kernel is not compiled again while its tile IR and the compiler are those of the table, and not assembled while its PTX and
-//! the version of `ptxas` are. One kernel in sixteen is, whatever the table says, so that a wrong one does not stay unseen.
+//! To compile and assemble all kernels of these tests takes long, and gives the same every time: PTX is a function of a kernel's tile IR and
+//! of the compiler, and what `ptxas` says is a function of the PTX and of its version. `clean.txt` has hashes of what has passed. A kernel is
+//! not compiled again while its tile IR and the compiler are those of the table, and not assembled while its PTX and the version of `ptxas`
+//! are. One kernel in sixteen is, whatever the table says, so that a wrong one does not stay unseen.
 //!
 //! After a change of kernels, of the compiler or of `ptxas`, `OPLUS_CLEAN=update cargo test -p oplus-llvm --test ptx`, without a filter,
 //! writes the table again. Without that the tests take longer, and nothing else.
@@ -35,7 +35,9 @@ struct Table {
 }
 
 struct Met {
+    /// Kernels that a test has begun with, for the devices that they are assembled for.
     keys: BTreeSet<(Key, Isa)>,
+    /// Those that passed.
     table: Table,
 }
 
@@ -69,7 +71,7 @@ impl Table {
 }
 
 impl Met {
-    /// The hashes of all PTX that the assembler that is installed has passed.
+    /// Whether the assembler that is installed has passed a PTX, in this process or when the table was written.
     fn is_clean(&self, ptx: &Hash) -> bool {
         static CLEAN: LazyLock<BTreeSet<&Hash>> = LazyLock::new(|| COMMITTED.kernels.values().collect());
         let same_assembler = COMMITTED.assembler == self.table.assembler;
