@@ -13,8 +13,8 @@ fn tensors_of_gradients_have_the_types_of_their_kernel() {
     trybuild::TestCases::new().compile_fail("ui/typed/*.rs");
 }
 
-/// That it is silent where it is meant: `silent.rs`.
+/// `silent.rs` has the unused items that give no warning.
 #[test]
-fn what_is_not_used_is_warned_of() {
+fn unused_items_give_warnings() {
     trybuild::TestCases::new().compile_fail("ui/warnings/*.rs");
 }

@@ -1,4 +1,5 @@
-//! What is not used and is meant so gives no warning. A warning is an error here, so that building this file is half of the test.
+//! Unused items give no warning if they are exported, if their names begin with an underscore, or if an attribute allows them. Every warning
+//! is an error in this file, so it compiles only if there is none.
 
 #![deny(warnings)]
 
@@ -33,7 +34,7 @@ scan! {
 }
 
 #[test]
-fn what_is_meant_to_be_unused_is_silent_and_changes_nothing() -> Result<(), oplus::Error> {
+fn unused_items_change_no_result() -> Result<(), oplus::Error> {
     let x = Tensor::from_slice(&[3.0_f32, 5.0], &[2])?;
     let places = positions(Positions { x: x.clone() })?;
     assert_eq!(places.y.to_vec::<i64>()?, [0, 1]);

@@ -44,7 +44,7 @@ fn succeed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Bakes where there is no `ptxas`: what is made, and not how it is assembled, is what is looked at.
+/// Bakes without `ptxas`, which would take most of the time. The tests that call this compare keys, which it does not change.
 #[track_caller]
 fn bake_unchecked(arguments: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oplus"));

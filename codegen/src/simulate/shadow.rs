@@ -230,7 +230,7 @@ impl Cell {
         }
     }
 
-    /// Begins the history anew with a write. The memory of many reads stays, since as many will follow.
+    /// Records a write and forgets the reads before it. A vector of reads keeps its memory for the reads after the write.
     fn overwrite(&mut self, write: Access) {
         self.write = write;
         match &mut self.reads {

@@ -81,7 +81,7 @@ fn sources_in(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Those of users in the table of this module, those of tests in CONTRIBUTING.md.
+/// The table in `mod.rs` has the variables that users set; CONTRIBUTING.md has those that only tests read.
 #[test]
 fn every_variable_of_the_environment_is_documented() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
