@@ -14,6 +14,10 @@ const MOST_EXPONENT: i32 = 60;
 /// The greatest of the powers.
 pub(crate) const MOST: f64 = (1u64 << MOST_EXPONENT) as f64;
 
+/// The bits of a pair of `f16` of which one is set where a number is 2 or more; and those where a number is 2⁻⁷ or more.
+pub(crate) const LARGE: i32 = 0x4000_4000;
+pub(crate) const NOT_SMALL: i32 = 0x6000_6000;
+
 /// The greatest power of two that is at most |x|, within 2⁻⁶⁰ and 2⁶⁰.
 pub(crate) fn at_most(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::I32, x);

@@ -11,6 +11,7 @@ mod chunk_delta_backward;
 mod chunkwise_backward;
 mod delta_prepared_walks;
 mod delta_readers;
+mod delta_scaled;
 mod device;
 mod elements;
 mod finals;

@@ -33,6 +33,7 @@ mod parameters;
 mod prepared;
 mod rates;
 mod readers;
+mod scaled;
 mod scores;
 mod solve;
 mod staged;
@@ -75,7 +76,9 @@ pub(in crate::schedules) use chunk::Factors;
 pub(in crate::schedules) use cost::{Decays, WalkCost, copied_parts, preparation, products};
 pub(in crate::schedules) use prepared::of_all_tiles;
 pub(in crate::schedules) use rates::{ADDED, FROM_START, READ, TO_END, before_step, forgotten, reset_at};
+pub(in crate::schedules) use scaled::{Columns, times as times_number, times_columns};
 pub(in crate::schedules) use scores::{PairBlock, PairLogs};
+pub(in crate::schedules) use solve::undecayed;
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use stored::{Stored, StoredIn};
 pub(in crate::schedules) use strategy::fit;
@@ -217,11 +220,7 @@ impl<'s> DeltaKernel<'s> {
             let stages = if is_deep { deep_stages(stage, form, schedule) } else { schedule.stages };
             let shape = TileShape { rows: TIMES, depth, stages };
             // Where decays differ along the depth, factors are made of these elements elsewhere.
-            let own = if is_deep && form.channels.is_none() {
-                factor_elem(own, schedule.vector, schedule.depth)
-            } else {
-                own
-            };
+            let own = if is_deep { scaled::deep_elem(stage, form, schedule) } else { own };
             Tile::declare_as(b, stage, TileOf { param, along: form.time, inner }, shape, own)
         };
         let mut keys = tile(form.key, form.depth, schedule.depth);
@@ -314,7 +313,7 @@ impl<'s> DeltaKernel<'s> {
         self.rematerialiser.get_or_insert_with(|| Rematerialiser::declare(b, outer));
     }
 
-    /// The type of factors of products.
+    /// The type of factors of products over pairs of times.
     pub(in crate::schedules) fn elem(&self) -> Elem {
         self.inverses.elem
     }

@@ -68,11 +68,11 @@ impl DeltaKernel<'_> {
         let kernel = self.rematerialised(b);
         let mut values = kernel.values_at();
         kernel.set_width_of_states(b, &mut values);
-        for (block, sums) in (0..).zip(state) {
+        for (block, sums) in (0..).zip(state.numbers(b)) {
             let mut values = values.clone();
             let coordinates = kernel.coordinates(b, &mut values, block);
             for (here, sum) in coordinates.into_iter().zip(sums) {
-                lasts.iter().for_each(|last| values.set(*last, here, (*sum).into()));
+                lasts.iter().for_each(|last| values.set(*last, here, sum));
             }
             for two in coordinates.chunks(2) {
                 finals.iter().for_each(|output| kernel.store_final(b, &mut values, *output, [two[0], two[1]]));

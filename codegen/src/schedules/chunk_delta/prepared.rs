@@ -10,13 +10,13 @@ use oplus_dsl::{Elem, Ty};
 
 use super::ahead::{TilePlace, Tiles};
 use super::channels::{ChannelTiles, System};
+use super::scaled::deep_elem;
 use super::stored::{Stored, StoredIn};
 use super::{ChunkDelta, DeltaKernel, ROWS, RuleSweep, TIMES, WARPS};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::layout::Tile;
 use crate::block::pair::Values;
-use crate::block::prepare::factor_elem;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::stage::Stage;
@@ -45,7 +45,7 @@ pub(in crate::schedules) struct PreparedTile {
 /// Whether factors over the depth are stored for the walk: where they are not the elements of the tensors.
 fn stores_factors(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
     let own = elem(stage, Tensor::Param(form.key));
-    form.channels.is_some() || own == Elem::F32 || factor_elem(own, schedule.vector, schedule.depth) != own
+    form.channels.is_some() || own == Elem::F32 || deep_elem(stage, form, schedule) != own
 }
 
 /// What the walk needs of a tile, in numbers.

@@ -22,7 +22,7 @@ impl DeltaKernel<'_> {
     /// The products of a left factor and all keys of a chunk.
     pub(in crate::schedules) fn products(&self, b: &mut Builder, left: Factor, keys: Factor) -> Blocks {
         // Factors of `f16` become those of other products later.
-        let elem = if self.copies_half() { Elem::F16 } else { self.elem() };
+        let elem = if self.copies_half() { Elem::F16 } else { left.tile.elem };
         let mut sums: Blocks = vec![zeros(); 2];
         for sixteen in 0..self.schedule.depth / ROWS {
             let rows = left.parts(b, 0, sixteen, false);

@@ -2,17 +2,23 @@
 
 use super::ahead::TilePlace;
 use super::rates::TO_END;
+use super::scaled::Scale;
 use super::solve::AddedRows;
 use super::{COLUMNS, DeltaKernel, ELEMENTS};
-use crate::block::matmul::Blocks;
+use crate::block::matmul::{Blocks, block_values};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::parts::{Parts, multiply_in_time};
-use crate::build::Builder;
+use crate::build::{Builder, f32};
 use crate::tile::{Operand, Reg};
-use oplus_dsl::{Elem, Ty};
+use oplus_dsl::Ty;
 
-/// The blocks of the thread's warp, in the order of the depth.
-pub(in crate::schedules) type State = Vec<[Reg; 4]>;
+/// The state of the thread's warp.
+pub(in crate::schedules) struct State {
+    /// Its blocks, in the order of the depth.
+    pub blocks: Vec<[Reg; 4]>,
+    /// The power of two by which they are multiplied, if they are.
+    pub scale: Option<Scale>,
+}
 
 /// The numbers of a thread's two places of the width among [`Values`]' columns.
 pub(in crate::schedules) const PLACES: [u32; 2] = [0, 1];
@@ -66,19 +72,13 @@ impl DeltaKernel<'_> {
                 b.var(value)
             })
         };
-        (0..self.schedule.depth / COLUMNS).map(block).collect()
-    }
-
-    /// The state as left factors.
-    pub(in crate::schedules) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<Parts> {
-        let elem = if self.splits_states { Elem::F32 } else { self.elem() };
-        let blocks: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        blocks.chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect()
+        let blocks = (0..self.schedule.depth / COLUMNS).map(block).collect();
+        State::new(b, blocks, self.scales_states())
     }
 
     /// The state before a chunk, decayed to the chunk's end.
     pub(super) fn decayed_state(&self, b: &mut Builder, state: &State, place: &TilePlace, chunk: u32) -> Blocks {
-        let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut sums: Blocks = block_values(&state.blocks);
         if let Some(whole) = self.decay_of_chunk(b, place.rates, chunk) {
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
         }
@@ -105,12 +105,19 @@ impl DeltaKernel<'_> {
                 self.multiply_early(b, &mut sums, early);
                 continue;
             }
-            let left = self.to_end(b, added.rows, chunk, place.rates);
+            let left = added.next.unwrap_or_else(|| self.to_end(b, added.rows, chunk, place.rates));
             multiply_in_time(b, &mut sums, left, added.vectors, chunk);
         }
-        for (block, sums) in state.iter().zip(sums) {
+        for (block, sums) in state.blocks.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }
+    }
+
+    /// The rows that a chunk's steps add to a scaled state, decayed to its end.
+    pub(super) fn next_rows(&self, b: &mut Builder, state: &State, rows: &Blocks, from: Operand, chunk: u32) -> Parts {
+        let one = [f32(1.0); 2];
+        let decays = [0, 1].map(|half| self.two_decays(b, TO_END, from, 2 * chunk + half).unwrap_or(one));
+        self.added_rows(b, state, &[(rows, decays)])[0]
     }
 
     /// The rows that a chunk's steps add, decayed to its end.

@@ -4,11 +4,11 @@ use super::walk::{Walk, WalkLanes, WalkedChunk};
 use crate::block::matmul::{Blocks, Factor, ROWS};
 use crate::block::parts::{Parts, multiply_in_time};
 use crate::build::Builder;
-use crate::schedules::chunk_delta::{ADDED, AllLanes, DeltaKernel, ELEMENTS, FROM_START, State, TO_END, TilePlace};
+use crate::schedules::chunk_delta::{
+    ADDED, AllLanes, Columns, DeltaKernel, ELEMENTS, FROM_START, State, TO_END, TilePlace, times_columns, times_number,
+    undecayed,
+};
 use crate::tile::{Operand, Stmt};
-
-/// Numbers at the thread's two columns of both blocks of eight times of a chunk.
-type Columns = [[Operand; 2]; 2];
 
 impl DeltaKernel<'_> {
     /// The products over pairs of times of the warp's chunk, of the system of e.
@@ -30,10 +30,11 @@ impl Walk<'_> {
             let of_values = Factor::of(b, of_values, &lanes.all.pairs, Operand::i32(0));
             return self.read_chunk(b, chunk, of_values);
         }
-        let left = kernel.left_of(b, state);
-        let read = kernel.read(b, &left, factors.columns, number);
+        let read = self.reading(b, chunk, |b, left| vec![kernel.read(b, left, factors.columns, number)]).remove(0);
+        let undone = state.undone(b);
         let values = self.own_values(b, lanes, number);
         let (scale, added) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
+        let scale = scale.map(|two| times_number(b, two, undone));
         let mut rows: Blocks = vec![];
         for (eight, (read, own)) in read.iter().zip(&values).enumerate() {
             rows.push(ELEMENTS.map(|(h, c)| {
@@ -45,7 +46,7 @@ impl Walk<'_> {
         self.solve(b, &mut rows, inverses, false, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         let to_end = self.decayed(b, added, TO_END, place, number);
-        let left = self.scaled(b, &rows, to_end);
+        let left = kernel.added_rows(b, state, &[(&rows, to_end)])[0];
         let mut next = self.decayed_state(b, state, place, number);
         multiply_in_time(b, &mut next, left, Factor { lanes: &lanes.all.in_time, ..factors.keys }, number);
         assign(b, state, next);
@@ -55,8 +56,7 @@ impl Walk<'_> {
     fn read_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>, of_values: Factor) {
         let kernel = &self.kernel;
         let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
-        let left = kernel.left_of(b, state);
-        let mut rows = kernel.read(b, &left, factors.columns, number);
+        let mut rows = self.reading(b, chunk, |b, left| vec![kernel.read(b, left, factors.columns, number)]).remove(0);
         let scale = self.scales(b, place, number);
         for (rows, scale) in rows.iter_mut().zip(scale) {
             *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], scale[c]));
@@ -93,19 +93,25 @@ impl Walk<'_> {
     pub(super) fn cotangent_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>) {
         let kernel = &self.kernel;
         let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
-        let left = kernel.left_of(b, state);
-        let mut rows = kernel.read(b, &left, factors.rows, number);
-        let of_values = kernel.of_values.is_some().then(|| {
-            if left.iter().any(|part| part.low().is_some()) {
-                // Two parts of the state leave no registers for both products at once.
-                b.push(Stmt::SyncWarp);
-            }
-            kernel.read(b, &left, factors.keys, number)
+        let mut reads = self.reading(b, chunk, |b, left| {
+            let rows = kernel.read(b, left, factors.rows, number);
+            let of_values = kernel.of_values.is_some().then(|| {
+                if left.iter().any(|part| part.low().is_some()) {
+                    // Two parts of the state leave no registers for both products at once.
+                    b.push(Stmt::SyncWarp);
+                }
+                kernel.read(b, left, factors.keys, number)
+            });
+            [rows].into_iter().chain(of_values).collect()
         });
+        let undone = state.undone(b);
+        let of_values = kernel.of_values.as_ref().and_then(|_| reads.pop());
+        let mut rows = reads.remove(0);
         let given = self.own_values(b, lanes, number);
         let (scale, gains) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
         for (eight, rows) in (0..).zip(&mut rows) {
-            if let Some(decays) = kernel.two_decays(b, TO_END, place.rates, 2 * number + eight) {
+            let decays = kernel.two_decays(b, TO_END, place.rates, 2 * number + eight);
+            if let Some(decays) = undecayed(b, decays, undone) {
                 *rows = ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], decays[c]));
             }
         }
@@ -120,16 +126,29 @@ impl Walk<'_> {
             self.save_value_rows(b, sums, moved, weighed, chunk);
         }
         let from_start = self.decayed(b, gains, FROM_START, place, number);
-        let given = self.scaled(b, &given, from_start);
-        let moved = self.scaled(b, &rows, scale);
+        let added = kernel.added_rows(b, state, &[(&given, from_start), (&rows, scale)]);
         let mut next = self.decayed_state(b, state, place, number);
         if let Some(queries) = factors.queries {
             let queries = Factor { lanes: &lanes.all.in_time, ..queries };
-            multiply_in_time(b, &mut next, given, queries, number);
+            multiply_in_time(b, &mut next, added[0], queries, number);
         }
         let columns = Factor { lanes: &lanes.all.in_time, ..factors.columns };
-        multiply_in_time(b, &mut next, moved, columns, number);
+        multiply_in_time(b, &mut next, added[1], columns, number);
         assign(b, state, next);
+    }
+
+    /// What is read of a chunk's state as left factors.
+    fn reading(
+        &self,
+        b: &mut Builder,
+        chunk: &WalkedChunk<'_>,
+        read: impl Fn(&mut Builder, &[Parts]) -> Vec<Blocks>,
+    ) -> Vec<Blocks> {
+        let given = |b: &mut Builder| {
+            let values = self.own_values(b, chunk.lanes, chunk.number);
+            self.kernel.given_rows(b, &values, chunk.place.rates, chunk.number)
+        };
+        self.kernel.reading(b, chunk.state, given, read).1
     }
 
     /// The values of the warp's places at the times of a chunk.
@@ -165,17 +184,13 @@ impl Walk<'_> {
 
     /// Rows times numbers for each time, as a left factor.
     fn scaled(&self, b: &mut Builder, rows: &Blocks, numbers: Columns) -> Parts {
-        let scaled: Blocks = rows
-            .iter()
-            .zip(numbers)
-            .map(|(rows, numbers)| ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], numbers[c])))
-            .collect();
+        let scaled = times_columns(b, rows, numbers);
         Parts::of_blocks(b, self.kernel.elem(), &scaled)
     }
 
     /// The state decayed over a chunk.
     fn decayed_state(&self, b: &mut Builder, state: &State, place: &TilePlace, chunk: u32) -> Blocks {
-        let all = state.iter().map(|block| block.map(Operand::Reg));
+        let all = state.blocks.iter().map(|block| block.map(Operand::Reg));
         if let Some(channels) = &self.kernel.channels {
             let ends = self.kernel.ends(b, channels, place, chunk);
             return all.zip(ends).map(|(sums, two)| ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], two[c]))).collect();
@@ -188,7 +203,7 @@ impl Walk<'_> {
 }
 
 fn assign(b: &mut Builder, state: &State, sums: Blocks) {
-    for (block, sums) in state.iter().zip(sums) {
+    for (block, sums) in state.blocks.iter().zip(sums) {
         block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
     }
 }

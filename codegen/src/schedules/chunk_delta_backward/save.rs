@@ -16,6 +16,7 @@ impl Walk<'_> {
     pub(super) fn save_state(&self, b: &mut Builder, state: &State, number: Operand) {
         let kernel = &self.kernel;
         let first = b.mul(number, Operand::i64(i64::from(TIMES * kernel.keys.depth)));
+        let state = &state.numbers(b);
         if kernel.schedule.sweep == RuleSweep::Walk {
             return self.save_sectors(b, state, first);
         }
@@ -30,7 +31,7 @@ impl Walk<'_> {
         for h in 0..2 {
             for (sixteen, two) in (0..).zip(state.chunks_exact(2)) {
                 for (lanes, sums) in lanes.iter().zip(two) {
-                    let two = [sums[2 * h], sums[2 * h + 1]].map(Operand::Reg);
+                    let two = [sums[2 * h], sums[2 * h + 1]];
                     let stored = self.stored_two(b, two);
                     let steps = stored.len() as u32;
                     for (part, elements) in (0..).zip(stored) {
@@ -44,7 +45,7 @@ impl Walk<'_> {
 
     /// Saves the state so that four lanes fill a sector of memory: lanes change numbers with the next ones, and an even lane saves four
     /// neighbours of an even block, an odd one of an odd block.
-    fn save_sectors(&self, b: &mut Builder, state: &State, first: Operand) {
+    fn save_sectors(&self, b: &mut Builder, state: &Blocks, first: Operand) {
         let (kernel, tile) = (&self.kernel, self.kernel.factor_tile());
         let row = self.saved.first_row(b, kernel);
         let row = b.add(row, kernel.fragment.group);
@@ -57,7 +58,7 @@ impl Walk<'_> {
         let lanes = tile.lanes(b, row, odd).in_memory(b, from);
         for h in 0..2 {
             for (sixteen, two) in (0..).zip(state.chunks_exact(2)) {
-                let words = [0, 1].map(|k: usize| self.words(b, [two[k][2 * h], two[k][2 * h + 1]].map(Operand::Reg)));
+                let words = [0, 1].map(|k: usize| self.words(b, [two[k][2 * h], two[k][2 * h + 1]]));
                 let steps = words[0].len() as u32;
                 for (part, (even, other)) in (0..).zip(words[0].iter().zip(&words[1])) {
                     let given = b.select(is_odd, *even, *other);

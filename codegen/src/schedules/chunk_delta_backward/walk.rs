@@ -59,7 +59,8 @@ impl<'s> Walk<'s> {
         let is_back = sweep == DeltaSweep::Cotangents;
         let rule = if is_back { &form.cotangents } else { &form.errors };
         let mut kernel = DeltaKernel::walking(b, stage, rule, walked, args);
-        kernel.splits_states = elem(stage, Tensor::Param(rule.key)) == Elem::F16 && kernel.elem() != Elem::F32;
+        let is_half = elem(stage, Tensor::Param(rule.key)) == Elem::F16;
+        kernel.splits_states = is_half && kernel.elem() != Elem::F32 && !kernel.scales_states();
         kernel.has_no_values = is_back && !form.is_queried;
         // Two blocks on a multiprocessor leave no registers for indices of the last cotangent's elements, which those of the first state's are, too.
         let shares = walked.sweep == RuleSweep::Walk && walked.places == TIMES && walked.depth == 64;
@@ -156,12 +157,12 @@ impl<'s> Walk<'s> {
         let kernel = self.kernel.rematerialised(b);
         let mut values = kernel.values_at();
         kernel.set_width_of_states(b, &mut values);
-        for (block, sums) in (0..).zip(state) {
+        for (block, sums) in (0..).zip(state.numbers(b)) {
             let mut values = values.clone();
             let coordinates = kernel.coordinates(b, &mut values, block);
             for (here, sum) in coordinates.into_iter().zip(sums) {
                 for (node, ..) in self.form.sums.iter().filter(|(_, sum, _)| *sum == DeltaSum::Initial) {
-                    values.set(*node, here, (*sum).into());
+                    values.set(*node, here, sum);
                 }
             }
             for two in coordinates.chunks(2) {

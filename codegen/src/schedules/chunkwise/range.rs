@@ -5,13 +5,13 @@
 //! state over all warps read what each has said, and find another power together where one asks for it. The inverse of the power is
 //! saved behind the state.
 
-use super::scaled::{LARGE, NOT_SMALL};
 use super::state::State;
 use super::{ChunkwiseKernel, Saved};
 use crate::block::bits::in_bits_of;
 use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::pack;
+use crate::block::powers::{LARGE, NOT_SMALL};
 use crate::block::powers::{at_most, inverse, largest_finite};
 use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Reg, SharedId, Stmt};

@@ -17,15 +17,12 @@ use super::{ChunkwiseKernel, ROWS};
 use crate::block::lane_sum::over_lanes;
 use crate::block::layout::{Lanes, Tile};
 use crate::block::matmul::{Blocks, block_values, block_vars, pack};
-use crate::block::powers::{at_most, inverse};
+use crate::block::powers::{LARGE, NOT_SMALL, at_most, inverse};
 use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};
 
-/// The bits of a pair of `f16` of which one is set where a number is 2 or more; and those where a number is 2⁻⁷ or more.
-pub(super) const LARGE: i32 = 0x4000_4000;
-pub(super) const NOT_SMALL: i32 = 0x6000_6000;
 /// A new power brings the largest number of a state to at least this, and to less than twice this.
 const MIDDLE: f64 = 0.125;
 /// Rows of weights whose largest number is between these have room in `f16`.

@@ -1,0 +1,268 @@
+//! States of `f16` that are multiplied by a power of two, so that products take the state and keys as `f16` without leaving its range.
+//!
+//! A warp multiplies its rows of the state by one power of two and keeps them so. What queries and z read of the state is divided by it;
+//! everything else of a chunk, but the rows that are added times keys, is as without. The power changes when a number of the state is 2 or
+//! more, or all are below 2⁻⁷: what rounding takes away is below 2⁻¹⁸ of the largest number. It also becomes less when a row that is added would
+//! leave the range.
+
+use super::rates::ADDED;
+use super::state::State;
+use super::{ChunkDelta, DeltaKernel, ELEMENTS};
+use crate::abi::{Tensor, elem};
+use crate::block::lane_sum::over_lanes;
+use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars};
+use crate::block::parts::Parts;
+use crate::block::powers::{LARGE, NOT_SMALL, at_most, inverse, largest_finite};
+use crate::block::prepare::factor_elem;
+use crate::build::{Builder, f32};
+use crate::stage::Stage;
+use crate::stage::kind::DeltaRule;
+use crate::tile::{Expr, Operand, Reg};
+use oplus_dsl::ir::{Binary, Unary};
+use oplus_dsl::{Elem, Ty};
+
+/// A new power brings the largest number of a state to at least this, and to less than twice this.
+const MIDDLE: f64 = 0.125;
+/// A power that is changed for the rows that are added brings the largest of these to at least this, and to less than twice this.
+const MIDDLE_OF_ROWS: f64 = 1024.0;
+/// Rows that are added may be as large as this.
+const MOST_OF_ROWS: f64 = 32768.0;
+/// The greatest power: a state below its inverse gives nothing that `f16` could hold.
+const MOST_POWER: f64 = (1_u64 << 30) as f64;
+
+/// The power of two by which the warp's rows of a state are multiplied, and its inverse.
+#[derive(Clone, Copy)]
+pub(in crate::schedules) struct Scale {
+    power: Reg,
+    undone: Reg,
+}
+
+/// Whether products take a rule's keys as `f16`, and its states times powers of two. Decays for each channel leave that range.
+pub(in crate::schedules) fn are_scaled(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
+    let is_half = elem(stage, Tensor::Param(form.key)) == Elem::F16 && schedule.vector > 1;
+    is_half && form.channels.is_none() && !form.has_two_keys()
+}
+
+/// The type in which the factors over the depth lie in shared memory, where they are not made of other tiles.
+pub(super) fn deep_elem(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> Elem {
+    let own = elem(stage, Tensor::Param(form.key));
+    let is_copied = form.channels.is_some() || are_scaled(stage, form, schedule);
+    if is_copied { own } else { factor_elem(own, schedule.vector, schedule.depth) }
+}
+
+impl Scale {
+    /// The scale of a state that is as it is.
+    fn none(b: &mut Builder) -> Scale {
+        Scale { power: b.var(f32(1.0)), undone: b.var(f32(1.0)) }
+    }
+
+    /// Multiplies a state, and its power, by a power of two.
+    fn change(self, b: &mut Builder, blocks: &[[Reg; 4]], by: Operand) {
+        let (power, by_undone) = (b.mul(self.power.into(), by), inverse(b, by));
+        let undone = b.mul(self.undone.into(), by_undone);
+        b.assign(self.power, power);
+        b.assign(self.undone, undone);
+        multiply(b, blocks, by);
+    }
+}
+
+impl State {
+    /// The state of so many blocks, which is scaled or as it is.
+    pub(super) fn new(b: &mut Builder, blocks: Vec<[Reg; 4]>, is_scaled: bool) -> State {
+        State { blocks, scale: is_scaled.then(|| Scale::none(b)) }
+    }
+
+    /// What the numbers of the state are to be multiplied by, if they are scaled: later changes of the power leave it as it is.
+    pub(in crate::schedules) fn undone(&self, b: &mut Builder) -> Option<Operand> {
+        self.scale.map(|scale| b.let_(Ty::F32, Expr::Copy(scale.undone.into())))
+    }
+
+    /// The numbers of the state.
+    pub(in crate::schedules) fn numbers(&self, b: &mut Builder) -> Blocks {
+        let blocks = block_values(&self.blocks);
+        match self.scale {
+            Some(scale) => {
+                blocks.into_iter().map(|block| block.map(|x| b.mul(x, Operand::Reg(scale.undone)))).collect()
+            }
+            None => blocks,
+        }
+    }
+}
+
+/// Numbers at the thread's two columns of both blocks of eight times of a chunk.
+pub(in crate::schedules) type Columns = [[Operand; 2]; 2];
+
+/// Rows times numbers for each time.
+pub(in crate::schedules) fn times_columns(b: &mut Builder, rows: &Blocks, numbers: Columns) -> Blocks {
+    let own = rows.iter().zip(numbers);
+    own.map(|(rows, numbers)| ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], numbers[c]))).collect()
+}
+
+/// Two numbers times another one, if there is one.
+pub(in crate::schedules) fn times(b: &mut Builder, two: [Operand; 2], by: Option<Operand>) -> [Operand; 2] {
+    by.map_or(two, |by| two.map(|number| b.mul(number, by)))
+}
+
+impl DeltaKernel<'_> {
+    /// Whether states are scaled.
+    pub(in crate::schedules) fn scales_states(&self) -> bool {
+        are_scaled(self.stage, self.form, self.schedule)
+    }
+
+    /// The state as left factors, and what `read` gives of them. A scaled state whose power has to change is read once more: to see it takes no
+    /// longer than the first reading. `given` are the rows of values that the next steps add: a power does not grow beyond what these have room
+    /// for.
+    pub(in crate::schedules) fn reading(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        given: impl FnOnce(&mut Builder) -> Blocks,
+        read: impl Fn(&mut Builder, &[Parts]) -> Vec<Blocks>,
+    ) -> (Vec<Parts>, Vec<Blocks>) {
+        let Some(scale) = state.scale else {
+            let elem = if self.splits_states { Elem::F32 } else { self.elem() };
+            let left: Vec<Parts> =
+                block_values(&state.blocks).chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect();
+            let blocks = read(b, &left);
+            return (left, blocks);
+        };
+        let packed: Vec<[Reg; 4]> = state.blocks.chunks(2).map(|two| packed(b, two).map(|pair| b.var(pair))).collect();
+        let left: Vec<Parts> = packed.iter().map(|four| Parts::of_registers(four.map(Operand::Reg), None)).collect();
+        let leaves = leaves(b, scale, &packed);
+        let blocks: Vec<Vec<[Reg; 4]>> = read(b, &left).iter().map(|blocks| block_vars(b, blocks)).collect();
+        b.if_(leaves, |b| {
+            let given = given(b);
+            rescale(b, state, scale, &given);
+            for (regs, two) in packed.iter().zip(state.blocks.chunks(2)) {
+                let again = self::packed(b, two);
+                regs.iter().zip(again).for_each(|(reg, pair)| b.assign(*reg, pair));
+            }
+            let again = read(b, &left);
+            blocks.iter().zip(again).for_each(|(regs, blocks)| assign_blocks(b, regs, &blocks));
+        });
+        (left, blocks.iter().map(|regs| block_values(regs)).collect())
+    }
+
+    /// Rows that are added times keys, each times numbers of its times, as left factors: times the state's power, if it is scaled, which becomes
+    /// less where one would leave the range of `f16`.
+    pub(in crate::schedules) fn added_rows(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        rows: &[(&Blocks, Columns)],
+    ) -> Vec<Parts> {
+        let Some(scale) = state.scale else {
+            let left = |b: &mut Builder, (rows, numbers): (&Blocks, Columns)| {
+                let rows = times_columns(b, rows, numbers);
+                Parts::of_blocks(b, self.elem(), &rows)
+            };
+            return rows.iter().map(|own| left(b, *own)).collect();
+        };
+        let powered = |b: &mut Builder, (rows, numbers): (&Blocks, Columns)| {
+            let numbers = numbers.map(|two| times(b, two, Some(scale.power.into())));
+            times_columns(b, rows, numbers)
+        };
+        let rows: Vec<Blocks> = rows.iter().map(|own| powered(b, *own)).collect();
+        let all: Vec<Operand> = rows.iter().flatten().flatten().copied().collect();
+        let largest = largest(b, &all);
+        let is_large = b.lt(f32(MOST_OF_ROWS), largest);
+        let fits = b.unary(Unary::Not, is_large);
+        let fit = b.all(fits);
+        let leaves = b.unary(Unary::Not, fit);
+        let regs: Vec<Vec<[Reg; 4]>> = rows.iter().map(|rows| block_vars(b, rows)).collect();
+        b.if_(leaves, |b| {
+            let largest = largest_finite(b, &all);
+            let by = inverse_of_largest(b, largest, MIDDLE_OF_ROWS);
+            let by = b.binary(Binary::Min, by, f32(1.0));
+            scale.change(b, &state.blocks, by);
+            regs.iter().for_each(|rows| multiply(b, rows, by));
+        });
+        regs.iter().map(|rows| Parts::of_blocks(b, Elem::F16, &block_values(rows))).collect()
+    }
+
+    /// The values of a chunk times their numbers.
+    pub(in crate::schedules) fn given_rows(
+        &self,
+        b: &mut Builder,
+        values: &Blocks,
+        from: Operand,
+        chunk: u32,
+    ) -> Blocks {
+        let mut rows: Blocks = vec![];
+        for (eight, own) in (0..).zip(values) {
+            let added = self.two_rates(b, ADDED, from, 2 * chunk + eight);
+            rows.push(ELEMENTS.map(|(h, c)| b.mul(own[2 * h + c], added[c])));
+        }
+        rows
+    }
+}
+
+/// Changes the power of a state so that its largest number is near 1, but makes it no greater than rows have room for.
+fn rescale(b: &mut Builder, state: &State, scale: Scale, given: &Blocks) {
+    let numbers: Vec<Operand> = state.blocks.iter().flatten().map(|reg| Operand::Reg(*reg)).collect();
+    let largest = largest_finite(b, &numbers);
+    let by = inverse_of_largest(b, largest, MIDDLE);
+    let given: Vec<Operand> = given.iter().flatten().copied().collect();
+    let of_rows = largest_finite(b, &given);
+    let of_rows = b.mul(of_rows, Operand::Reg(scale.power));
+    let most = inverse_of_largest(b, of_rows, MIDDLE_OF_ROWS);
+    let least = b.binary(Binary::Min, by, f32(1.0));
+    let by = b.binary(Binary::Min, by, most);
+    let by = b.binary(Binary::Max, by, least);
+    let power = b.mul(scale.power.into(), by);
+    let power = b.binary(Binary::Min, power, f32(MOST_POWER));
+    let by = b.mul(power, Operand::Reg(scale.undone));
+    scale.change(b, &state.blocks, by);
+}
+
+/// The power of two that brings the largest of the numbers of a warp's threads to at least `to`, and to less than twice that.
+fn inverse_of_largest(b: &mut Builder, largest: Operand, to: f64) -> Operand {
+    let largest = over_lanes(b, Binary::Max, largest, &[1, 2, 4, 8, 16]);
+    let power = at_most(b, largest);
+    let by = inverse(b, power);
+    b.mul(by, f32(to))
+}
+
+/// Whether packed pairs of a state say that its power has to change.
+fn leaves(b: &mut Builder, scale: Scale, packed: &[[Reg; 4]]) -> Operand {
+    let pairs = packed.iter().flatten().map(|pair| Operand::Reg(*pair)).collect();
+    let seen = in_pairs(b, Binary::Or, pairs);
+    let mut are_none = |bits: i32| {
+        let set = b.binary(Binary::And, seen, bits);
+        let is_none = b.eq(set, 0);
+        b.all(is_none)
+    };
+    let (none_large, all_small) = (are_none(LARGE), are_none(NOT_SMALL));
+    let may_grow = b.lt(scale.power.into(), f32(MOST_POWER));
+    let grows = b.and(all_small, may_grow);
+    let stays = b.unary(Unary::Not, grows);
+    let stays = b.and(stays, none_large);
+    b.unary(Unary::Not, stays)
+}
+
+/// The largest magnitude of numbers.
+fn largest(b: &mut Builder, numbers: &[Operand]) -> Operand {
+    let all: Vec<Operand> = numbers.iter().map(|x| b.unary(Unary::Abs, *x)).collect();
+    in_pairs(b, Binary::Max, all)
+}
+
+/// Numbers combined pair by pair, so that few operations wait for one another.
+fn in_pairs(b: &mut Builder, op: Binary, mut all: Vec<Operand>) -> Operand {
+    while all.len() > 1 {
+        all =
+            all.chunks(2).map(|two| two.iter().copied().reduce(|x, y| b.binary(op, x, y)).unwrap_or(two[0])).collect();
+    }
+    all[0]
+}
+
+/// Two blocks of a state as packed pairs.
+fn packed(b: &mut Builder, two: &[[Reg; 4]]) -> [Operand; 4] {
+    Parts::of_blocks(b, Elem::F16, &block_values(two)).high()
+}
+
+fn multiply(b: &mut Builder, blocks: &[[Reg; 4]], by: Operand) {
+    for reg in blocks.iter().flatten() {
+        let scaled = b.mul((*reg).into(), by);
+        b.assign(*reg, scaled);
+    }
+}
