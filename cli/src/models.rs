@@ -56,12 +56,7 @@ const PADDED: [(&str, i64); 8] =
 /// The calls that kernels are chosen for.
 const SETTINGS: [Setting; 7] = [
     Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)] },
-    // Segments of time take five kernels for each gradient. Those of `mamba`, and in f16, are left out, as packages have a limit.
-    Setting {
-        models: &["selective_scan"],
-        elems: &[Elem::F32, Elem::Bf16],
-        sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)],
-    },
+    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)] },
     Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)] },
     Setting {
         models: &["monoid_attention"],
