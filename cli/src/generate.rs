@@ -48,7 +48,7 @@ const COMMITTED: [(&[Elem], &[&str]); 6] = [
 ];
 
 /// A crate's files of kernels may have so many bytes: the registry takes packages of 10 MiB.
-const MOST_BYTES: u64 = 9_000_000;
+const MOST_BYTES: u64 = 9_700_000;
 
 const COMMAND: &str = "oplus generate";
 

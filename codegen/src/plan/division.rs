@@ -155,15 +155,6 @@ impl Division {
         Division { target: *target, how, cut, constants, stages, names, faults }
     }
 
-    /// Leaves out the schedules of which no kernels are committed.
-    pub(super) fn retain_committed(&mut self) {
-        for Ready { plain, merged } in &mut self.stages {
-            for form in [plain].into_iter().chain(merged.iter_mut().map(|(_, form)| form)) {
-                form.schedules.retain(|schedule| schedule.is_committed());
-            }
-        }
-    }
-
     /// The axes of the program that blocks of some stage sum over as a whole, the most places that any schedule allows, and those of parts that
     /// may be faster.
     pub(super) fn longest_sums(&self) -> impl Iterator<Item = (Axis, i64)> {

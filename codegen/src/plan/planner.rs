@@ -78,7 +78,7 @@ impl Planner {
         Ok(Planner { program: program.clone(), target: *target, divisions, refused, spare: SPARE, split })
     }
 
-    /// A planner of committed kernels alone: its plans use only cuts and schedules that have such kernels. Its plans are not divided into
+    /// A planner of committed kernels alone: its plans use only cuts that have such kernels. Its plans are not divided into
     /// pieces, which need no kernels of their own.
     ///
     /// # Errors
@@ -87,7 +87,6 @@ impl Planner {
         let mut planner = Planner::new(program, target)?;
         planner.divisions.retain(|division| division.how.is_committed());
         (planner.spare, planner.split) = (u64::MAX, None);
-        planner.divisions.iter_mut().for_each(Division::retain_committed);
         Ok(planner)
     }
 

@@ -283,11 +283,6 @@ pub trait Strategy: Debug + Display + Send + Sync {
         None
     }
 
-    /// Whether kernels of the schedule are committed. Others are compiled or baked.
-    fn is_committed(&self) -> bool {
-        true
-    }
-
     // ---- time
 
     /// The share of the bandwidth of memory that its accesses reach.

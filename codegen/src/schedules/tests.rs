@@ -67,7 +67,6 @@ fn state_space() -> StateSpace {
         save: true,
         segmented: true,
         ends: false,
-        hoists: false,
     }
 }
 
@@ -123,8 +122,6 @@ fn state_space_backward() -> StateSpaceBackward {
         registers: 216,
         segmented: false,
         saved_ahead: 0,
-        rows_apart: false,
-        hoists: false,
     }
 }
 

@@ -189,14 +189,7 @@ impl CutKind {
 
     /// Whether kernels of its stages are committed. Others are compiled or baked.
     pub fn is_committed(self) -> bool {
-        !matches!(
-            self,
-            CutKind::Narrow
-                | CutKind::Decayed
-                | CutKind::PairwiseArranged
-                | CutKind::PairwiseAcross
-                | CutKind::Sequences
-        )
+        !matches!(self, CutKind::Narrow | CutKind::Decayed | CutKind::PairwiseArranged | CutKind::Sequences)
     }
 
     /// A cut whose stages kernels take, or why none takes one of them.

@@ -102,15 +102,11 @@ pub(crate) const SMALL: StateSpace = StateSpace {
     save: false,
     segmented: false,
     ends: false,
-    hoists: false,
 };
 
-/// A kernel that finds places and constants in every tile, and one that finds them before the first tile.
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: StateSpace, seed: u64) {
-    for hoists in [false, true] {
-        let case = Case { program, sizes, placement, order: Order::Random(seed) };
-        case.check_states(Schedule::StateSpace(StateSpace { hoists, ..schedule }));
-    }
+    let case = Case { program, sizes, placement, order: Order::Random(seed) };
+    case.check_states(Schedule::StateSpace(schedule));
 }
 
 #[test]
@@ -166,7 +162,7 @@ fn segments_of_time() {
     let (plain, gated) = (program(SELECTIVE), program(GATED));
     let cut = |program: &Program, sizes: &[usize], schedule: StateSpace, tiles| {
         let case = Case { program, sizes, placement: Placement::Contiguous, order: Order::Random(tiles) };
-        [false, true].into_iter().for_each(|hoists| case.check_segments(StateSpace { hoists, ..schedule }, tiles));
+        case.check_segments(schedule, tiles);
     };
     for len in [1, 15, 16, 17, 33, 63, 64, 65, 150] {
         for tiles in [1, 2, 3] {

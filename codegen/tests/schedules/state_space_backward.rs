@@ -50,18 +50,14 @@ const SMALL: StateSpaceBackward = StateSpaceBackward {
     registers: 0,
     segmented: false,
     saved_ahead: 0,
-    rows_apart: false,
-    hoists: false,
 };
 
-/// The forms that plans have: the sub-tiles that saved states are copied ahead to shared memory, and whether places are found before the first
-/// tile.
-const FORMS: [(u32, bool); 4] = [(0, false), (0, true), (1, true), (2, true)];
+/// The sub-tiles that plans copy saved states ahead to shared memory.
+const AHEAD: [u32; 3] = [0, 1, 2];
 
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: StateSpaceBackward, seed: u64) {
-    for (saved_ahead, hoists) in FORMS {
-        let rows_apart = hoists && (schedule.rows, schedule.lanes) == (2, 4);
-        let schedule = StateSpaceBackward { saved_ahead, rows_apart, hoists, ..schedule };
+    for saved_ahead in AHEAD {
+        let schedule = StateSpaceBackward { saved_ahead, ..schedule };
         let case = Case { program, sizes, placement, order: Order::Random(seed) };
         case.check_states(Schedule::StateSpaceBackward(schedule));
     }
@@ -86,9 +82,8 @@ fn check_cut(program: &Program, sizes: &[usize], schedule: StateSpaceBackward, (
     let blocks = sizes[0] as u32 * (sizes[sizes.len() - 3] as u32).div_ceil(schedule.block_rows());
     let target = Target { multiprocessors: segments * blocks, ..Target::H200 };
     let tiles = (len as u32).div_ceil(schedule.steps);
-    for (saved_ahead, hoists) in FORMS {
-        let rows_apart = hoists && (schedule.rows, schedule.lanes) == (2, 4);
-        let schedule = StateSpaceBackward { saved_ahead, rows_apart, hoists, ..schedule };
+    for saved_ahead in AHEAD {
+        let schedule = StateSpaceBackward { saved_ahead, ..schedule };
         let (found, _) = case.check_states_on(Schedule::StateSpaceBackward(schedule), &target);
         assert!(found <= tiles && (found > 1) == (tiles > 1), "{sizes:?} {segments} {found}");
     }
@@ -161,9 +156,9 @@ fn initial_states_where_nothing_reads_the_final_ones() {
     }
 }
 
-/// In whatever parts states and steps are taken, saved states are found and rows lie.
+/// However far saved states are copied ahead.
 #[test]
-fn all_forms_give_the_same_bits() {
+fn states_copied_ahead_give_the_same_bits() {
     let target = Target { multiprocessors: 6, ..Target::H200 };
     for (text, sizes, states) in [
         (SELECTIVE, &[1, 5, 15, 67][..], 8),
@@ -174,12 +169,12 @@ fn all_forms_give_the_same_bits() {
         let program = gradient(text);
         let case = Case { program: &program, sizes, placement: Placement::Contiguous, order: Order::Random(3) };
         for segmented in [false, true] {
-            let outputs = |(saved_ahead, hoists)| {
-                let schedule = StateSpaceBackward { states, padded: true, segmented, saved_ahead, hoists, ..SMALL };
+            let outputs = |saved_ahead| {
+                let schedule = StateSpaceBackward { states, padded: true, segmented, saved_ahead, ..SMALL };
                 case.outputs_of_states(Schedule::StateSpaceBackward(schedule), &target)
             };
-            let wanted = outputs(FORMS[0]);
-            FORMS.iter().for_each(|form| assert_eq!(outputs(*form), wanted, "{sizes:?} {segmented} {form:?}"));
+            let wanted = outputs(0);
+            AHEAD.iter().for_each(|ahead| assert_eq!(outputs(*ahead), wanted, "{sizes:?} {segmented} {ahead}"));
         }
     }
 }
@@ -192,14 +187,14 @@ fn groups_of_states_give_the_same_bits() {
         let program = gradient(text);
         let case = Case { program: &program, sizes, placement: Placement::Contiguous, order: Order::Random(3) };
         for segmented in [false, true] {
-            let outputs = |hoists, registers| {
+            let outputs = |registers| {
                 let many = StateSpaceBackward { warps: 4, copy_warps: 8, states: 4, padded: true, ..SMALL };
-                let schedule = StateSpaceBackward { segmented, hoists, registers, ..many };
+                let schedule = StateSpaceBackward { segmented, registers, ..many };
                 case.outputs_of_states(Schedule::StateSpaceBackward(schedule), &target)
             };
-            let wanted = outputs(false, 0);
-            for registers in [0, 64, 128, 136, 144, 152, 160, 168] {
-                assert_eq!(outputs(true, registers), wanted, "{sizes:?} {segmented} {registers}");
+            let wanted = outputs(0);
+            for registers in [64, 128, 136, 144, 152, 160, 168] {
+                assert_eq!(outputs(registers), wanted, "{sizes:?} {segmented} {registers}");
             }
         }
     }

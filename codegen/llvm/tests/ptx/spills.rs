@@ -279,7 +279,7 @@ fn scans_that_unpack_many_chunks_do_not_spill() {
 /// Where the rows are dear, sixteen warps walk, with few registers each: whole, in segments, and their ends.
 #[test]
 fn selective_scans_of_many_warps_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.warps == 16);
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.warps == 16);
     for elem in [Elem::Bf16, Elem::F32] {
         assert!(assemble_for_hopper(&model_of("mamba", elem), is_meant) >= 7, "{elem}");
     }
@@ -288,14 +288,14 @@ fn selective_scans_of_many_warps_do_not_spill() {
 /// In segments of time, for older devices as well.
 #[test]
 fn selective_scans_in_segments_on_older_devices_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.warps == 16 && s.segmented);
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.warps == 16 && s.segmented);
     assert!(assemble(&model_of("mamba", Elem::F32), Isa::Sm80, is_meant) >= 3);
 }
 
 /// Many copy warps, which also compute a gate, beside four states.
 #[test]
 fn selective_scans_of_four_states_with_a_gate_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.lanes == 2);
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.lanes == 2);
     for elem in [Elem::Bf16, Elem::F32] {
         assert!(assemble_for_hopper(&model_of("selective_scan_gated", elem), is_meant) >= 2, "{elem}");
     }
@@ -304,14 +304,14 @@ fn selective_scans_of_four_states_with_a_gate_do_not_spill() {
 /// Flags of packed sequences beside most warps, and beside eight states of a lane.
 #[test]
 fn selective_scans_of_packed_sequences_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && (s.warps == 16 || s.states == 8));
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if (s.warps == 16 || s.states == 8));
     assert!(assemble_for_hopper(&model_of("mamba_packed", Elem::F32), is_meant) >= 11);
 }
 
 /// Eight states of a lane, which are saved for the gradient.
 #[test]
 fn selective_scans_that_save_many_states_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.hoists && s.states == 8 && s.save);
+    let is_meant = |s: &Schedule| matches!(s, Schedule::StateSpace(s) if s.states == 8 && s.save);
     for (name, elem) in [("selective_scan", Elem::F32), ("mamba", Elem::Bf16), ("mamba", Elem::F32)] {
         let program = model_of(name, elem);
         for isa in Isa::ALL {

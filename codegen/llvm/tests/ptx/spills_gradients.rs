@@ -189,7 +189,7 @@ fn gradients_that_copy_saved_states_ahead_do_not_spill() {
 fn gradients_of_many_states_do_not_spill() {
     let is_meant = |s: &Schedule| {
         matches!(s, Schedule::StateSpaceBackward(s)
-            if s.hoists && s.states == 8 && s.pass == Pass::Walk)
+            if s.states == 8 && s.pass == Pass::Walk)
     };
     for (name, elem) in [("selective_scan", Elem::Bf16), ("mamba", Elem::Bf16), ("mamba", Elem::F32)] {
         let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
@@ -204,7 +204,7 @@ fn gradients_of_many_states_do_not_spill() {
 fn gradients_of_selective_scans_on_older_devices_do_not_spill() {
     let is_meant = |s: &Schedule| {
         matches!(s, Schedule::StateSpaceBackward(s)
-            if s.hoists && s.states == 4 && s.pass == Pass::Walk)
+            if s.states == 4 && s.pass == Pass::Walk)
     };
     for (name, elem) in [("selective_scan", Elem::F32), ("mamba", Elem::Bf16)] {
         let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
@@ -217,7 +217,7 @@ fn gradients_of_selective_scans_on_older_devices_do_not_spill() {
 fn gradients_of_selective_scans_of_packed_sequences_do_not_spill() {
     let is_meant = |s: &Schedule| {
         matches!(s, Schedule::StateSpaceBackward(s)
-            if s.hoists && s.states == 4 && s.pass == Pass::Walk)
+            if s.states == 4 && s.pass == Pass::Walk)
     };
     for elem in [Elem::Bf16, Elem::F32] {
         let gradient = adjoint(&model_of("mamba_packed", elem)).expect("differentiable");
@@ -230,7 +230,7 @@ fn gradients_of_selective_scans_of_packed_sequences_do_not_spill() {
 fn gradients_of_selective_scans_of_single_elements_do_not_spill() {
     let is_meant = |s: &Schedule| {
         matches!(s, Schedule::StateSpaceBackward(s)
-            if s.hoists && s.vector == 1 && s.states == 4 && s.pass == Pass::Walk)
+            if s.vector == 1 && s.states == 4 && s.pass == Pass::Walk)
     };
     for name in ["selective_scan", "mamba"] {
         let gradient = adjoint(&model_of(name, Elem::F32)).expect("differentiable");
@@ -243,7 +243,7 @@ fn gradients_of_selective_scans_of_single_elements_do_not_spill() {
 fn passes_before_walks_of_selective_scans_do_not_spill() {
     let is_meant = |s: &Schedule| {
         matches!(s, Schedule::StateSpaceBackward(s)
-            if s.hoists && s.lanes <= 16 && s.segmented && !matches!(s.pass, Pass::Walk | Pass::Sum))
+            if s.lanes <= 16 && s.segmented && !matches!(s.pass, Pass::Walk | Pass::Sum))
     };
     for elem in [Elem::Bf16, Elem::F32] {
         let gradient = adjoint(&model_of("mamba", elem)).expect("differentiable");

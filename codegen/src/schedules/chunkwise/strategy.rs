@@ -71,10 +71,6 @@ impl Strategy for Chunkwise {
         Chunkwise::threads(self)
     }
 
-    fn is_committed(&self) -> bool {
-        self.copiers == 0 && self.stages > 1
-    }
-
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {
         Some((stage.kind().matrices().ok()?.depth, i64::from(self.depth)))
     }

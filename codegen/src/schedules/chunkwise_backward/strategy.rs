@@ -4,7 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::cost::work;
-use super::{ChunkwiseBackward, Sweep, TIMES, WALK_STAGES, candidates, cost, scratch, sweeps};
+use super::{ChunkwiseBackward, Sweep, TIMES, candidates, cost, scratch, sweeps};
 use crate::schedules::chunkwise;
 use crate::schedules::chunkwise::fits::{Matrices, counted};
 use crate::schedules::chunkwise::work::recurrences;
@@ -69,10 +69,6 @@ impl Strategy for ChunkwiseBackward {
 
     fn threads(&self) -> u32 {
         ChunkwiseBackward::threads(self)
-    }
-
-    fn is_committed(&self) -> bool {
-        self.copiers == 0 && !self.warpgroups && !self.overlaid && self.walk_stages == WALK_STAGES
     }
 
     fn longest_sum(&self, stage: &Stage) -> Option<(Axis, i64)> {

@@ -101,11 +101,6 @@ impl Strategy for Columns {
         Some(scans.saturating_mul(ring::time_tiles(self, problem.length())))
     }
 
-    /// Not blocks of several points: they are compiled when they are needed.
-    fn is_committed(&self) -> bool {
-        self.points == 1
-    }
-
     fn message_words(&self, problem: &Problem<'_>) -> u64 {
         let Some(tiles) = self.tiles(problem) else { return 0 };
         let time = ring::time_tiles(self, problem.length()).max(1);

@@ -149,11 +149,6 @@ impl Strategy for Flash {
         self.persistent.then(|| self.blocks(problem))
     }
 
-    /// Kernels that overlap are not committed: they are compiled when they are needed.
-    fn is_committed(&self) -> bool {
-        self.copiers == 0 && self.sums == SumsOver::Columns
-    }
-
     /// The number of parts gives every place for a block one, but no part has fewer than two tiles of columns.
     fn partial_sums(&self, problem: &Problem<'_>) -> Option<u64> {
         let Ok(form) = problem.stage.kind().pairwise() else { return Some(1) };

@@ -70,7 +70,7 @@ impl<'a> Offsets<'a> {
         Offsets { anchors, tensors, reached: HashMap::new() }
     }
 
-    /// The offsets at a piece of the tile at a time: where a kernel hoists, one step further than at the piece before.
+    /// The offsets at a piece of the tile at a time: one step further than at the piece before.
     pub(crate) fn at(
         &mut self,
         b: &mut Builder,
@@ -79,16 +79,15 @@ impl<'a> Offsets<'a> {
         piece: &Piece,
     ) -> HashMap<Tensor, Operand> {
         let Some(pass) = piece.pass else { return HashMap::new() };
-        let hoists = kernel.schedule.hoists;
         let mut offsets = HashMap::new();
-        for tensor in tensors(kernel.stage).filter(|t| !hoists || self.tensors.contains(t)) {
+        for tensor in tensors(kernel.stage).filter(|t| self.tensors.contains(t)) {
             let Some((first, step)) = self.anchors.0.get(&tensor) else { continue };
             let further = |b: &mut Builder, offset| {
                 let next = b.add(offset, *step);
                 b.let_(Ty::I64, Expr::Copy(next))
             };
             let offset = match self.reached.get(&tensor) {
-                Some((before, offset)) if hoists && before + 1 == pass => further(b, *offset),
+                Some((before, offset)) if before + 1 == pass => further(b, *offset),
                 _ => {
                     let stride = kernel.args.stride(tensor, kernel.scan.axis);
                     let along = b.mul(time.first, stride);

@@ -21,8 +21,10 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
     let all = exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..s });
+    // Many states and the flags of packed sequences take registers.
     let crowded = |s: &StateSpace| s.states > CHUNK && s.blocks == 1 && has_flags(stage);
-    all.flat_map(|s| if crowded(&s) { few_chunks(s) } else { unrolled(s, narrow, stage.has_finals()) }).collect()
+    let fewer = |s: &StateSpace| crowded(s) || narrow && unpacks_too_many(s, stage.has_finals());
+    all.map(|s| if fewer(&s) { StateSpace { unroll: UNROLL_OF_NARROW, ..s } } else { s }).collect()
 }
 
 /// Whether flags of steps are read.
@@ -30,22 +32,9 @@ fn has_flags(stage: &Stage) -> bool {
     stage.program.params.iter().any(|param| param.elem == Elem::Bool)
 }
 
-/// Two chunks per iteration where many states and the flags of packed sequences take registers.
-fn few_chunks(s: StateSpace) -> Vec<StateSpace> {
-    vec![StateSpace { unroll: UNROLL_OF_NARROW, hoists: true, ..s }, s]
-}
-
-/// The numbers of chunks per iteration. Narrow elements take more registers to unpack: with four chunks a kernel that saves its states
-/// would spill, and so would one of most warps, or one that hoists and has final states. Of equal estimates the first is taken.
-fn unrolled(s: StateSpace, narrow: bool, has_finals: bool) -> Vec<StateSpace> {
-    let fewer = StateSpace { unroll: UNROLL_OF_NARROW, ..s };
-    let hoists = |s: StateSpace| StateSpace { hoists: true, ..s };
-    match narrow && s.states > 1 {
-        true if s.warps == MOST_WARPS => vec![hoists(fewer), fewer],
-        true if s.blocks > 1 && has_finals => vec![s, fewer],
-        true if s.blocks > 1 => vec![hoists(s), fewer],
-        _ => vec![hoists(s), s],
-    }
+/// Whether narrow elements take more registers to unpack than there are: with most warps, and beside final states.
+fn unpacks_too_many(s: &StateSpace, has_finals: bool) -> bool {
+    s.states > 1 && (s.warps == MOST_WARPS || s.blocks > 1 && has_finals)
 }
 
 /// The schedules that assume nothing of strides and addresses.
@@ -74,7 +63,6 @@ fn many(capacity: u32) -> StateSpace {
         save: false,
         segmented: false,
         ends: false,
-        hoists: false,
     }
 }
 
@@ -122,6 +110,5 @@ fn few(capacity: u32) -> StateSpace {
         save: false,
         segmented: false,
         ends: false,
-        hoists: false,
     }
 }

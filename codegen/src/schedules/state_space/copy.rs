@@ -75,9 +75,6 @@ impl StateSpaceKernel<'_> {
 
     /// Whether the block walks a tile of that number: so many iterations fill its tiles and take the last ones away.
     fn is_there_more(&self, b: &mut Builder, number: Operand, iterations: Operand) -> Operand {
-        if !self.schedule.hoists {
-            return b.lt(number, self.own_tiles());
-        }
         // The number of tiles is not kept in a register beside that of iterations.
         let filled = b.add(number, self.schedule.stages);
         b.lt(filled, iterations)
@@ -226,7 +223,7 @@ impl StateSpaceKernel<'_> {
                 let (from_index, exists) = source.offset(b, Tensor::Param(param), 0);
                 let to_index = self.element(b, shape.height, stage, piece.row, piece.column);
                 let (to, from) = (self.tiles[tile], self.args.pointer(Tensor::Param(param)));
-                let guard = Some(exists).filter(|exists| !self.schedule.hoists || *exists != Operand::bool(true));
+                let guard = Some(exists).filter(|exists| *exists != Operand::bool(true));
                 b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard });
             });
         }

@@ -73,9 +73,7 @@ pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kerne
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
-    if schedule.hoists {
-        b.chain_addresses();
-    }
+    b.chain_addresses();
     let kernel = StateSpaceKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
     if schedule.save && kernel.monoid.state_types() != [Ty::F32] {
         return Err(parameters);
@@ -170,7 +168,7 @@ impl<'s> StateSpaceKernel<'s> {
             (0..values.sums.len()).map(|i| values.over[i].map_or_else(|| own(b, i), |tile| tiles[tile])).collect();
         let axes = Axes { time: scan.axis, state, row: values.row };
         let block_rows = schedule.rows();
-        let frame = Frame::declare(b, &args, stage, axes, schedule, block_rows, schedule.hoists);
+        let frame = Frame::declare(b, &args, stage, axes, schedule, block_rows, true);
         let segment_carries = args.scratch.get(usize::from(schedule.save)).copied();
         Some(StateSpaceKernel {
             stage,
@@ -258,7 +256,7 @@ impl<'s> StateSpaceKernel<'s> {
 
     /// Emits the statements for a tile: for one of which all rows and steps exist, and for any other.
     pub(crate) fn for_tile(&self, b: &mut Builder, time: Time, body: impl Fn(&mut Builder, &Time)) {
-        if !self.schedule.hoists || self.values.row.is_none() {
+        if self.values.row.is_none() {
             return body(b, &time);
         }
         let whole = Time { is_whole: true, ..time };

@@ -20,12 +20,12 @@ impl Constants {
 }
 
 impl StateSpaceKernel<'_> {
-    /// What outputs read that does not change in time, where a kernel hoists and has registers for it.
+    /// What outputs read that does not change in time, where there are registers for it.
     pub(super) fn constants_of_outputs(&self, b: &mut Builder, thread: Operand) -> Constants {
         let mut constants = Constants::default();
         // Segments of time take registers as well, of which many threads have few.
         let is_short = self.is_crowded() && self.schedule.segmented && self.schedule.vector <= CHUNK;
-        if !self.schedule.hoists || is_short {
+        if is_short {
             return constants;
         }
         for k in self.body_outputs() {

@@ -41,10 +41,6 @@ schedule! {
         segmented: bool,
         /// Whether only the segment carries are found: the first of two kernels.
         ends: bool,
-        /// Whether copy warps find what is the same in every tile before the first one: what outputs read that does not change in time. Tiles of
-        /// which all rows and steps exist are then copied without a comparison for each piece. Walking warps find places of saved states
-        /// once, and those of lanes again after the walk.
-        hoists: bool = false,
     }
 }
 
@@ -71,7 +67,7 @@ impl StateSpace {
 
     /// Chunks of an iteration of a kernel that also saves its states, which takes registers.
     pub(super) fn unroll_of_saving(&self) -> u32 {
-        let is_crowded = self.hoists && (self.warps == MOST_WARPS || self.states > CHUNK);
+        let is_crowded = self.warps == MOST_WARPS || self.states > CHUNK;
         if is_crowded || self.unpacks_many() { UNROLL_OF_NARROW.min(self.unroll) } else { self.unroll }
     }
 

@@ -110,9 +110,9 @@ impl StateSpaceKernel<'_> {
         self.schedule.team_threads()
     }
 
-    /// Whether a multiprocessor has so many threads that a kernel which hoists is short of registers.
+    /// Whether a multiprocessor has so many threads that these are short of registers.
     pub(super) fn is_crowded(&self) -> bool {
-        self.schedule.hoists && self.schedule.threads() * self.schedule.blocks >= CROWD
+        self.schedule.threads() * self.schedule.blocks >= CROWD
     }
 
     /// The number of a thread's pieces, if they are few.

@@ -37,12 +37,10 @@ pub(crate) struct Room {
 pub(crate) struct StateRun<'a> {
     /// The step, `i64`.
     pub step: Operand,
-    /// The row of the block, `i32`.
-    pub row: Operand,
     /// The number of the first state, `i32`.
     pub first: Operand,
-    /// The place of that state before the first sub-tile, if it has been found.
-    pub anchor: Option<Operand>,
+    /// The place of that state before the first sub-tile.
+    pub anchor: Operand,
     pub states: &'a [Operand],
 }
 
@@ -130,45 +128,22 @@ impl Saved {
 }
 
 impl StateSpaceKernel<'_> {
-    /// The place before a sub-tile (`i64`) of a state of a row of the block (both `i32`).
-    fn place_of_state(
-        &self,
-        b: &mut Builder,
-        saved: &Saved,
-        subtile: Operand,
-        row: Operand,
-        state: Operand,
-    ) -> Operand {
+    /// The place before the first sub-tile (`i64`) of a state of a row of the block (both `i32`).
+    pub(crate) fn anchor_of_states(&self, b: &mut Builder, saved: &Saved, row: Operand, state: Operand) -> Operand {
         let row = b.convert(Ty::I64, row);
         let row = b.add(self.frame.block.first_row, row);
-        let at = saved.element(b, subtile, row);
+        let at = saved.element(b, Operand::i64(0), row);
         let state = b.convert(Ty::I64, state);
         b.add(at, state)
     }
 
-    /// The place of a state of a row before the first sub-tile, where a kernel finds it once.
-    pub(crate) fn anchor_of_states(
-        &self,
-        b: &mut Builder,
-        saved: &Saved,
-        row: Operand,
-        state: Operand,
-    ) -> Option<Operand> {
-        self.schedule.hoists.then(|| self.place_of_state(b, saved, Operand::i64(0), row, state))
-    }
-
     /// Stores neighbouring states of a row.
     pub(crate) fn store_states(&self, b: &mut Builder, saved: &Saved, run: StateRun, guard: Operand) {
-        let StateRun { step, row, first, anchor, states } = run;
+        let StateRun { step, first, anchor, states } = run;
         let subtile = b.binary(Binary::Div, step, SUBTILE);
-        let at = match anchor {
-            Some(anchor) => {
-                let apart = saved.apart(b);
-                let along = b.mul(subtile, apart);
-                b.add(anchor, along)
-            }
-            None => self.place_of_state(b, saved, subtile, row, first),
-        };
+        let apart = saved.apart(b);
+        let along = b.mul(subtile, apart);
+        let at = b.add(anchor, along);
         let first = b.convert(Ty::I64, first);
         for (access, values) in states.chunks(CHUNK as usize).enumerate() {
             let access = Operand::i64(i64::from(access as u32 * CHUNK));

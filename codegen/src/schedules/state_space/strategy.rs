@@ -47,10 +47,6 @@ impl Strategy for StateSpace {
         (!self.ends && can_save(stage)).then_some(StateSpace { save: true, unroll, ..*self })
     }
 
-    fn is_committed(&self) -> bool {
-        !self.unpacks_many() && !self.hoists
-    }
-
     fn name(&self) -> &'static str {
         StateSpace::NAME
     }

@@ -33,8 +33,8 @@ struct Lane<'k, 's> {
     source: Global<'k, 's>,
     /// Its states, field by field.
     states: Vec<Vec<Reg>>,
-    /// The place of saved states, if they are saved, and that of its first one, if it has been found.
-    saved: Option<(Saved, Option<Operand>)>,
+    /// The place of saved states, if they are saved, and that of its first one.
+    saved: Option<(Saved, Operand)>,
 }
 
 /// The tile that is walked.
@@ -62,7 +62,7 @@ impl<'s> StateSpaceKernel<'s> {
             let tile = self.tile(b, &lane, stage, number);
             self.walk(b, &lane, &tile);
         });
-        let lane = if self.schedule.hoists { self.rematerialised(b, lane) } else { lane };
+        let lane = self.rematerialised(b, lane);
         if self.schedule.ends {
             return self.store_segment_carries(b, lane.row, lane.first_state, &lane.states);
         }
@@ -238,7 +238,7 @@ impl<'s> StateSpaceKernel<'s> {
         let step = b.add(tile.time.first, column);
         let position = b.mul(lane.lanes.position, self.schedule.states);
         let states: Vec<Operand> = lane.states.iter().map(|fields| fields[0].into()).collect();
-        let run = StateRun { step, row: lane.row, first: position, anchor: *anchor, states: &states };
+        let run = StateRun { step, first: position, anchor: *anchor, states: &states };
         self.store_states(b, saved, run, guard);
     }
 

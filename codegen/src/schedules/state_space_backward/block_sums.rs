@@ -1,7 +1,7 @@
 //! Sums over the rows of a block: copy warps add those of its warps out of the ring, and write them to global memory.
 //!
-//! A thread takes the same numbers out of every half of the ring. Where a kernel hoists, what does not depend on the half or on time is found
-//! once.
+//! A thread takes the same numbers out of every half of the ring. What does not depend on the half or on time is found once, where it is
+//! little.
 
 use super::row_sums::{HALF, HALVES, RowSums, added};
 use super::{SUBTILE, StateSpaceBackwardKernel};
@@ -33,11 +33,11 @@ struct Destination {
 }
 
 impl StateSpaceBackwardKernel<'_> {
-    /// The places of a thread, if they are few and the kernel hoists.
+    /// The places of a thread, if they are few.
     pub(super) fn sum_places(&self, b: &mut Builder, sums: &RowSums, thread: Operand) -> Option<Vec<SumPlace>> {
         let ([all, _], threads) = (sums.numbers(), self.schedule.copy_warps * WARP);
         let count = all.div_ceil(threads);
-        if !self.schedule.hoists || count > MOST {
+        if count > MOST {
             return None;
         }
         let place = |pass: u32| {

@@ -1,6 +1,5 @@
 //! The parameters that a plan may choose.
 
-use super::lane::ROWS_APART;
 use super::{Pass, StateSpaceBackward, can_segment, has_registers};
 use crate::schedules::state_space::CHUNK;
 use crate::stage::Stage;
@@ -16,13 +15,14 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s, isa) });
-    all.filter(fits).flat_map(|s| [newest(s, isa), s]).collect()
+    all.filter(fits).map(|s| copied_ahead(s, isa)).collect()
 }
 
-/// The schedules that assume nothing of strides and addresses.
+/// The schedules that assume nothing of strides and addresses: on Hopper also those of all devices, whose kernels are committed.
 pub(super) fn scalar(isa: Isa) -> Vec<StateSpaceBackward> {
-    let both = |s: StateSpaceBackward| [newest(bounded(s, isa), isa), StateSpaceBackward { registers: 0, ..s }];
-    [4, 16, 64, 256].map(few).into_iter().flat_map(both).collect()
+    let all = [4, 16, 64, 256].map(few);
+    let of = |isa: Isa| all.map(|s| copied_ahead(bounded(s, isa), isa));
+    if isa == Isa::Sm80 { of(isa).to_vec() } else { [of(isa), of(Isa::Sm80)].concat() }
 }
 
 /// The schedule with registers that warps can give to others, where an instruction set has that.
@@ -30,14 +30,13 @@ fn bounded(s: StateSpaceBackward, isa: Isa) -> StateSpaceBackward {
     if isa == Isa::Sm90a { s } else { StateSpaceBackward { registers: 0, ..s } }
 }
 
-/// The form that is compiled. Both have one estimate, and of equal estimates the first is taken: copied ahead, saved states take less time.
-fn newest(s: StateSpaceBackward, isa: Isa) -> StateSpaceBackward {
+/// The schedule with saved states that are copied ahead, where lanes have many.
+fn copied_ahead(s: StateSpaceBackward, isa: Isa) -> StateSpaceBackward {
     // With 16-bit elements a walk of many states takes longer where two sub-tiles of them are on their way (decision 0011).
     let is_crowded = s.registers > 0 && s.vector > CHUNK;
     let copies_ahead = isa == Isa::Sm90a && s.states >= CHUNK;
     let saved_ahead = if copies_ahead { 2 - u32::from(is_crowded) } else { 0 };
-    let rows_apart = (s.rows, s.lanes) == ROWS_APART;
-    StateSpaceBackward { saved_ahead, rows_apart, hoists: true, ..s }
+    StateSpaceBackward { saved_ahead, ..s }
 }
 
 /// Two rows per lane.
@@ -72,7 +71,5 @@ fn few(capacity: u32) -> StateSpaceBackward {
         registers: if warps == 8 { 216 } else { 0 },
         segmented: false,
         saved_ahead: 0,
-        rows_apart: false,
-        hoists: false,
     }
 }

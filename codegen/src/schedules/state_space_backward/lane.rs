@@ -66,7 +66,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn rows(&self, b: &mut Builder, warp: Operand, position: Operand, number: Operand) -> Vec<Operand> {
         let (rows, lanes) = (self.schedule.rows, self.schedule.lanes);
         let before = b.mul(warp, WARP / lanes * rows);
-        if self.schedule.rows_apart {
+        if (self.schedule.rows, self.schedule.lanes) == ROWS_APART {
             return rows_apart(b, before, position, number).to_vec();
         }
         let first = b.mul(number, rows);

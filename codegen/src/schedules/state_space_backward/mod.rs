@@ -58,7 +58,6 @@ use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, Special, Stmt};
-use lane::ROWS_APART;
 use masks::Masks;
 use oplus_dsl::Ty;
 use row_sums::{HALF, RowSums};
@@ -81,9 +80,7 @@ pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Resu
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
-    if schedule.hoists {
-        b.chain_addresses();
-    }
+    b.chain_addresses();
     if schedule.pass == Pass::Sum {
         sum::body(&mut b, stage, form, schedule);
         return Ok(b.finish());
@@ -108,7 +105,6 @@ fn is_possible(schedule: &StateSpaceBackward) -> bool {
         && whole
         && bounds
         && schedule.saved_ahead <= HALF
-        && (!schedule.rows_apart || (rows, lanes) == ROWS_APART)
         && matches!(rows, 1 | 2)
         && rows <= lanes
         && lanes <= WARP
@@ -131,7 +127,6 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
 fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
     let StateSpaceBackward { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
     let (teams, unroll, save, segmented, ends) = (schedule.teams(), 1, false, schedule.segmented, false);
-    let hoists = schedule.hoists;
     StateSpace {
         warps,
         copy_warps,
@@ -147,7 +142,6 @@ fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
         save,
         segmented,
         ends,
-        hoists,
     }
 }
 
@@ -294,7 +288,7 @@ fn base<'s>(
     let axes = Axes { time: scan.axis, state: form.state, row: form.row };
     let block_rows = schedule.block_rows();
     // Carries back would spill with indices of 32 bits, as `ptxas` orders their loads otherwise.
-    let narrow = schedule.hoists && schedule.pass != Pass::Carry;
+    let narrow = schedule.pass != Pass::Carry;
     let frame = Frame::declare(b, &args, stage, axes, states, block_rows, narrow);
     let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
     let values = Values { row: form.row, state: form.state, tiles, constants: vec![], sums: vec![], over: vec![] };

@@ -37,12 +37,6 @@ schedule! {
         /// The sub-tiles, at most 2, that the walk copies saved states ahead to shared memory; with 0 it loads them to registers, which has to
         /// wait until those of this sub-tile have been used.
         saved_ahead: u32 = 0,
-        /// Whether the rows of lanes that access shared memory at once lie in different banks, for two rows of four lanes.
-        rows_apart: bool = false,
-        /// Whether copy warps find what is the same in every tile before the first one: the places of sums. Tiles of which
-        /// all rows and steps exist are then copied without a comparison for each piece. Walking warps take many states group by group, and
-        /// carries by halves of sub-tiles.
-        hoists: bool = false,
     }
 }
 

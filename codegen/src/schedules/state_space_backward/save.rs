@@ -21,7 +21,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         self.base.join(b, lane.rows[0], first, &fields);
         let Some(saved) = &self.scratch.saved else { return };
         let mut anchor = |row: &Operand| self.base.anchor_of_states(b, saved, *row, first);
-        let anchors: Vec<Option<Operand>> = lane.rows.iter().map(&mut anchor).collect();
+        let anchors: Vec<Operand> = lane.rows.iter().map(&mut anchor).collect();
         self.each_subtile(b, |b, tile, column| {
             self.save(b, &lane, tile, column, &anchors, &states);
             self.walk_states(b, &lane, tile, column, &states);
@@ -35,7 +35,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane,
         tile: &TileAt,
         column: Operand,
-        anchors: &[Option<Operand>],
+        anchors: &[Operand],
         states: &[Vec<Reg>],
     ) {
         let inside = b.lt(column, tile.time.steps);
@@ -46,7 +46,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (r, states) in states.iter().enumerate() {
             let guard = b.and(inside, lane.row_exists[r]);
             let values: Vec<Operand> = states.iter().map(|reg| (*reg).into()).collect();
-            let run = StateRun { step, row: lane.rows[r], first, anchor: anchors[r], states: &values };
+            let run = StateRun { step, first, anchor: anchors[r], states: &values };
             self.base.store_states(b, saved, run, guard);
         }
     }

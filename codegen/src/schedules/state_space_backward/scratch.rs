@@ -25,22 +25,12 @@ pub(super) const SEGMENT_CARRIES: usize = 5;
 /// have more tiles in flight, a ring of two for each team of copy warps.
 pub fn before(schedule: &StateSpaceBackward, pass: Pass) -> StateSpaceBackward {
     let copy_warps = schedule.copy_warps.max(4);
-    StateSpaceBackward {
-        pass,
-        rows: 1,
-        copy_warps,
-        stages: 4,
-        blocks: 2,
-        registers: 0,
-        saved_ahead: 0,
-        rows_apart: false,
-        ..*schedule
-    }
+    StateSpaceBackward { pass, rows: 1, copy_warps, stages: 4, blocks: 2, registers: 0, saved_ahead: 0, ..*schedule }
 }
 
 /// The kernels of a stage under a schedule, in order: its walk, and the passes before and after it.
 pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBackward> {
-    let alike = StateSpaceBackward { registers: 0, saved_ahead: 0, rows_apart: false, hoists: false, ..*schedule };
+    let alike = StateSpaceBackward { registers: 0, saved_ahead: 0, ..*schedule };
     let [ends, save, carry] = [Pass::Ends, Pass::Save, Pass::Carry].map(|pass| before(schedule, pass));
     let sum = StateSpaceBackward { pass: Pass::Sum, ..alike };
     let sums = sum_threads(stage, schedule, |_| 1).is_some_and(|threads| threads > 0);

@@ -33,13 +33,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// The parts of a sub-tile at a column whose steps a pass before the walk takes at once, in the direction of the states: the first column
     /// of each, and its steps. Blocks of these passes share a multiprocessor, so that a lane has few registers.
-    pub(super) fn parts(&self, b: &mut Builder, column: Operand) -> Vec<(Operand, u32)> {
-        if !self.schedule.hoists {
-            return vec![(column, SUBTILE)];
-        }
+    pub(super) fn parts(&self, b: &mut Builder, column: Operand) -> [(Operand, u32); 2] {
         let half = b.add(column, CHUNK);
         let halves = if self.form.reverse { [half, column] } else { [column, half] };
-        halves.map(|column| (column, CHUNK)).to_vec()
+        halves.map(|column| (column, CHUNK))
     }
 
     /// The number of the lane's first state, `i32`.

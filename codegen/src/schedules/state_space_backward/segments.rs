@@ -95,7 +95,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         };
         let (products, own) = (registers(b, 1.0), registers(b, 0.0));
         self.each_subtile(b, |b, tile, column| self.carry_subtile(b, &lane, tile, column, &products, &own));
-        let lane = if self.schedule.hoists { self.rematerialised_lane(b) } else { lane };
+        let lane = self.rematerialised_lane(b);
         let layout = self.segment_layout(b);
         for (r, (products, own)) in products.iter().zip(&own).enumerate() {
             let at = self.carry_index(b, &lane, &layout, segment.number, r);

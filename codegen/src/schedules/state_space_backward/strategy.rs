@@ -60,10 +60,6 @@ impl Strategy for StateSpaceBackward {
         whole.into_iter().chain(cut).map(|name| (name, Elem::F32)).collect()
     }
 
-    fn is_committed(&self) -> bool {
-        !self.hoists
-    }
-
     fn is_segmented(&self) -> bool {
         self.segmented
     }

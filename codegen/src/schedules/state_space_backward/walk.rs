@@ -156,7 +156,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// sequences are packed the flags of their first steps. Guards of states, sums over many lanes and narrow elements leave fewer for these.
     fn states_at_once(&self) -> u32 {
         let states = self.schedule.states;
-        if !self.schedule.hoists || self.schedule.rows > 1 {
+        if self.schedule.rows > 1 {
             return states;
         }
         let is_flag = |tile: &Tile| self.form.program.node(tile.value).ty == Ty::Bool;
