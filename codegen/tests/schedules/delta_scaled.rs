@@ -1,4 +1,4 @@
-//! Delta rules in `f16`, whose walks multiply states by powers of two: numbers of many magnitudes, one after the other.
+//! Gradients of delta rules in `f16`, whose walks multiply states by powers of two: numbers of many magnitudes, one after the other.
 
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
@@ -15,6 +15,8 @@ use crate::oracle::rounded;
 const SPAN: usize = 48;
 /// The root mean square of an error of one such span may be so much of that of what is exact.
 const RULE: f64 = 0.005;
+/// Results are rounded to multiples of the least number of `f16`.
+const LEAST: f64 = 1.0 / (1 << 25) as f64;
 
 /// What the numbers of a span are multiplied by.
 #[derive(Clone, Copy)]
@@ -63,20 +65,20 @@ fn given(program: &Program) -> Vec<Array> {
     all
 }
 
-/// The relative error of each span of an array along the third axis.
-fn errors(wanted: &Array, found: &Array) -> Vec<f64> {
+/// The root mean squares of each span of an array along the third axis: of the error, and of what is exact.
+fn errors(wanted: &Array, found: &Array) -> Vec<[f64; 2]> {
     let (all, found) = (wanted.as_floats().expect("floats"), found.as_floats().expect("floats"));
     let len = SPAN * wanted.sizes[3..].iter().product::<usize>();
+    let mean = |squares: f64| (squares / len as f64).sqrt();
     let of = |(wanted, found): (&[f64], &[f64])| {
         let error: f64 = wanted.iter().zip(found).map(|(x, y)| (x - y) * (x - y)).sum();
-        let exact: f64 = wanted.iter().map(|x| x * x).sum();
-        (error / exact.max(1e-30)).sqrt()
+        [error, wanted.iter().map(|x| x * x).sum()].map(mean)
     };
     all.chunks(len).zip(found.chunks(len)).map(of).collect()
 }
 
-/// Compares outputs of some names span by span, each with the rule or a multiple of it.
-fn check(program: &Program, names: &[(&str, f64)], is_taken: impl Fn(&Schedule) -> bool) {
+/// Compares outputs of some names span by span.
+fn check(program: &Program, names: &[&str], is_taken: impl Fn(&Schedule) -> bool) {
     let all = given(program);
     let found = simulated(program, (LENGTHS, &all), (Placement::Contiguous, Order::Random(5)), is_taken);
     let optional: Vec<Option<Array>> = all.into_iter().map(Some).collect();
@@ -84,9 +86,9 @@ fn check(program: &Program, names: &[(&str, f64)], is_taken: impl Fn(&Schedule) 
     let wanted = interpret_sized(program, &optional, &named, Mode::default()).expect("runs");
     let mut compared = 0;
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
-        if let Some((_, times)) = names.iter().find(|(name, _)| *name == output.name) {
+        if names.contains(&output.name.as_str()) {
             let errors = errors(wanted, found);
-            let holds = errors.iter().all(|error| *error < times * RULE);
+            let holds = errors.iter().all(|[error, exact]| *error < RULE * exact + LEAST);
             assert!(holds, "{} `{}`: {errors:?}", program.name, output.name);
             compared += 1;
         }
@@ -95,21 +97,10 @@ fn check(program: &Program, names: &[(&str, f64)], is_taken: impl Fn(&Schedule) 
 }
 
 #[test]
-fn walks_of_f16_take_any_magnitudes() {
-    for name in ["delta_rule", "gated_delta_rule"] {
-        let program = model_of(name, Elem::F16);
-        let is_plain = |s: &Schedule| matches!(s, Schedule::ChunkDelta(s) if s.vector > 1 && !s.readers);
-        check(&program, &[("o", 1.0)], is_plain);
-        check(&program, &[("o", 1.0)], |s| matches!(s, Schedule::ChunkDelta(s) if s.vector > 1 && s.readers));
-    }
-}
-
-/// The kernel behind the walks rounds keys to `bf16`, which shows where a decay leaves few of the earlier times.
-#[test]
 fn walks_of_gradients_of_f16_take_any_magnitudes() {
     for name in ["delta_rule", "gated_delta_rule"] {
         let gradient = adjoint(&model_of(name, Elem::F16)).expect("differentiable");
         let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDeltaBackward(s) if s.vector > 1);
-        check(&gradient, &[("v.bar", 1.0), ("q.bar", 2.0)], is_meant);
+        check(&gradient, &["v.bar", "q.bar"], is_meant);
     }
 }

@@ -88,40 +88,28 @@ impl DeltaKernel<'_> {
         let of_values = self.of_values.as_ref().map(|[read, queried]| [pairs(read), pairs(queried)]);
         let [keys, rows] = [factors.keys, factors.rows].map(|factor| Factor { lanes: &lanes.in_time, ..factor });
         for chunk in 0..WARPS {
-            let own_queries = factors.queries.filter(|_| self.handed.is_none());
-            let given = |b: &mut Builder| {
-                let values = self.values_of(b, start, chunk);
-                self.given_rows(b, &values, from, chunk)
-            };
-            let (left, mut reads) = self.reading(b, state, given, |b, left| {
-                let read = self.read(b, left, factors.columns, chunk);
-                let queried = own_queries.map(|queries| self.read_apart(b, left, queries, chunk));
-                [read].into_iter().chain(queried).collect()
-            });
-            let undone = state.undone(b);
-            let queried = own_queries.and_then(|_| reads.pop());
-            let read = reads.remove(0);
+            let left = self.left_of(b, state);
+            let read = self.read(b, &left, factors.columns, chunk);
             if let Some(handed) = self.handed {
-                handed.write_state(b, self, (&left, undone), place, chunk);
+                handed.write_state(b, self, &left, place, chunk);
             }
-            // Rows that are added may change the power of a scaled state.
-            let decayed = self.handed.filter(|_| undone.is_none()).map(|_| self.decayed_state(b, state, place, chunk));
+            let own_queries = factors.queries.filter(|_| self.handed.is_none());
+            let queried = own_queries.map(|queries| self.read_apart(b, &left, queries, chunk));
+            let decayed = self.handed.map(|_| self.decayed_state(b, state, place, chunk));
             let values = self.values_of(b, start, chunk);
             let solution = match of_values {
-                None => self.solve(b, (&read, undone), &values, inverses, from, chunk),
+                None => self.solve(b, &read, &values, inverses, from, chunk),
                 Some([of_values, _]) => {
                     let sums = self.read_with_values(b, &read, &values, of_values, from, chunk);
                     self.solved(b, sums, inverses, chunk)
                 }
             };
-            let next = undone.map(|_| self.next_rows(b, state, &solution, from, chunk));
-            let solution = Parts::of_blocks(b, self.elem(), &solution);
-            let early = self.early(b, (solution, next), rows, place, chunk);
-            let mut all = vec![AddedRows { rows: solution, vectors: rows, weights, next, early }];
+            let early = self.early(b, solution, rows, place, chunk);
+            let mut all = vec![AddedRows { rows: solution, vectors: rows, weights, early }];
             if let Some([_, queried]) = of_values {
                 let rows = self.scaled_values(b, &values, from, chunk);
-                let early = self.early(b, (rows, None), keys, place, chunk);
-                all.push(AddedRows { rows, vectors: keys, weights: queried, next: None, early });
+                let early = self.early(b, rows, keys, place, chunk);
+                all.push(AddedRows { rows, vectors: keys, weights: queried, early });
             }
             if let Some(handed) = self.handed {
                 handed.write_rows(b, self, &all, place, chunk);
@@ -132,7 +120,7 @@ impl DeltaKernel<'_> {
                 handed.hand_over(b, self, place, chunk);
             }
             if let Some(queried) = queried {
-                let reads = self.reads(b, (queried, undone), &all, from, chunk);
+                let reads = self.reads(b, queried, &all, from, chunk);
                 let first = b.add(first, Operand::i32((chunk * ROWS) as i32));
                 self.store_outputs(b, &reads, first);
             }

@@ -76,9 +76,8 @@ pub(in crate::schedules) use chunk::Factors;
 pub(in crate::schedules) use cost::{Decays, WalkCost, copied_parts, preparation, products};
 pub(in crate::schedules) use prepared::of_all_tiles;
 pub(in crate::schedules) use rates::{ADDED, FROM_START, READ, TO_END, before_step, forgotten, reset_at};
-pub(in crate::schedules) use scaled::{Columns, times as times_number, times_columns};
+pub(in crate::schedules) use scaled::{Care, Columns, times as times_number, times_columns, undecayed};
 pub(in crate::schedules) use scores::{PairBlock, PairLogs};
-pub(in crate::schedules) use solve::undecayed;
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use stored::{Stored, StoredIn};
 pub(in crate::schedules) use strategy::fit;
@@ -187,6 +186,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) staged: Option<Staged>,
     /// The tile of a block that prepares one.
     own_tile: Option<OwnTile>,
+    /// The state before a tile of times, of walks that [take it once more](Care) where its power has to change.
+    kept: Option<SharedId>,
     /// What warps that walk hand to their partners, where they have any.
     handed: Option<Handed>,
 }
@@ -252,6 +253,8 @@ impl<'s> DeltaKernel<'s> {
             args.enter_sequence(b, stage, &mut outer);
             (None, outer, part)
         };
+        let kept =
+            scaled::are_scaled(stage, form, schedule).then(|| array(b, "kept", schedule.places * schedule.depth));
         let rematerialiser = is_scarce(schedule).then(|| Rematerialiser::declare(b, outer.len()));
         DeltaKernel {
             stage,
@@ -280,6 +283,7 @@ impl<'s> DeltaKernel<'s> {
             has_no_values: false,
             staged: None,
             own_tile,
+            kept,
             handed: None,
         }
     }

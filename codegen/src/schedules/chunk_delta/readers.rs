@@ -10,7 +10,7 @@
 
 use super::ahead::{TilePlace, Tiles};
 use super::rates::FROM_START;
-use super::solve::{AddedRows, Early, undecayed};
+use super::solve::{AddedRows, Early};
 use super::walk::AllLanes;
 use super::{DeltaKernel, ELEMENTS, ROWS, TIMES, WARPS};
 use crate::block::matmul::{Blocks, Factor};
@@ -28,8 +28,6 @@ const REGISTERS: u32 = 4;
 #[derive(Clone, Copy)]
 pub(in crate::schedules) struct Handed {
     array: SharedId,
-    /// What products with the state are to be multiplied by, where it is scaled.
-    undone: Option<SharedId>,
     /// An mbarrier for each slot, at which warps that walk arrive.
     full: SharedId,
     /// Fragments of the state, and of all in a slot.
@@ -74,7 +72,6 @@ impl Handed {
         let slots = schedule.walkers() * schedule.pairs() * WARPS;
         schedule.readers.then(|| Handed {
             array: b.shared("handed", SharedKind::Elem(Elem::U32), slots * fragments * WARP * REGISTERS),
-            undone: kernel.scales_states().then(|| b.shared("handed_powers", SharedKind::Elem(Elem::F32), slots)),
             full: b.shared("handed_full", SharedKind::Mbarrier, slots),
             states,
             fragments,
@@ -100,22 +97,18 @@ impl Handed {
         Slot { index, stage: RingStage { index: number, parity: place.pairs.parity } }
     }
 
-    /// Writes the state before a chunk, and what products with it are to be multiplied by, to its slot.
+    /// Writes the state before a chunk to its slot.
     pub(super) fn write_state(
         self,
         b: &mut Builder,
         kernel: &DeltaKernel<'_>,
-        (state, undone): (&[Parts], Option<Operand>),
+        state: &[Parts],
         place: &TilePlace,
         chunk: u32,
     ) {
         let slot = self.slot(b, kernel, place, chunk);
         let mut cursor = Cursor { array: self.array, index: slot.index, fragment: 0 };
         state.iter().for_each(|parts| cursor.write(b, *parts));
-        if let Some((array, undone)) = self.undone.zip(undone) {
-            let is_first = b.eq(kernel.thread.lane, 0);
-            b.store(Memory::Shared(array), slot.stage.index, &[undone], Some(is_first));
-        }
     }
 
     /// Writes the rows that the steps of a chunk add to its slot, behind the state.
@@ -192,8 +185,7 @@ impl DeltaKernel<'_> {
                 let mut cursor = Cursor { array: handed.array, index: slot.index, fragment: 0 };
                 let state: Vec<Parts> = next.vectors.iter().map(|_| cursor.read(b, self.elem())).collect();
                 let rows: Vec<Parts> = next.weights.iter().map(|_| cursor.read(b, self.elem())).collect();
-                let undone = handed.undone.map(|array| b.load1(Memory::Shared(array), slot.stage.index));
-                let reads = self.outputs_of(b, &next, (&state, undone), &rows);
+                let reads = self.outputs_of(b, &next, &state, &rows);
                 if chunk + 1 < WARPS {
                     // Read before the outputs of this chunk are stored.
                     next = self.query(b, queries, lanes, place, chunk + 1);
@@ -220,16 +212,10 @@ impl DeltaKernel<'_> {
     }
 
     /// The outputs of each step of a chunk, as [`Self::reads`] gives them.
-    fn outputs_of(
-        &self,
-        b: &mut Builder,
-        query: &Query,
-        (state, undone): (&[Parts], Option<Operand>),
-        rows: &[Parts],
-    ) -> Blocks {
+    fn outputs_of(&self, b: &mut Builder, query: &Query, state: &[Parts], rows: &[Parts]) -> Blocks {
         let mut sums = self.read_columns(b, state, |_, sixteen| query.vectors[sixteen as usize]);
         for (sums, decays) in sums.iter_mut().zip(query.decays) {
-            if let Some(decays) = undecayed(b, decays, undone) {
+            if let Some(decays) = decays {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], decays[c]));
             }
         }
@@ -243,7 +229,7 @@ impl DeltaKernel<'_> {
     pub(super) fn early(
         &self,
         b: &mut Builder,
-        (rows, next): (Parts, Option<Parts>),
+        rows: Parts,
         vectors: Factor,
         place: &TilePlace,
         chunk: u32,
@@ -251,13 +237,13 @@ impl DeltaKernel<'_> {
         self.handed?;
         let sixteens = self.schedule.depth / ROWS;
         let vectors = (0..sixteens).map(|sixteen| vectors.parts(b, chunk * ROWS, sixteen, true)).collect();
-        Some(Early { rows: next.unwrap_or_else(|| self.to_end(b, rows, chunk, place.rates)), vectors })
+        Some(Early { rows: self.to_end(b, rows, chunk, place.rates), vectors })
     }
 
     /// Adds the products of rows and vectors.
     pub(super) fn multiply_early(&self, b: &mut Builder, sums: &mut [[Operand; 4]], early: &Early) {
         for (columns, sums) in early.vectors.iter().zip(sums.chunks_exact_mut(2)) {
-            early.rows.multiply(b, self.factor_tile().elem, sums, *columns);
+            early.rows.multiply(b, self.elem(), sums, *columns);
         }
     }
 }

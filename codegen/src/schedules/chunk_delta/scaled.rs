@@ -1,9 +1,12 @@
 //! States of `f16` that are multiplied by a power of two, so that products take the state and keys as `f16` without leaving its range.
 //!
-//! A warp multiplies its rows of the state by one power of two and keeps them so. What queries and z read of the state is divided by it;
-//! everything else of a chunk, but the rows that are added times keys, is as without. The power changes when a number of the state is 2 or
-//! more, or all are below 2⁻⁷: what rounding takes away is below 2⁻¹⁸ of the largest number. It also becomes less when a row that is added would
-//! leave the range.
+//! A warp multiplies its rows of the state by one power of two and keeps them so. What is read of the state is divided by it; everything else of a
+//! chunk, but the rows that are added times keys, is as without.
+//!
+//! A warp walks a tile of times with one power, and sees at the end whether a number has left the range, which leaves an infinity or a NaN in
+//! every number of its row, or whether all numbers have been small before some chunk. Then it walks the tile once more, from the state that it
+//! has kept in shared memory, and [changes the power](Care::AtOnce) where it has to: when a number of the state is 2 or more, all are below 2⁻⁷, or a row
+//! that is added would leave the range. Such branches between products take a fifth of a walk's time, and few tiles need them.
 
 use super::rates::ADDED;
 use super::state::State;
@@ -14,13 +17,18 @@ use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars};
 use crate::block::parts::Parts;
 use crate::block::powers::{LARGE, NOT_SMALL, at_most, inverse, largest_finite};
 use crate::block::prepare::factor_elem;
-use crate::build::{Builder, f32};
+use crate::build::{Builder, f32, zero};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
-use crate::tile::{Expr, Operand, Reg};
+use crate::target::WARP;
+use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};
+use std::cell::RefCell;
 
+/// The bits of a pair of `f16` of which one is set where a number is 2⁻¹¹ or more: before every chunk of a tile that is walked with one power some
+/// number of a state is. What rounding takes away is below 2⁻¹⁴ of it.
+const ENOUGH: i32 = 0x7000_7000;
 /// A new power brings the largest number of a state to at least this, and to less than twice this.
 const MIDDLE: f64 = 0.125;
 /// A power that is changed for the rows that are added brings the largest of these to at least this, and to less than twice this.
@@ -37,10 +45,20 @@ pub(in crate::schedules) struct Scale {
     undone: Reg,
 }
 
-/// Whether products take a rule's keys as `f16`, and its states times powers of two. Decays for each channel leave that range.
+/// When a walk sees that the power of its state has to change.
+pub(in crate::schedules) enum Care {
+    /// Before products are taken.
+    AtOnce,
+    /// Behind the tile, from the bits of all packed pairs of the state that a thread has had before each chunk. Votes of the warp between products would
+    /// keep reads of shared memory from moving ahead.
+    Behind(RefCell<Vec<Operand>>),
+}
+
+/// Whether products take a rule's keys as `f16`, and its states times powers of two: in the walks of gradients, whose states would else be in two
+/// parts. Decays for each channel leave that range.
 pub(in crate::schedules) fn are_scaled(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
     let is_half = elem(stage, Tensor::Param(form.key)) == Elem::F16 && schedule.vector > 1;
-    is_half && form.channels.is_none() && !form.has_two_keys()
+    is_half && stage.kind().delta_back().is_ok() && form.channels.is_none() && !form.has_two_keys()
 }
 
 /// The type in which the factors over the depth lie in shared memory, where they are not made of other tiles.
@@ -98,6 +116,18 @@ pub(in crate::schedules) fn times_columns(b: &mut Builder, rows: &Blocks, number
     own.map(|(rows, numbers)| ELEMENTS.map(|(h, c)| b.mul(rows[2 * h + c], numbers[c]))).collect()
 }
 
+/// Decays times the number that products with a state are to be multiplied by, where there are any.
+pub(in crate::schedules) fn undecayed(
+    b: &mut Builder,
+    decays: Option<[Operand; 2]>,
+    undone: Option<Operand>,
+) -> Option<[Operand; 2]> {
+    match decays {
+        Some(decays) => Some(times(b, decays, undone)),
+        None => undone.map(|undone| [undone; 2]),
+    }
+}
+
 /// Two numbers times another one, if there is one.
 pub(in crate::schedules) fn times(b: &mut Builder, two: [Operand; 2], by: Option<Operand>) -> [Operand; 2] {
     by.map_or(two, |by| two.map(|number| b.mul(number, by)))
@@ -109,23 +139,78 @@ impl DeltaKernel<'_> {
         are_scaled(self.stage, self.form, self.schedule)
     }
 
-    /// The state as left factors, and what `read` gives of them. A scaled state whose power has to change is read once more: to see it takes no
-    /// longer than the first reading. `given` are the rows of values that the next steps add: a power does not grow beyond what these have room
+    /// Walks a tile of times: a scaled state with one power, and once more if that has to change.
+    pub(in crate::schedules) fn with_care(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        mut walk: impl FnMut(&mut Builder, &Care),
+    ) {
+        let (Some(scale), Some(kept)) = (state.scale, self.kept) else { return walk(b, &Care::AtOnce) };
+        let numbers = [scale.power, scale.undone].map(|reg| b.let_(Ty::F32, Expr::Copy(reg.into())));
+        let place = |b: &mut Builder, block: usize| {
+            let before = b.mul(self.thread.number, 4);
+            b.add(before, block as u32 * self.schedule.walkers() * WARP * 4)
+        };
+        for (i, block) in state.blocks.iter().enumerate() {
+            let at = place(b, i);
+            b.store(Memory::Shared(kept), at, &block.map(Operand::Reg), None);
+        }
+        let care = Care::Behind(RefCell::new(vec![]));
+        walk(b, &care);
+        let again = self.has_failed(b, state, scale, care);
+        b.if_(again, |b| {
+            [scale.power, scale.undone].into_iter().zip(numbers).for_each(|(reg, number)| b.assign(reg, number));
+            for (i, block) in state.blocks.iter().enumerate() {
+                let at = place(b, i);
+                let numbers = b.load(Memory::Shared(kept), at, 4, None, zero(Ty::F32));
+                block.iter().zip(numbers).for_each(|(reg, number)| b.assign(*reg, number));
+            }
+            walk(b, &Care::AtOnce);
+        });
+    }
+
+    /// Whether a tile that was walked with one power has to be walked again: for all threads of a warp.
+    fn has_failed(&self, b: &mut Builder, state: &State, scale: Scale, care: Care) -> Operand {
+        let Care::Behind(seen) = care else { return Operand::bool(false) };
+        let may_grow = b.lt(scale.power.into(), f32(MOST_POWER));
+        let are_small = seen.into_inner().into_iter().map(|seen| are_none(b, seen, ENOUGH)).collect();
+        let small = in_pairs(b, Binary::Or, are_small);
+        let grows = b.and(small, may_grow);
+        // Of each of a thread's two rows.
+        let are_finite = [0, 2].map(|element: usize| {
+            let magnitude = b.unary(Unary::Abs, state.blocks[0][element].into());
+            b.binary(Binary::Le, magnitude, f32(f64::from(f32::MAX)))
+        });
+        let finite = b.and(are_finite[0], are_finite[1]);
+        let finite = b.all(finite);
+        let stays = b.unary(Unary::Not, grows);
+        let stays = b.and(stays, finite);
+        b.unary(Unary::Not, stays)
+    }
+
+    /// The state as left factors, and what `read` gives of them. A scaled state whose power has to change is read once more. `given` are the rows of values that the next steps add: a power does not grow beyond what these have room
     /// for.
     pub(in crate::schedules) fn reading(
         &self,
         b: &mut Builder,
-        state: &State,
+        (state, care): (&State, &Care),
         given: impl FnOnce(&mut Builder) -> Blocks,
         read: impl Fn(&mut Builder, &[Parts]) -> Vec<Blocks>,
-    ) -> (Vec<Parts>, Vec<Blocks>) {
+    ) -> Vec<Blocks> {
         let Some(scale) = state.scale else {
             let elem = if self.splits_states { Elem::F32 } else { self.elem() };
             let left: Vec<Parts> =
                 block_values(&state.blocks).chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect();
-            let blocks = read(b, &left);
-            return (left, blocks);
+            return read(b, &left);
         };
+        if let Care::Behind(seen_before) = care {
+            let left: Vec<[Operand; 4]> = state.blocks.chunks(2).map(|two| packed(b, two)).collect();
+            let seen = in_pairs(b, Binary::Or, left.iter().flatten().copied().collect());
+            seen_before.borrow_mut().push(seen);
+            let left: Vec<Parts> = left.into_iter().map(|four| Parts::of_registers(four, None)).collect();
+            return read(b, &left);
+        }
         let packed: Vec<[Reg; 4]> = state.blocks.chunks(2).map(|two| packed(b, two).map(|pair| b.var(pair))).collect();
         let left: Vec<Parts> = packed.iter().map(|four| Parts::of_registers(four.map(Operand::Reg), None)).collect();
         let leaves = leaves(b, scale, &packed);
@@ -140,7 +225,7 @@ impl DeltaKernel<'_> {
             let again = read(b, &left);
             blocks.iter().zip(again).for_each(|(regs, blocks)| assign_blocks(b, regs, &blocks));
         });
-        (left, blocks.iter().map(|regs| block_values(regs)).collect())
+        blocks.iter().map(|regs| block_values(regs)).collect()
     }
 
     /// Rows that are added times keys, each times numbers of its times, as left factors: times the state's power, if it is scaled, which becomes
@@ -148,7 +233,7 @@ impl DeltaKernel<'_> {
     pub(in crate::schedules) fn added_rows(
         &self,
         b: &mut Builder,
-        state: &State,
+        (state, care): (&State, &Care),
         rows: &[(&Blocks, Columns)],
     ) -> Vec<Parts> {
         let Some(scale) = state.scale else {
@@ -163,6 +248,9 @@ impl DeltaKernel<'_> {
             times_columns(b, rows, numbers)
         };
         let rows: Vec<Blocks> = rows.iter().map(|own| powered(b, *own)).collect();
+        if let Care::Behind(_) = care {
+            return rows.iter().map(|rows| Parts::of_blocks(b, Elem::F16, rows)).collect();
+        }
         let all: Vec<Operand> = rows.iter().flatten().flatten().copied().collect();
         let largest = largest(b, &all);
         let is_large = b.lt(f32(MOST_OF_ROWS), largest);
@@ -227,17 +315,19 @@ fn inverse_of_largest(b: &mut Builder, largest: Operand, to: f64) -> Operand {
 fn leaves(b: &mut Builder, scale: Scale, packed: &[[Reg; 4]]) -> Operand {
     let pairs = packed.iter().flatten().map(|pair| Operand::Reg(*pair)).collect();
     let seen = in_pairs(b, Binary::Or, pairs);
-    let mut are_none = |bits: i32| {
-        let set = b.binary(Binary::And, seen, bits);
-        let is_none = b.eq(set, 0);
-        b.all(is_none)
-    };
-    let (none_large, all_small) = (are_none(LARGE), are_none(NOT_SMALL));
+    let (none_large, all_small) = (are_none(b, seen, LARGE), are_none(b, seen, NOT_SMALL));
     let may_grow = b.lt(scale.power.into(), f32(MOST_POWER));
     let grows = b.and(all_small, may_grow);
     let stays = b.unary(Unary::Not, grows);
     let stays = b.and(stays, none_large);
     b.unary(Unary::Not, stays)
+}
+
+/// Whether no thread of the warp has seen one of some bits.
+fn are_none(b: &mut Builder, seen: Operand, bits: i32) -> Operand {
+    let set = b.binary(Binary::And, seen, bits);
+    let is_none = b.eq(set, 0);
+    b.all(is_none)
 }
 
 /// The largest magnitude of numbers.

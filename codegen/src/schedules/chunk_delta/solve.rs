@@ -1,7 +1,6 @@
 //! The rows that the steps of a chunk add to a warp's 16 places of the width, and what queries read of the state there.
 
 use super::rates::{ADDED, FROM_START};
-use super::scaled::times;
 use super::{COLUMNS, DeltaKernel, ELEMENTS, ROWS};
 use crate::block::matmul::{Blocks, Factor, load_four, zeros};
 use crate::block::parts::Parts;
@@ -29,8 +28,6 @@ pub(super) struct AddedRows<'a> {
     pub vectors: Factor<'a>,
     /// Their weights for queries.
     pub weights: Factor<'a>,
-    /// The rows decayed to the chunk's end, where the next state takes them in another type.
-    pub next: Option<Parts>,
     /// Factors of the products of both, where they are read before the rows are handed over.
     pub early: Option<Early>,
 }
@@ -89,23 +86,21 @@ impl DeltaKernel<'_> {
         [0, 1].map(|eight| ELEMENTS.map(|(h, c)| value(eight, h, c))).to_vec()
     }
 
-    /// The rows that a chunk's steps add: the solution of its system for products with the state, which are to be multiplied by `undone`, and
-    /// values.
+    /// The rows that a chunk's steps add, as a left factor: the solution of its system for products with the state and values.
     pub(super) fn solve(
         &self,
         b: &mut Builder,
-        (read, undone): (&Blocks, Option<Operand>),
+        read: &Blocks,
         values: &Blocks,
         inverses: Factor,
         from: Operand,
         chunk: u32,
-    ) -> Blocks {
+    ) -> Parts {
         let mut sums: Blocks = vec![];
         for ((eight, read), own) in (0..).zip(read).zip(values) {
             let block = 2 * chunk + eight;
             let added = self.two_rates(b, ADDED, from, block);
             let scale = self.two_scales(b, from, block);
-            let scale = times(b, scale, undone);
             sums.push(ELEMENTS.map(|(h, c)| {
                 let value = b.mul(own[2 * h + c], added[c]);
                 b.fma(read[2 * h + c], scale[c], value)
@@ -136,34 +131,36 @@ impl DeltaKernel<'_> {
         sums
     }
 
-    /// The solution of a chunk's system for a right side.
-    pub(super) fn solved(&self, b: &mut Builder, mut sums: Blocks, inverses: Factor, chunk: u32) -> Blocks {
+    /// The solution of a chunk's system for a right side, as a left factor.
+    pub(super) fn solved(&self, b: &mut Builder, mut sums: Blocks, inverses: Factor, chunk: u32) -> Parts {
         // The inverse is stored without its identity.
         let left = Parts::of_blocks(b, self.elem(), &sums);
         let columns = inverses.parts(b, chunk * ROWS, 0, false);
         left.multiply(b, self.elem(), &mut sums, columns);
-        sums
+        Parts::of_blocks(b, self.elem(), &sums)
     }
 
     /// Values times their numbers, as a left factor.
     pub(super) fn scaled_values(&self, b: &mut Builder, values: &Blocks, from: Operand, chunk: u32) -> Parts {
-        let scaled = self.given_rows(b, values, from, chunk);
+        let mut scaled: Blocks = vec![];
+        for (eight, own) in (0..).zip(values) {
+            let added = self.two_rates(b, ADDED, from, 2 * chunk + eight);
+            scaled.push(ELEMENTS.map(|(h, c)| b.mul(own[2 * h + c], added[c])));
+        }
         Parts::of_blocks(b, self.elem(), &scaled)
     }
 
-    /// The outputs of each step of a chunk: queries times the state before the chunk, which are to be multiplied by `undone`, and times what its
-    /// steps so far have added.
+    /// The outputs of each step of a chunk: queries times the state before the chunk, and times what its steps so far have added.
     pub(super) fn reads(
         &self,
         b: &mut Builder,
-        (mut sums, undone): (Blocks, Option<Operand>),
+        mut sums: Blocks,
         added: &[AddedRows<'_>],
         from: Operand,
         chunk: u32,
     ) -> Blocks {
         for (eight, sums) in (0..).zip(&mut sums) {
-            let decays = self.two_decays(b, FROM_START, from, 2 * chunk + eight);
-            if let Some(decays) = undecayed(b, decays, undone) {
+            if let Some(decays) = self.two_decays(b, FROM_START, from, 2 * chunk + eight) {
                 *sums = ELEMENTS.map(|(h, c)| b.mul(sums[2 * h + c], decays[c]));
             }
         }
@@ -172,17 +169,5 @@ impl DeltaKernel<'_> {
             added.rows.multiply(b, self.elem(), &mut sums, columns);
         }
         sums
-    }
-}
-
-/// Decays times the number that products with a state are to be multiplied by, where there are any.
-pub(in crate::schedules) fn undecayed(
-    b: &mut Builder,
-    decays: Option<[Operand; 2]>,
-    undone: Option<Operand>,
-) -> Option<[Operand; 2]> {
-    match decays {
-        Some(decays) => Some(times(b, decays, undone)),
-        None => undone.map(|undone| [undone; 2]),
     }
 }

@@ -8,9 +8,9 @@ use super::{COLUMNS, DeltaKernel, ELEMENTS};
 use crate::block::matmul::{Blocks, block_values};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::parts::{Parts, multiply_in_time};
-use crate::build::{Builder, f32};
+use crate::build::Builder;
 use crate::tile::{Operand, Reg};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 /// The state of the thread's warp.
 pub(in crate::schedules) struct State {
@@ -76,6 +76,12 @@ impl DeltaKernel<'_> {
         State::new(b, blocks, self.scales_states())
     }
 
+    /// The state as left factors.
+    pub(in crate::schedules) fn left_of(&self, b: &mut Builder, state: &State) -> Vec<Parts> {
+        let elem = if self.splits_states { Elem::F32 } else { self.elem() };
+        block_values(&state.blocks).chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect()
+    }
+
     /// The state before a chunk, decayed to the chunk's end.
     pub(super) fn decayed_state(&self, b: &mut Builder, state: &State, place: &TilePlace, chunk: u32) -> Blocks {
         let mut sums: Blocks = block_values(&state.blocks);
@@ -105,19 +111,12 @@ impl DeltaKernel<'_> {
                 self.multiply_early(b, &mut sums, early);
                 continue;
             }
-            let left = added.next.unwrap_or_else(|| self.to_end(b, added.rows, chunk, place.rates));
+            let left = self.to_end(b, added.rows, chunk, place.rates);
             multiply_in_time(b, &mut sums, left, added.vectors, chunk);
         }
         for (block, sums) in state.blocks.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }
-    }
-
-    /// The rows that a chunk's steps add to a scaled state, decayed to its end.
-    pub(super) fn next_rows(&self, b: &mut Builder, state: &State, rows: &Blocks, from: Operand, chunk: u32) -> Parts {
-        let one = [f32(1.0); 2];
-        let decays = [0, 1].map(|half| self.two_decays(b, TO_END, from, 2 * chunk + half).unwrap_or(one));
-        self.added_rows(b, state, &[(rows, decays)])[0]
     }
 
     /// The rows that a chunk's steps add, decayed to its end.

@@ -25,7 +25,7 @@ impl Walk<'_> {
     /// Computes e of a chunk, and the state after it.
     pub(super) fn error_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>) {
         let kernel = &self.kernel;
-        let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
+        let WalkedChunk { state, lanes, factors, place, saved, number, .. } = *chunk;
         if let Some([of_values, _]) = &kernel.of_values {
             let of_values = Factor::of(b, of_values, &lanes.all.pairs, Operand::i32(0));
             return self.read_chunk(b, chunk, of_values);
@@ -46,7 +46,7 @@ impl Walk<'_> {
         self.solve(b, &mut rows, inverses, false, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         let to_end = self.decayed(b, added, TO_END, place, number);
-        let left = kernel.added_rows(b, state, &[(&rows, to_end)])[0];
+        let left = kernel.added_rows(b, (state, chunk.care), &[(&rows, to_end)])[0];
         let mut next = self.decayed_state(b, state, place, number);
         multiply_in_time(b, &mut next, left, Factor { lanes: &lanes.all.in_time, ..factors.keys }, number);
         assign(b, state, next);
@@ -55,7 +55,7 @@ impl Walk<'_> {
     /// Computes what the steps of a chunk read of a state that has two keys, and the state after it.
     fn read_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>, of_values: Factor) {
         let kernel = &self.kernel;
-        let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
+        let WalkedChunk { state, lanes, factors, place, saved, number, .. } = *chunk;
         let mut rows = self.reading(b, chunk, |b, left| vec![kernel.read(b, left, factors.columns, number)]).remove(0);
         let scale = self.scales(b, place, number);
         for (rows, scale) in rows.iter_mut().zip(scale) {
@@ -92,7 +92,7 @@ impl Walk<'_> {
     /// Computes p of a chunk, and the cotangent of the state before it.
     pub(super) fn cotangent_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>) {
         let kernel = &self.kernel;
-        let WalkedChunk { state, lanes, factors, place, saved, number } = *chunk;
+        let WalkedChunk { state, lanes, factors, place, saved, number, .. } = *chunk;
         let mut reads = self.reading(b, chunk, |b, left| {
             let rows = kernel.read(b, left, factors.rows, number);
             let of_values = kernel.of_values.is_some().then(|| {
@@ -126,7 +126,7 @@ impl Walk<'_> {
             self.save_value_rows(b, sums, moved, weighed, chunk);
         }
         let from_start = self.decayed(b, gains, FROM_START, place, number);
-        let added = kernel.added_rows(b, state, &[(&given, from_start), (&rows, scale)]);
+        let added = kernel.added_rows(b, (state, chunk.care), &[(&given, from_start), (&rows, scale)]);
         let mut next = self.decayed_state(b, state, place, number);
         if let Some(queries) = factors.queries {
             let queries = Factor { lanes: &lanes.all.in_time, ..queries };
@@ -148,7 +148,7 @@ impl Walk<'_> {
             let values = self.own_values(b, chunk.lanes, chunk.number);
             self.kernel.given_rows(b, &values, chunk.place.rates, chunk.number)
         };
-        self.kernel.reading(b, chunk.state, given, read).1
+        self.kernel.reading(b, (chunk.state, chunk.care), given, read)
     }
 
     /// The values of the warp's places at the times of a chunk.

@@ -9,7 +9,7 @@ use crate::block::layout::{Lanes, TileStage, left_rows};
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
 use crate::schedules::chunk_delta::{
-    AllLanes, DeltaKernel, Factors, RuleSweep, State, Stored, System, TilePlace, Tiles, WARPS,
+    AllLanes, Care, DeltaKernel, Factors, RuleSweep, State, Stored, System, TilePlace, Tiles, WARPS,
 };
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
@@ -45,6 +45,8 @@ pub(super) struct WalkedChunk<'a> {
     pub saved: Operand,
     /// Its number in its tile.
     pub number: u32,
+    /// When a power of the state changes.
+    pub care: &'a Care,
 }
 
 impl<'s> Walk<'s> {
@@ -129,21 +131,23 @@ impl<'s> Walk<'s> {
         }
         let lanes = &self.lanes_in(b, lanes, place);
         let factors = self.kernel.walked_factors(b, &lanes.all, Operand::i32(0));
-        for number in 0..WARPS {
-            let chunk = if self.is_back { WARPS - 1 - number } else { number };
-            if has_channels {
-                // Decays for each channel are only multiplied inside of a chunk.
-                let first = b.mul(saved, Operand::i64(i64::from(WARPS)));
-                let of_chunk = b.add(first, Operand::i64(i64::from(chunk)));
-                self.save_state(b, state, of_chunk);
+        self.kernel.with_care(b, state, |b, care| {
+            for number in 0..WARPS {
+                let chunk = if self.is_back { WARPS - 1 - number } else { number };
+                if has_channels {
+                    // Decays for each channel are only multiplied inside of a chunk.
+                    let first = b.mul(saved, Operand::i64(i64::from(WARPS)));
+                    let of_chunk = b.add(first, Operand::i64(i64::from(chunk)));
+                    self.save_state(b, state, of_chunk);
+                }
+                let chunk = WalkedChunk { state, lanes, factors: &factors, place, saved, number: chunk, care };
+                if self.is_back {
+                    self.cotangent_chunk(b, &chunk);
+                } else {
+                    self.error_chunk(b, &chunk);
+                }
             }
-            let chunk = WalkedChunk { state, lanes, factors: &factors, place, saved, number: chunk };
-            if self.is_back {
-                self.cotangent_chunk(b, &chunk);
-            } else {
-                self.error_chunk(b, &chunk);
-            }
-        }
+        });
     }
 
     /// Stores the cotangent of the state before the first step.

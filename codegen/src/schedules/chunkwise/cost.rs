@@ -17,6 +17,8 @@ const PREPARED: f64 = 0.86;
 const READ_APART: f64 = 0.87;
 /// Time of a chunk where a block copies none ahead and more blocks share a multiprocessor, divided by its time where one is copied ahead.
 pub(crate) const ALONE_IN_FLIGHT: f64 = 0.85;
+/// The same in `f32`, where a block that copies ahead fills a multiprocessor.
+const ALONE_IN_FLIGHT_OF_F32: f64 = 0.7;
 /// Microseconds of a multiprocessor on a chunk whose parts a kernel of its own prepares.
 const PREPARE: f64 = 1.0;
 
@@ -47,7 +49,9 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>, memory: &Mem
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
     let has_more_blocks = schedule.stages == 1 && schedule.blocks > 1;
-    let slower = if has_more_blocks { ALONE_IN_FLIGHT * slower } else { slower };
+    let alone_in_flight =
+        if form.elem(&stage.program) == Ok(Elem::F32) { ALONE_IN_FLIGHT_OF_F32 } else { ALONE_IN_FLIGHT };
+    let slower = if has_more_blocks { alone_in_flight * slower } else { slower };
     let walk = work.iterations(segments, problem) * iteration * slower;
     let why = work.why(segments, target);
     if schedule.key_parts == KeyParts::Divided {
