@@ -40,7 +40,7 @@ const SPANS: [Magnitudes; 8] = [
     Magnitudes { value: 1.0, key: 0.001, decay: 60.0 },
 ];
 
-const LENGTHS: [usize; 5] = [1, 1, SPAN * SPANS.len(), 64, 64];
+const LENGTHS: [usize; 5] = [1, 1, SPAN * SPANS.len(), 128, 64];
 
 /// Inputs whose magnitudes are those of the spans. The parameters of models have time as their third axis.
 fn given(program: &Program) -> Vec<Array> {
@@ -96,6 +96,7 @@ fn check(program: &Program, names: &[&str], is_taken: impl Fn(&Schedule) -> bool
     assert_eq!(compared, names.len());
 }
 
+/// With so many keys that walks scale their states.
 #[test]
 fn walks_of_gradients_of_f16_take_any_magnitudes() {
     for name in ["delta_rule", "gated_delta_rule"] {

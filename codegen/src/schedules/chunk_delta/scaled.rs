@@ -54,11 +54,15 @@ pub(in crate::schedules) enum Care {
     Behind(RefCell<Vec<Operand>>),
 }
 
-/// Whether products take a rule's keys as `f16`, and its states times powers of two: in the walks of gradients, whose states would else be in two
-/// parts. Decays for each channel leave that range.
+/// The most places of the depth whose walks share a multiprocessor, and then have too few registers to keep what a second walk of a tile needs.
+const SHARED: u32 = 64;
+
+/// Whether products take a rule's keys as `f16`, and its states times powers of two: in the walks of gradients of large depth, whose states would
+/// else be in two parts. Decays for each channel leave that range.
 pub(in crate::schedules) fn are_scaled(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
     let is_half = elem(stage, Tensor::Param(form.key)) == Elem::F16 && schedule.vector > 1;
-    is_half && stage.kind().delta_back().is_ok() && form.channels.is_none() && !form.has_two_keys()
+    let is_walk = stage.kind().delta_back().is_ok() && schedule.depth > SHARED;
+    is_half && is_walk && form.channels.is_none() && !form.has_two_keys()
 }
 
 /// The type in which the factors over the depth lie in shared memory, where they are not made of other tiles.
