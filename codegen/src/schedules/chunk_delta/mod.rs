@@ -76,7 +76,7 @@ pub(in crate::schedules) use chunk::Factors;
 pub(in crate::schedules) use cost::{Decays, WalkCost, copied_parts, preparation, products};
 pub(in crate::schedules) use prepared::of_all_tiles;
 pub(in crate::schedules) use rates::{ADDED, FROM_START, READ, TO_END, before_step, forgotten, reset_at};
-pub(in crate::schedules) use scaled::{Care, Columns, times as times_number, times_columns, undecayed};
+pub(in crate::schedules) use scaled::{Columns, PowerCheck, times as times_number, times_columns, undecayed};
 pub(in crate::schedules) use scores::{PairBlock, PairLogs};
 pub(in crate::schedules) use state::State;
 pub(in crate::schedules) use stored::{Stored, StoredIn};
@@ -186,7 +186,7 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) staged: Option<Staged>,
     /// The tile of a block that prepares one.
     own_tile: Option<OwnTile>,
-    /// The state before a tile of times, of walks that [take it once more](Care) where its power has to change.
+    /// The state before a tile of times, of walks that [take it once more](PowerCheck) where its power has to change.
     kept: Option<SharedId>,
     /// What warps that walk hand to their partners, where they have any.
     handed: Option<Handed>,

@@ -5,8 +5,9 @@
 //!
 //! A warp walks a tile of times with one power, and sees at the end whether a number has left the range, which leaves an infinity or a NaN in
 //! every number of its row, or whether all numbers have been small before some chunk. Then it walks the tile once more, from the state that it
-//! has kept in shared memory, and [changes the power](Care::AtOnce) where it has to: when a number of the state is 2 or more, all are below 2⁻⁷, or a row
-//! that is added would leave the range. Such branches between products take a fifth of a walk's time, and few tiles need them.
+//! has kept in shared memory, and [changes the power](PowerCheck::BeforeProducts) where it has to: when a number of the state is 2 or more, all are below 2⁻⁷, or a row
+//! that is added would leave the range. Few tiles need it,
+//! and branches between products would slow down all of them.
 
 use super::rates::ADDED;
 use super::state::State;
@@ -45,23 +46,23 @@ pub(in crate::schedules) struct Scale {
     undone: Reg,
 }
 
-/// When a walk sees that the power of its state has to change.
-pub(in crate::schedules) enum Care {
+/// When a walk checks whether the power of its state has to change.
+pub(in crate::schedules) enum PowerCheck {
     /// Before products are taken.
-    AtOnce,
-    /// Behind the tile, from the bits of all packed pairs of the state that a thread has had before each chunk. Votes of the warp between products would
+    BeforeProducts,
+    /// After the tile, by bits of the state that each thread has collected: one word for each chunk. A vote of the warp between products would
     /// keep reads of shared memory from moving ahead.
-    Behind(RefCell<Vec<Operand>>),
+    AfterTile(RefCell<Vec<Operand>>),
 }
 
-/// The most places of the depth whose walks share a multiprocessor, and then have too few registers to keep what a second walk of a tile needs.
-const SHARED: u32 = 64;
+/// Blocks of walks share a multiprocessor up to this depth. Their threads then have too few registers to walk a tile twice.
+const MOST_SHARED: u32 = 64;
 
 /// Whether products take a rule's keys as `f16`, and its states times powers of two: in the walks of gradients of large depth, whose states would
 /// else be in two parts. Decays for each channel leave that range.
 pub(in crate::schedules) fn are_scaled(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
     let is_half = elem(stage, Tensor::Param(form.key)) == Elem::F16 && schedule.vector > 1;
-    let is_walk = stage.kind().delta_back().is_ok() && schedule.depth > SHARED;
+    let is_walk = stage.kind().delta_back().is_ok() && schedule.depth > MOST_SHARED;
     is_half && is_walk && form.channels.is_none() && !form.has_two_keys()
 }
 
@@ -144,13 +145,13 @@ impl DeltaKernel<'_> {
     }
 
     /// Walks a tile of times: a scaled state with one power, and once more if that has to change.
-    pub(in crate::schedules) fn with_care(
+    pub(in crate::schedules) fn walk_tile(
         &self,
         b: &mut Builder,
         state: &State,
-        mut walk: impl FnMut(&mut Builder, &Care),
+        mut walk: impl FnMut(&mut Builder, &PowerCheck),
     ) {
-        let (Some(scale), Some(kept)) = (state.scale, self.kept) else { return walk(b, &Care::AtOnce) };
+        let (Some(scale), Some(kept)) = (state.scale, self.kept) else { return walk(b, &PowerCheck::BeforeProducts) };
         let numbers = [scale.power, scale.undone].map(|reg| b.let_(Ty::F32, Expr::Copy(reg.into())));
         let place = |b: &mut Builder, block: usize| {
             let before = b.mul(self.thread.number, 4);
@@ -160,9 +161,9 @@ impl DeltaKernel<'_> {
             let at = place(b, i);
             b.store(Memory::Shared(kept), at, &block.map(Operand::Reg), None);
         }
-        let care = Care::Behind(RefCell::new(vec![]));
-        walk(b, &care);
-        let again = self.has_failed(b, state, scale, care);
+        let check = PowerCheck::AfterTile(RefCell::new(vec![]));
+        walk(b, &check);
+        let again = self.needs_second_walk(b, state, scale, check);
         b.if_(again, |b| {
             [scale.power, scale.undone].into_iter().zip(numbers).for_each(|(reg, number)| b.assign(reg, number));
             for (i, block) in state.blocks.iter().enumerate() {
@@ -170,13 +171,13 @@ impl DeltaKernel<'_> {
                 let numbers = b.load(Memory::Shared(kept), at, 4, None, zero(Ty::F32));
                 block.iter().zip(numbers).for_each(|(reg, number)| b.assign(*reg, number));
             }
-            walk(b, &Care::AtOnce);
+            walk(b, &PowerCheck::BeforeProducts);
         });
     }
 
     /// Whether a tile that was walked with one power has to be walked again: for all threads of a warp.
-    fn has_failed(&self, b: &mut Builder, state: &State, scale: Scale, care: Care) -> Operand {
-        let Care::Behind(seen) = care else { return Operand::bool(false) };
+    fn needs_second_walk(&self, b: &mut Builder, state: &State, scale: Scale, check: PowerCheck) -> Operand {
+        let PowerCheck::AfterTile(seen) = check else { return Operand::bool(false) };
         let may_grow = b.lt(scale.power.into(), f32(MOST_POWER));
         let are_small = seen.into_inner().into_iter().map(|seen| are_none(b, seen, ENOUGH)).collect();
         let small = in_pairs(b, Binary::Or, are_small);
@@ -193,22 +194,20 @@ impl DeltaKernel<'_> {
         b.unary(Unary::Not, stays)
     }
 
-    /// The state as left factors, and what `read` gives of them. A scaled state whose power has to change is read once more. `given` are the rows of values that the next steps add: a power does not grow beyond what these have room
-    /// for.
+    /// What `read` computes from the state as left factors. If the power of a scaled state has to change, it is computed again. `given` are the rows
+    /// of values that the next steps add. They limit how far a power grows.
     pub(in crate::schedules) fn reading(
         &self,
         b: &mut Builder,
-        (state, care): (&State, &Care),
+        (state, check): (&State, &PowerCheck),
         given: impl FnOnce(&mut Builder) -> Blocks,
         read: impl Fn(&mut Builder, &[Parts]) -> Vec<Blocks>,
     ) -> Vec<Blocks> {
         let Some(scale) = state.scale else {
-            let elem = if self.splits_states { Elem::F32 } else { self.elem() };
-            let left: Vec<Parts> =
-                block_values(&state.blocks).chunks(2).map(|two| Parts::of_blocks(b, elem, two)).collect();
+            let left = self.left_of(b, state);
             return read(b, &left);
         };
-        if let Care::Behind(seen_before) = care {
+        if let PowerCheck::AfterTile(seen_before) = check {
             let left: Vec<[Operand; 4]> = state.blocks.chunks(2).map(|two| packed(b, two)).collect();
             let seen = in_pairs(b, Binary::Or, left.iter().flatten().copied().collect());
             seen_before.borrow_mut().push(seen);
@@ -237,7 +236,7 @@ impl DeltaKernel<'_> {
     pub(in crate::schedules) fn added_rows(
         &self,
         b: &mut Builder,
-        (state, care): (&State, &Care),
+        (state, check): (&State, &PowerCheck),
         rows: &[(&Blocks, Columns)],
     ) -> Vec<Parts> {
         let Some(scale) = state.scale else {
@@ -252,7 +251,7 @@ impl DeltaKernel<'_> {
             times_columns(b, rows, numbers)
         };
         let rows: Vec<Blocks> = rows.iter().map(|own| powered(b, *own)).collect();
-        if let Care::Behind(_) = care {
+        if let PowerCheck::AfterTile(_) = check {
             return rows.iter().map(|rows| Parts::of_blocks(b, Elem::F16, rows)).collect();
         }
         let all: Vec<Operand> = rows.iter().flatten().flatten().copied().collect();

@@ -46,7 +46,7 @@ impl Walk<'_> {
         self.solve(b, &mut rows, inverses, false, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         let to_end = self.decayed(b, added, TO_END, place, number);
-        let left = kernel.added_rows(b, (state, chunk.care), &[(&rows, to_end)])[0];
+        let left = kernel.added_rows(b, (state, chunk.check), &[(&rows, to_end)])[0];
         let mut next = self.decayed_state(b, state, place, number);
         multiply_in_time(b, &mut next, left, Factor { lanes: &lanes.all.in_time, ..factors.keys }, number);
         assign(b, state, next);
@@ -126,7 +126,7 @@ impl Walk<'_> {
             self.save_value_rows(b, sums, moved, weighed, chunk);
         }
         let from_start = self.decayed(b, gains, FROM_START, place, number);
-        let added = kernel.added_rows(b, (state, chunk.care), &[(&given, from_start), (&rows, scale)]);
+        let added = kernel.added_rows(b, (state, chunk.check), &[(&given, from_start), (&rows, scale)]);
         let mut next = self.decayed_state(b, state, place, number);
         if let Some(queries) = factors.queries {
             let queries = Factor { lanes: &lanes.all.in_time, ..queries };
@@ -137,7 +137,7 @@ impl Walk<'_> {
         assign(b, state, next);
     }
 
-    /// What is read of a chunk's state as left factors.
+    /// What `read` computes from the state before a chunk.
     fn reading(
         &self,
         b: &mut Builder,
@@ -148,7 +148,7 @@ impl Walk<'_> {
             let values = self.own_values(b, chunk.lanes, chunk.number);
             self.kernel.given_rows(b, &values, chunk.place.rates, chunk.number)
         };
-        self.kernel.reading(b, (chunk.state, chunk.care), given, read)
+        self.kernel.reading(b, (chunk.state, chunk.check), given, read)
     }
 
     /// The values of the warp's places at the times of a chunk.

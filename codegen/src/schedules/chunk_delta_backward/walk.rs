@@ -9,7 +9,7 @@ use crate::block::layout::{Lanes, TileStage, left_rows};
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
 use crate::schedules::chunk_delta::{
-    AllLanes, Care, DeltaKernel, Factors, RuleSweep, State, Stored, System, TilePlace, Tiles, WARPS,
+    AllLanes, DeltaKernel, Factors, PowerCheck, RuleSweep, State, Stored, System, TilePlace, Tiles, WARPS,
 };
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
@@ -46,7 +46,7 @@ pub(super) struct WalkedChunk<'a> {
     /// Its number in its tile.
     pub number: u32,
     /// When a power of the state changes.
-    pub care: &'a Care,
+    pub check: &'a PowerCheck,
 }
 
 impl<'s> Walk<'s> {
@@ -131,7 +131,7 @@ impl<'s> Walk<'s> {
         }
         let lanes = &self.lanes_in(b, lanes, place);
         let factors = self.kernel.walked_factors(b, &lanes.all, Operand::i32(0));
-        self.kernel.with_care(b, state, |b, care| {
+        self.kernel.walk_tile(b, state, |b, check| {
             for number in 0..WARPS {
                 let chunk = if self.is_back { WARPS - 1 - number } else { number };
                 if has_channels {
@@ -140,7 +140,7 @@ impl<'s> Walk<'s> {
                     let of_chunk = b.add(first, Operand::i64(i64::from(chunk)));
                     self.save_state(b, state, of_chunk);
                 }
-                let chunk = WalkedChunk { state, lanes, factors: &factors, place, saved, number: chunk, care };
+                let chunk = WalkedChunk { state, lanes, factors: &factors, place, saved, number: chunk, check };
                 if self.is_back {
                     self.cotangent_chunk(b, &chunk);
                 } else {

@@ -17,7 +17,7 @@ const PREPARED: f64 = 0.86;
 const READ_APART: f64 = 0.87;
 /// Time of a chunk where a block copies none ahead and more blocks share a multiprocessor, divided by its time where one is copied ahead.
 pub(crate) const ALONE_IN_FLIGHT: f64 = 0.85;
-/// The same in `f32`, where a block that copies ahead fills a multiprocessor.
+/// That quotient in `f32`: a block that copies a chunk ahead leaves no room for a second block.
 const ALONE_IN_FLIGHT_OF_F32: f64 = 0.7;
 /// Microseconds of a multiprocessor on a chunk whose parts a kernel of its own prepares.
 const PREPARE: f64 = 1.0;
