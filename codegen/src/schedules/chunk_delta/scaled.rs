@@ -10,7 +10,7 @@
 //! and branches between products would slow down all of them.
 
 use super::rates::ADDED;
-use super::state::State;
+use super::state::{Scale, State};
 use super::{ChunkDelta, DeltaKernel, ELEMENTS};
 use crate::abi::{Tensor, elem};
 use crate::block::lane_sum::over_lanes;
@@ -38,13 +38,6 @@ const MIDDLE_OF_ROWS: f64 = 1024.0;
 const MOST_OF_ROWS: f64 = 32768.0;
 /// The greatest power: a state below its inverse gives nothing that `f16` could hold.
 const MOST_POWER: f64 = (1_u64 << 30) as f64;
-
-/// The power of two by which the warp's rows of a state are multiplied, and its inverse.
-#[derive(Clone, Copy)]
-pub(in crate::schedules) struct Scale {
-    power: Reg,
-    undone: Reg,
-}
 
 /// When a walk checks whether the power of its state has to change.
 pub(in crate::schedules) enum PowerCheck {
@@ -74,11 +67,6 @@ pub(super) fn deep_elem(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) 
 }
 
 impl Scale {
-    /// The scale of a state that is as it is.
-    fn none(b: &mut Builder) -> Scale {
-        Scale { power: b.var(f32(1.0)), undone: b.var(f32(1.0)) }
-    }
-
     /// Multiplies a state, and its power, by a power of two.
     fn change(self, b: &mut Builder, blocks: &[[Reg; 4]], by: Operand) {
         let (power, by_undone) = (b.mul(self.power.into(), by), inverse(b, by));
@@ -86,29 +74,6 @@ impl Scale {
         b.assign(self.power, power);
         b.assign(self.undone, undone);
         multiply(b, blocks, by);
-    }
-}
-
-impl State {
-    /// The state of so many blocks, which is scaled or as it is.
-    pub(super) fn new(b: &mut Builder, blocks: Vec<[Reg; 4]>, is_scaled: bool) -> State {
-        State { blocks, scale: is_scaled.then(|| Scale::none(b)) }
-    }
-
-    /// What the numbers of the state are to be multiplied by, if they are scaled: later changes of the power leave it as it is.
-    pub(in crate::schedules) fn undone(&self, b: &mut Builder) -> Option<Operand> {
-        self.scale.map(|scale| b.let_(Ty::F32, Expr::Copy(scale.undone.into())))
-    }
-
-    /// The numbers of the state.
-    pub(in crate::schedules) fn numbers(&self, b: &mut Builder) -> Blocks {
-        let blocks = block_values(&self.blocks);
-        match self.scale {
-            Some(scale) => {
-                blocks.into_iter().map(|block| block.map(|x| b.mul(x, Operand::Reg(scale.undone)))).collect()
-            }
-            None => blocks,
-        }
     }
 }
 

@@ -2,15 +2,23 @@
 
 use super::ahead::TilePlace;
 use super::rates::TO_END;
-use super::scaled::Scale;
 use super::solve::AddedRows;
 use super::{COLUMNS, DeltaKernel, ELEMENTS};
 use crate::block::matmul::{Blocks, block_values};
 use crate::block::pair::{Coordinates, Values};
 use crate::block::parts::{Parts, multiply_in_time};
-use crate::build::Builder;
-use crate::tile::{Operand, Reg};
+use crate::build::{Builder, f32, zero};
+use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::{Elem, Ty};
+
+/// The power of two by which the warp's rows of a state are multiplied, and its inverse.
+#[derive(Clone, Copy)]
+pub(in crate::schedules) struct Scale {
+    /// The power.
+    pub power: Reg,
+    /// One over it.
+    pub undone: Reg,
+}
 
 /// The state of the thread's warp.
 pub(in crate::schedules) struct State {
@@ -18,6 +26,36 @@ pub(in crate::schedules) struct State {
     pub blocks: Vec<[Reg; 4]>,
     /// The power of two by which they are multiplied, if they are.
     pub scale: Option<Scale>,
+}
+
+impl Scale {
+    /// The scale of a state that is as it is.
+    fn none(b: &mut Builder) -> Scale {
+        Scale { power: b.var(f32(1.0)), undone: b.var(f32(1.0)) }
+    }
+}
+
+impl State {
+    /// The state of so many blocks, which is scaled or as it is.
+    fn new(b: &mut Builder, blocks: Vec<[Reg; 4]>, is_scaled: bool) -> State {
+        State { blocks, scale: is_scaled.then(|| Scale::none(b)) }
+    }
+
+    /// What the numbers of the state are to be multiplied by, if they are scaled: later changes of the power leave it as it is.
+    pub(in crate::schedules) fn undone(&self, b: &mut Builder) -> Option<Operand> {
+        self.scale.map(|scale| b.let_(Ty::F32, Expr::Copy(scale.undone.into())))
+    }
+
+    /// The numbers of the state.
+    pub(in crate::schedules) fn numbers(&self, b: &mut Builder) -> Blocks {
+        let blocks = block_values(&self.blocks);
+        match self.scale {
+            Some(scale) => {
+                blocks.into_iter().map(|block| block.map(|x| b.mul(x, Operand::Reg(scale.undone)))).collect()
+            }
+            None => blocks,
+        }
+    }
 }
 
 /// The numbers of a thread's two places of the width among [`Values`]' columns.
@@ -68,7 +106,7 @@ impl DeltaKernel<'_> {
             coordinates.map(|here| {
                 let value = values.value(b, self.form.init, here);
                 let (_, exists) = values.indices(b, here);
-                let value = b.select(exists, value, crate::build::zero(Ty::F32));
+                let value = b.select(exists, value, zero(Ty::F32));
                 b.var(value)
             })
         };
