@@ -10,7 +10,7 @@ use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::{Output, Program};
 
 use crate::chunk_delta::{CHANNELS, TWO_KEYS, chunked, compare, inputs, model_of, simulated_on, sizes, written_of};
-use crate::device::{Placement, Setting, Work, run};
+use crate::device::{Placement, SMALL, Setting, Work, run};
 use crate::sequences::{self, Case};
 
 const TYPES: [Elem; 3] = [Elem::Bf16, Elem::F16, Elem::F32];
@@ -155,8 +155,7 @@ fn prepared_walks_of_tensors_with_padding() {
 /// Devices with less shared memory have fewer tiles in flight.
 #[test]
 fn prepared_walks_on_devices_before_hopper() {
-    let small = Target { shared_bytes: 101_376, ..Target::A100 };
-    for (elem, targets) in [(Elem::Bf16, vec![Target::A100, small]), (Elem::F32, vec![Target::A100])] {
+    for (elem, targets) in [(Elem::Bf16, vec![Target::A100, SMALL]), (Elem::F32, vec![Target::A100])] {
         let program = &gradient(&model_of("kda", elem));
         let lengths = [1, 1, 150, 128, 64];
         let given = inputs(program, &sizes(program, lengths));

@@ -6,11 +6,14 @@ use oplus_codegen::plan::{self, Arg, Call, Launch, Layout, Plan};
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
-use oplus_codegen::target::Isa;
+use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::Kernel;
 use oplus_dsl::Elem;
 use oplus_dsl::interpret::{Array, Data};
 use oplus_dsl::ir::{Axis, Literal, Program};
+
+/// A device of compute capability 8.6 or 8.9.
+pub(crate) const SMALL: Target = Target { multiprocessors: 128, shared_bytes: 101_376, ..Target::A100 };
 
 /// How the tensors of a test lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

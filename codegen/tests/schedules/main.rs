@@ -18,6 +18,7 @@ mod finals;
 mod flash;
 mod large;
 mod laws;
+mod less_memory;
 mod lookback;
 mod lost;
 mod map;

@@ -5,6 +5,7 @@ use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
+use crate::target::Isa;
 use oplus_dsl::Elem;
 
 /// Lengths of the axis that the matrices act on.
@@ -25,8 +26,23 @@ pub(in crate::schedules) fn vector_of(elem: Elem) -> Option<u32> {
 /// Bytes of tiles over the depth above which they have fewer stages.
 const MOST_IN_FLIGHT: u32 = 160 << 10;
 
-/// Bytes of shared memory for the tiles in flight of blocks that walk prepared ones.
-pub(in crate::schedules) const MOST_PREPARED: u32 = 225 << 10;
+/// The most tiles in flight.
+const MOST_STAGES: u32 = 3;
+
+/// Bytes of shared memory for the tiles in flight of blocks that walk prepared ones, on Hopper.
+const MOST_PREPARED: u32 = 225 << 10;
+
+/// Those bytes on devices before Hopper: of compute capability 8.0, and of others.
+const BEFORE_HOPPER: [u32; 2] = [156 << 10, 94 << 10];
+
+/// How many prepared tiles may be in flight, at most `most`, for bytes of one and blocks that share a multiprocessor: one number, or one for
+/// each kind of device that has the instruction set.
+pub(in crate::schedules) fn prepared_stages(isa: Isa, bytes: u32, blocks: u32, most: u32) -> Vec<u32> {
+    let rooms: &[u32] = if isa == Isa::Sm90a { &[MOST_PREPARED] } else { &BEFORE_HOPPER };
+    let mut stages: Vec<u32> = rooms.iter().map(|room| (room / blocks / bytes).clamp(1, most)).collect();
+    stages.dedup();
+    stages
+}
 
 /// Tiles in flight of a rule whose factors are of a type: fewer where those over the depth would not have room.
 pub(in crate::schedules) fn stages_of(form: &DeltaRule, factors: Elem, depth: u32) -> u32 {
@@ -42,11 +58,11 @@ pub(in crate::schedules) fn stages_of(form: &DeltaRule, factors: Elem, depth: u3
         copied => 3 * copied,
     };
     let bytes = tiles * TIMES * depth * factors.bytes().unwrap_or(4) as u32;
-    if bytes > MOST_IN_FLIGHT { 2 } else { 3 }
+    if bytes > MOST_IN_FLIGHT { 2 } else { MOST_STAGES }
 }
 
 /// The schedules of a delta rule.
-pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
+pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDelta> {
     let Ok(form) = stage.kind().delta() else { return vec![] };
     let elem = stage.program.params[form.row.param as usize].elem;
     let Some(vector) = vector_of(elem) else { return vec![] };
@@ -66,7 +82,7 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     };
     let with_prepared = |own: ChunkDelta| {
         let factors = factor_elem(elem, own.vector, own.depth);
-        [own].into_iter().chain(prepared(form, own, factors))
+        [own].into_iter().chain(prepared(form, isa, own, factors))
     };
     let all = DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places)));
     all.flat_map(with_prepared).collect()
@@ -85,11 +101,14 @@ fn with_readers(form: &DeltaRule, own: ChunkDelta) -> Option<ChunkDelta> {
     is_meant.then_some(ChunkDelta { blocks, ..one })
 }
 
-/// The schedule whose tiles of times are prepared by a kernel of its own.
-fn prepared(form: &DeltaRule, own: ChunkDelta, factors: Elem) -> Option<ChunkDelta> {
+/// The schedules whose tiles of times are prepared by a kernel of its own.
+fn prepared(form: &DeltaRule, isa: Isa, own: ChunkDelta, factors: Elem) -> Vec<ChunkDelta> {
+    if own.vector == 1 {
+        return vec![];
+    }
     let blocks = if form.channels.is_some() && own.depth <= 64 && !is_crowded(&own) { 2 } else { own.blocks };
-    let stages = (MOST_PREPARED / bytes_of_prepared(form, &own, factors)).clamp(1, 3);
-    (own.vector > 1).then_some(ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own })
+    let stages = prepared_stages(isa, bytes_of_prepared(form, &own, factors), 1, MOST_STAGES);
+    stages.into_iter().map(|stages| ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own }).collect()
 }
 
 /// Bytes of a tile that has been prepared, of values, and of what is handed over.

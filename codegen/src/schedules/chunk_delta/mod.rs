@@ -69,7 +69,7 @@ use readers::Handed;
 use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
-pub(in crate::schedules) use candidates::{MOST_PREPARED, stages_of, vector_of};
+pub(in crate::schedules) use candidates::{prepared_stages, stages_of, vector_of};
 pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;

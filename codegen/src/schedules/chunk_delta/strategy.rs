@@ -26,9 +26,9 @@ impl Strategy for ChunkDelta {
         kind.delta().map(|_| ())
     }
 
-    fn candidates(stage: &Stage, _isa: Isa, access: Access) -> Vec<ChunkDelta> {
+    fn candidates(stage: &Stage, isa: Isa, access: Access) -> Vec<ChunkDelta> {
         // Among them are those that copy single elements.
-        if access == Access::Vectors { vec![] } else { candidates::of(stage) }
+        if access == Access::Vectors { vec![] } else { candidates::of(stage, isa) }
     }
 
     fn kernels(&self, _stage: &Stage, _isa: Isa) -> Vec<ChunkDelta> {

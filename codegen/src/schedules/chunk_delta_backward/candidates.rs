@@ -3,7 +3,7 @@
 use super::prepared::lens;
 use super::{ChunkDeltaBackward, DeltaSweep, STAGES, TIMES, blocks_of_walks};
 use crate::block::prepare::factor_elem;
-use crate::schedules::chunk_delta::{MOST_PREPARED, stages_of, vector_of};
+use crate::schedules::chunk_delta::{prepared_stages, stages_of, vector_of};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
 use crate::target::Isa;
@@ -55,9 +55,6 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
     DEPTHS.into_iter().flat_map(|depth| [TIMES, 32, 16].into_iter().flat_map(move |places| of(depth, places))).collect()
 }
 
-/// Bytes of shared memory for the tiles in flight on devices before Hopper: those of compute capability 8.0, and others.
-const BEFORE_HOPPER: [u32; 2] = [156 << 10, 94 << 10];
-
 /// The schedules whose tiles of times are prepared by a kernel of its own, where decays differ along the depth.
 fn with_prepared(
     stage: &Stage,
@@ -74,8 +71,6 @@ fn with_prepared(
     let [deep, numbers] = lens(form, own.depth).map(|len| len as u32);
     let bytes = (deep + TIMES * own.places) * factors.bytes().unwrap_or(4) as u32 + 4 * numbers;
     let blocks = blocks_of_walks(stage, &prepared);
-    let rooms = if isa == Isa::Sm90a { vec![MOST_PREPARED] } else { BEFORE_HOPPER.to_vec() };
-    let mut stages: Vec<u32> = rooms.into_iter().map(|room| (room / blocks / bytes).clamp(1, STAGES)).collect();
-    stages.dedup();
+    let stages = prepared_stages(isa, bytes, blocks, STAGES);
     stages.into_iter().map(|stages| ChunkDeltaBackward { stages, ..prepared }).collect()
 }

@@ -1,9 +1,10 @@
 //! The parameters that a plan may choose.
 
-use super::{Pass, StateSpaceBackward, can_segment, has_registers};
+use super::{Pass, SUBTILE, StateSpaceBackward, can_segment, has_registers};
 use crate::schedules::state_space::CHUNK;
 use crate::stage::Stage;
 use crate::target::Isa;
+use std::iter;
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpaceBackward> {
@@ -15,14 +16,30 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s, isa) });
-    all.filter(fits).map(|s| copied_ahead(s, isa)).collect()
+    with_small(all.filter(fits), isa).map(|s| copied_ahead(s, isa)).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses: on Hopper also those of all devices, whose kernels are committed.
 pub(super) fn scalar(isa: Isa) -> Vec<StateSpaceBackward> {
     let all = [4, 16, 64, 256].map(few);
     let of = |isa: Isa| all.map(|s| copied_ahead(bounded(s, isa), isa));
-    if isa == Isa::Sm80 { of(isa).to_vec() } else { [of(isa), of(Isa::Sm80)].concat() }
+    if isa == Isa::Sm80 { with_small(of(isa).into_iter(), isa).collect() } else { [of(isa), of(Isa::Sm80)].concat() }
+}
+
+/// The schedules, and beside those of one row per lane, where devices may have less shared memory than Hopper, forms with [smaller tiles](small).
+fn with_small(all: impl Iterator<Item = StateSpaceBackward>, isa: Isa) -> impl Iterator<Item = StateSpaceBackward> {
+    all.flat_map(move |s| {
+        let is_meant = isa == Isa::Sm80 && s.rows == 1;
+        // Sums over the rows of a warp take more memory the more lanes share a row.
+        let parts: &[u32] = if s.warps > 2 && s.lanes > 4 { &[2, 4] } else { &[2] };
+        iter::once(s).chain(parts.iter().filter(move |_| is_meant).map(move |parts| small(s, *parts)))
+    })
+}
+
+/// The schedule with a part of the rows in a block, and as few steps in a tile as there may be. Two blocks share a multiprocessor that has room for
+/// them.
+fn small(s: StateSpaceBackward, parts: u32) -> StateSpaceBackward {
+    StateSpaceBackward { warps: s.warps / parts, copy_warps: s.copy_warps / parts, steps: 2 * SUBTILE, blocks: 2, ..s }
 }
 
 /// The schedule with registers that warps can give to others, where an instruction set has that.

@@ -7,10 +7,7 @@ use oplus_codegen::target::Target;
 use oplus_dsl::ir::Program;
 
 use super::{check_on, gradient};
-use crate::device::{Placement, call};
-
-/// A device of compute capability 8.6 or 8.9.
-const SMALL: Target = Target { multiprocessors: 128, shared_bytes: 101_376, ..Target::A100 };
+use crate::device::{Placement, SMALL, call};
 
 /// The third sweep of the plan for a target, which gives what the program means.
 fn third(target: &Target, program: &Program, sizes: &[(&str, usize)], order: Order) -> ChunkwiseBackward {
