@@ -228,13 +228,13 @@ type Facts = (Vec<(String, String)>, String);
 type FactsOf<'a> = dyn Fn(&Launch) -> Result<Facts, Box<dyn Error>> + 'a;
 
 /// Compiles a launch's kernel and says what has become of it, with `ptxas` also how many registers it takes.
-fn facts(launch: &Launch, isa: Isa, ptxas: Option<&Ptxas>) -> Result<Facts, Box<dyn Error>> {
-    let isa = launch.schedule.isa(isa);
+fn facts(launch: &Launch, device: Isa, ptxas: Option<&Ptxas>) -> Result<Facts, Box<dyn Error>> {
+    let isa = launch.schedule.isa(device);
     let ptx = oplus_llvm::compile(&lower(&launch.stage, &launch.schedule, isa)?, isa)?;
     let kinds: Vec<String> = instructions(&ptx).into_iter().map(|(kind, n)| format!("{kind} {n}")).collect();
     let mut facts = vec![("PTX instructions".to_owned(), kinds.join(", "))];
     if let Some(ptxas) = ptxas {
-        facts.push(("machine code".to_owned(), machine_code(ptxas.assemble(&ptx, isa))));
+        facts.push(("machine code".to_owned(), machine_code(ptxas.assemble(&ptx, device))));
     }
     Ok((facts, ptx))
 }

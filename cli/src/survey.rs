@@ -90,7 +90,8 @@ fn facts(variant: &Variant, ptxas: &Ptxas) -> Result<Facts, String> {
     let Variant { stage, schedule, isa } = variant;
     let kernel = lower(stage, schedule, *isa).map_err(|e| e.to_string())?;
     let code = oplus_llvm::compile(&kernel, *isa).map_err(|e| e.to_string())?;
-    match ptxas.assemble(&code, *isa) {
+    let device = isa.devices(kernel.shared_layout().1).next().unwrap_or(*isa);
+    match ptxas.assemble(&code, device) {
         Ok(assembled) => Ok(assembled.facts),
         Err(PtxasError::Spills(facts)) => Ok(facts),
         Err(other) => Err(other.to_string()),

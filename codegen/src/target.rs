@@ -48,6 +48,16 @@ impl Isa {
         }
     }
 
+    /// The instruction sets of the devices that can run a kernel of this one whose blocks have so many bytes of shared memory: its own, and of
+    /// the portable one that of Hopper, too. An A100 has the most shared memory of devices before Hopper.
+    pub fn devices(self, shared_bytes: u32) -> impl Iterator<Item = Isa> {
+        let has_room = move |device: Isa| {
+            let most = if device == Isa::Sm90a { Target::H200 } else { Target::A100 };
+            shared_bytes <= most.shared_bytes
+        };
+        Isa::ALL.into_iter().filter(move |device| (*device == self || self == Isa::Sm80) && has_room(*device))
+    }
+
     /// Whether the copy engine (`cp.async.bulk`) and transaction mbarriers exist.
     pub fn has_bulk_copies(self) -> bool {
         self == Isa::Sm90a
@@ -95,4 +105,18 @@ impl Target {
     pub const H200: Target = Target { isa: Isa::Sm90a, multiprocessors: 132, shared_bytes: 232_448 };
     /// An A100 with 108 multiprocessors.
     pub const A100: Target = Target { isa: Isa::Sm80, multiprocessors: 108, shared_bytes: 166_912 };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portable_kernels_run_where_their_blocks_have_room() {
+        let devices = |isa: Isa, bytes: u32| isa.devices(bytes).collect::<Vec<_>>();
+        assert_eq!(devices(Isa::Sm80, Target::A100.shared_bytes), Isa::ALL);
+        assert_eq!(devices(Isa::Sm80, Target::A100.shared_bytes + 1), [Isa::Sm90a]);
+        assert_eq!(devices(Isa::Sm90a, 0), [Isa::Sm90a]);
+        assert_eq!(devices(Isa::Sm80, Target::H200.shared_bytes + 1), []);
+    }
 }

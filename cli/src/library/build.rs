@@ -212,12 +212,11 @@ impl Checks<'_> {
         if passed && !self.again {
             return Ok(kept);
         }
-        let devices = Isa::ALL.into_iter().filter(|device| *device == isa || isa == Isa::Sm80);
         let mut assembled = vec![];
-        for device in devices {
+        for device in isa.devices(entry.shared_bytes) {
             assembled.push((device, ptxas.assemble_within(code, device, spills)?));
         }
-        // Of a kernel for all devices, those of the first.
+        // Of a kernel for several devices, those of the first.
         entry.registers = assembled.first().map(|(_, first)| first.facts.registers);
         if entry.cubin.as_ref().is_some_and(|cubin| cubin.ptxas != version) {
             // Another version makes other code, which no GPU has checked.
