@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 /// Prints the equations of a kernel and of its gradient, the launches of both on a GPU with the reasons for each, facts of their
 /// PTX, and how the threads of this machine's CPU would share the work.
 ///
-/// The GPU is named by --isa and --multiprocessors, an H200 by default, and need not be here. Tensors are taken to be
-/// contiguous, and all optional parameters to be given.
+/// The GPU is named by --isa, --multiprocessors and --shared-memory, and need not be here. By default it is an H200, and with
+/// --isa sm_80 an A100. Tensors are taken to be contiguous, and all optional parameters to be given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A standard kernel; or a Rust file, all of whose kernels are explained.
@@ -41,6 +41,10 @@ pub(crate) struct Args {
     /// Streaming multiprocessors of the device.
     #[arg(long)]
     multiprocessors: Option<u32>,
+    /// Shared memory that a block of the device may have, in bytes: 232448 on Hopper, 166912 on an A100, 101376 on most others, such
+    /// as an RTX 4090.
+    #[arg(long, value_name = "BYTES")]
+    shared_memory: Option<u32>,
     /// Also draw the plans: tiles, blocks, and what goes from tile to tile.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -72,7 +76,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     check_axes(&programs, &args.shape)?;
     let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
-    let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };
+    let target = Target {
+        multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors),
+        shared_bytes: args.shared_memory.unwrap_or(usual.shared_bytes),
+        ..usual
+    };
     say!("on a GPU: {target}, whether or not it is here\n");
     let (ptxas, mut sections) = (Ptxas::find(), vec![]);
     let facts = |launch: &Launch| facts(launch, target.isa, ptxas.as_ref().ok());
@@ -286,6 +294,7 @@ mod tests {
             elem: Elem::F32,
             isa: Isa::Sm90a,
             multiprocessors: None,
+            shared_memory: None,
             svg: None,
             html: None,
             tile: None,

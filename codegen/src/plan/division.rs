@@ -155,20 +155,22 @@ impl Division {
         Division { target: *target, how, cut, constants, stages, names, faults }
     }
 
-    /// The axes of the program that blocks of some stage sum over as a whole, the most places that any schedule allows, and those of parts that
-    /// may be faster.
+    /// The axes of the program that blocks of some stage sum over as a whole, the most places that any schedule allows that the target has shared
+    /// memory for, or that any such schedule of whole accesses allows, and those of parts that may be faster.
     pub(super) fn longest_sums(&self) -> impl Iterator<Item = (Axis, i64)> {
         self.stages.iter().flat_map(|ready| {
-            let Form { stage, schedules, .. } = ready.merged.as_ref().map_or(&ready.plain, |(_, form)| form);
-            let all = schedules.iter().filter_map(|schedule| schedule.longest_sum(stage));
-            let longest = all.max_by_key(|(_, most)| *most);
-            let parts = schedules.iter().filter_map(|schedule| schedule.faster_parts(stage)).max();
-            let axis = longest.and_then(|(own, _)| match stage.axes[own.0 as usize][..] {
+            let form = ready.merged.as_ref().map_or(&ready.plain, |(_, form)| form);
+            let Form { stage, schedules, .. } = form;
+            let all = schedules.iter().filter_map(|schedule| Some((schedule, schedule.longest_sum(stage)?)));
+            let all: Vec<_> = all.filter(|(schedule, _)| self.has_room(form, **schedule).is_ok()).collect();
+            let axis = all.first().and_then(|(_, (own, _))| match stage.axes[own.0 as usize][..] {
                 [axis] => Some(axis),
                 _ => None,
             });
-            let sums = longest.map(|(_, most)| most).into_iter().chain(parts);
-            sums.filter_map(move |most| Some((axis?, most)))
+            let longest = all.iter().map(|(_, (_, most))| *most).max();
+            let whole = all.iter().filter(|(schedule, _)| schedule.vector() > 1).map(|(_, (_, most))| *most).max();
+            let parts = schedules.iter().filter_map(|schedule| schedule.faster_parts(stage)).max();
+            [longest, whole, parts].into_iter().flatten().filter_map(move |most| Some((axis?, most)))
         })
     }
 

@@ -5,7 +5,7 @@ mod one_head;
 mod portable;
 mod single;
 
-use oplus_codegen::plan::{Launch, Planner};
+use oplus_codegen::plan::{Launch, Plan, Planner};
 use oplus_codegen::schedules::{ChunkwiseBackward, Schedule, Sweep};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::CutKind;
@@ -125,14 +125,24 @@ fn check_on(
     order: Order,
     change: impl Fn(&str, usize, f64) -> f64,
 ) -> Vec<ChunkwiseBackward> {
-    let Results { sweeps, wanted, found } = results(target, (program, sizes), placed, order, change);
-    for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
-        let error = relative_error(wanted, found);
-        let what = format!("`{}` of {}: {sizes:?} {placed:?} {target:?}", output.name, program.name);
-        let is_rounded = sweeps.iter().any(|sweep| sweep.copiers > 0);
-        assert!(error <= most(program, &output.name, is_rounded), "{what}: relative error {error}");
+    results(target, (program, sizes), placed, order, change).check(program, &format!("{sizes:?} {placed:?} {target:?}"))
+}
+
+impl Results {
+    /// Compares both, within the same bounds; gives the schedules of the sweeps.
+    fn check(self, program: &Program, what: &str) -> Vec<ChunkwiseBackward> {
+        let is_rounded = self.sweeps.iter().any(|sweep| sweep.copiers > 0);
+        for ((wanted, found), output) in self.wanted.iter().zip(&self.found).zip(&program.outputs) {
+            let error = relative_error(wanted, found);
+            let name = &output.name;
+            assert!(
+                error <= most(program, name, is_rounded),
+                "`{name}` of {}: {what}: relative error {error}",
+                program.name
+            );
+        }
+        self.sweeps
     }
-    sweeps
 }
 
 /// Runs the plan by chunks for one target, and the interpreter.
@@ -143,18 +153,34 @@ fn results(
     order: Order,
     change: impl Fn(&str, usize, f64) -> f64,
 ) -> Results {
-    let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
-    let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+    let sizes = sizes_of(program, sizes);
     let planner = Planner::new(program, target).expect("cuts");
     let plan = planner.plan_of(CutKind::MatrixBackward, &call(program, &sizes, placement), rank);
     let plan = plan.expect("plans").expect("takes chunks");
+    results_of(plan, target, (program, &sizes), (placement, order), change)
+}
+
+/// The sizes of all axes: 1 where none is given.
+fn sizes_of(program: &Program, sizes: &[(&str, usize)]) -> Vec<usize> {
+    let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
+    program.axes.iter().map(size).collect()
+}
+
+/// Runs a plan by chunks, and the interpreter.
+fn results_of(
+    plan: Plan,
+    target: &Target,
+    (program, sizes): (&Program, &[usize]),
+    (placement, order): (Placement, Order),
+    change: impl Fn(&str, usize, f64) -> f64,
+) -> Results {
     let sweep = |step: &Launch| match step.schedule {
         Schedule::ChunkwiseBackward(s) => Some(s),
         _ => None,
     };
     let sweeps: Vec<ChunkwiseBackward> = plan.steps.iter().filter_map(sweep).collect();
     assert_eq!(sweeps.last().map(|s| s.sweep), Some(Sweep::Gradients), "{sizes:?} {placement:?}");
-    let mut inputs = inputs(program, &sizes);
+    let mut inputs = inputs(program, sizes);
     for (param, array) in program.params.iter().zip(&mut inputs) {
         if let Data::Float(all) = &mut array.data {
             all.iter_mut().enumerate().for_each(|(i, x)| *x = round(param.elem, change(&param.name, i, *x)));
@@ -164,7 +190,7 @@ fn results(
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes.iter().copied()).collect();
     let wanted = interpret_sized(program, &given, &named, Mode::default()).expect("runs");
     let work = Work::of(plan);
-    let found = run(program, &work, &inputs, &sizes, Setting { placement, order, isa: target.isa });
+    let found = run(program, &work, &inputs, sizes, Setting { placement, order, isa: target.isa });
     Results { sweeps, wanted, found }
 }
 

@@ -3,10 +3,11 @@
 use oplus_codegen::plan::Planner;
 use oplus_codegen::schedules::{ChunkwiseBackward, Schedule};
 use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::Target;
 use oplus_dsl::ir::Program;
 
-use super::{check_on, gradient};
+use super::{check_on, gradient, results_of, sizes_of};
 use crate::device::{Placement, SMALL, call};
 
 /// The third sweep of the plan for a target, which gives what the program means.
@@ -59,12 +60,29 @@ fn plans_take_chunks_where_there_is_room() {
             assert!(planned(&Target::A100, name, &heads(k, v)).is_some(), "{name} {k} {v}");
         }
         assert!(planned(&SMALL, name, &heads(64, 64)).is_some(), "{name}");
-        assert_eq!(planned(&SMALL, name, &heads(128, 64)), None, "{name}");
+        // Of 128 keys there is room for one half after the other.
+        assert_eq!(planned(&SMALL, name, &heads(128, 64)).map(|sweep| sweep.depth), Some(64), "{name}");
     }
     assert!(planned(&Target::A100, "gated_linear_attention", &heads(64, 64)).is_some());
     let states = |n| [("B", 8), ("T", 2048), ("G", 1), ("H", 80), ("P", 64), ("N", n), ("S", 9)];
     for name in ["ssd", "ssd_softplus", "mamba2", "ssd_packed"] {
         assert!(planned(&Target::A100, name, &states(128)).is_some(), "{name}");
         assert!(planned(&SMALL, name, &states(64)).is_some(), "{name}");
+        assert_eq!(planned(&SMALL, name, &states(128)).map(|sweep| sweep.depth), Some(64), "{name}");
+    }
+}
+
+#[test]
+fn halves_of_states_that_have_no_room_as_a_whole() {
+    for (name, p, n) in [("ssd", 64, 128), ("ssd_softplus", 29, 72)] {
+        let program = gradient(name, &["skip", "dt_bias", "h0"], &["y"]);
+        let sizes = sizes_of(&program, &[("B", 1), ("T", 130), ("G", 1), ("H", 3), ("P", p), ("N", n)]);
+        let call = call(&program, &sizes, Placement::Contiguous);
+        let axis = program.axis("N").expect("states");
+        let plan = Planner::new(&program, &SMALL).expect("cuts").plan_split(CutKind::MatrixBackward, &call, axis, 2);
+        let plan = plan.expect("plans").expect("halves");
+        let how = (Placement::Contiguous, Order::Random(n as u64));
+        let sweeps = results_of(plan, &SMALL, (&program, &sizes), how, |_, _, own| own).check(&program, name);
+        assert!(sweeps.iter().all(|sweep| sweep.depth == 64), "{name}: {sweeps:?}");
     }
 }
