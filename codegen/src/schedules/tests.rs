@@ -130,6 +130,7 @@ fn chunk_delta_backward() -> ChunkDeltaBackward {
         concurrent: false,
         persistent: false,
         prepared: false,
+        overlaid: false,
         sweep: DeltaSweep::Gradients,
         depth: 64,
         padded: true,

@@ -1,13 +1,14 @@
 //! Devices whose blocks have less shared memory than Hopper's: plans keep the schedules that store few states, with smaller tiles.
 
 use oplus_codegen::plan::{Plan, Planner};
-use oplus_codegen::schedules::{ChunkDelta, RuleSweep, Schedule, StateSpaceBackward};
+use oplus_codegen::schedules::{ChunkDelta, ChunkDeltaBackward, RuleSweep, Schedule, StateSpaceBackward};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::Program;
+use oplus_dsl::testing::relative_error;
 
 use crate::chunk_delta::{inputs, model_of, simulated_on, sizes};
 use crate::device::{Placement, SMALL, call};
@@ -104,5 +105,35 @@ fn prepared_tiles_of_delta_rules() {
         };
         let wanted = of(&Target::H200, Order::Ascending, &|own| own.stages > 1);
         assert!(of(&SMALL, Order::Random(2), &|own| own.stages == 1) == wanted, "{name} {elem}");
+    }
+}
+
+/// Gradients of delta rules have fewer tiles in flight, and weights of pairs where other tiles were. Where both keep sums over parts of the width
+/// in registers they give the same bits as on Hopper.
+#[test]
+fn gradients_of_delta_rules() {
+    for (name, elem, target, keys, width) in [
+        ("delta_rule", Elem::Bf16, SMALL, 128, 128),
+        ("gated_delta_rule", Elem::Bf16, SMALL, 128, 64),
+        ("gated_delta_rule", Elem::F16, SMALL, 128, 128),
+        ("delta_rule", Elem::F32, Target::A100, 64, 128),
+        ("gated_delta_rule", Elem::F32, Target::A100, 64, 64),
+    ] {
+        let program = &adjoint(&model_of(name, elem)).expect("differentiable");
+        let lengths = [1, 2, 150, keys, width];
+        let given = inputs(program, &sizes(program, lengths));
+        let of = |target: &Target, order: Order, overlaid: bool| {
+            let is_own = |own: &ChunkDeltaBackward| {
+                (own.overlaid, own.persistent, own.depth as usize) == (overlaid, false, keys) && own.vector > 1
+            };
+            let is_taken = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDeltaBackward(own) if is_own(own));
+            simulated_on(target, program, (lengths, &given), (Placement::Contiguous, order), is_taken)
+        };
+        let [wanted, found] = [of(&Target::H200, Order::Ascending, false), of(&target, Order::Random(3), true)];
+        for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
+            let error = relative_error(wanted, found);
+            let most = if width > 64 { 0.0 } else { 2e-3 };
+            assert!(error <= most, "{name} {elem} {keys} keys: `{}` is off by {error}", output.name);
+        }
     }
 }

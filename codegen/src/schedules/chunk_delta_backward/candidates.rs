@@ -30,7 +30,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
             let stages = stages_of(&form.cotangents, factor_elem(elem, vector, depth), depth);
             // Smaller devices have no memory for two parts of a wide state.
             let persistent = isa == Isa::Sm90a && !has_channels && wide && !is_split;
-            let (concurrent, prepared) = (false, false);
+            let (concurrent, prepared, overlaid) = (false, false, false);
             let one = ChunkDeltaBackward {
                 sweep,
                 depth,
@@ -43,11 +43,20 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
                 concurrent,
                 persistent,
                 prepared,
+                overlaid,
             };
-            let both = (vector > 1).then_some(ChunkDeltaBackward { concurrent: true, ..one });
-            [one]
+            // Where these tiles have no room there are fewer of them.
+            let is_large = vector > 1 && !has_channels && depth == if is_split { 64 } else { 128 };
+            let small = (isa == Isa::Sm80 && is_large && !padded).then_some(ChunkDeltaBackward {
+                blocks: 1,
+                stages: 2,
+                overlaid: true,
+                ..one
+            });
+            let both = |one| (vector > 1).then_some(ChunkDeltaBackward { concurrent: true, ..one });
+            [Some(one), both(one), small, small.and_then(both)]
                 .into_iter()
-                .chain(both)
+                .flatten()
                 .flat_map(move |own| [own].into_iter().chain(with_prepared(stage, isa, form, own)))
         })
     };

@@ -116,7 +116,7 @@ impl<'s> Gradients<'s> {
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
-        let keeps_sums = schedule.wide || is_large(stage, form, schedule.depth);
+        let keeps_sums = schedule.wide || schedule.overlaid || is_large(stage, form, schedule.depth);
         Gradients {
             stage,
             form,

@@ -85,7 +85,8 @@ fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<K
         && depth.is_power_of_two()
         && (32..=MOST_DEPTH).contains(&depth)
         && blocks > 0
-        && !(padded && wide);
+        && !(padded && wide)
+        && !(schedule.overlaid && schedule.persistent);
     // A saved tile has 64 places: where there may be fewer, a block has them all.
     let is_divided = places == TIMES || matches!(places, 16 | 32) && !padded;
     if !is_possible || !is_divided || !matches!(vector, 1 | 2 | 4 | 8) {
@@ -141,7 +142,7 @@ fn blocks_of_walks(stage: &Stage, schedule: &ChunkDeltaBackward) -> u32 {
 /// The kernels of a schedule, in order.
 fn sweeps(stage: &Stage, schedule: &ChunkDeltaBackward) -> Vec<ChunkDeltaBackward> {
     let blocks = blocks_of_walks(stage, schedule);
-    let walk = |sweep| ChunkDeltaBackward { sweep, blocks, persistent: false, ..*schedule };
+    let walk = |sweep| ChunkDeltaBackward { sweep, blocks, persistent: false, overlaid: false, ..*schedule };
     let walks = match schedule.concurrent {
         true => vec![walk(DeltaSweep::Walks)],
         false => vec![walk(DeltaSweep::States), walk(DeltaSweep::Cotangents)],

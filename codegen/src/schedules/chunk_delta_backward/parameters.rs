@@ -29,6 +29,8 @@ schedule! {
         persistent: bool = false,
         /// Whether a kernel of its own prepares for both walks what they need of the tiles of times.
         prepared: bool = false,
+        /// Whether weights of pairs of times lie where the parts of the width were: for devices with little shared memory.
+        overlaid: bool = false,
     }
 }
 

@@ -61,7 +61,7 @@ impl Tiles {
         let [mut errors, mut products] = ["errors", "products"].map(|name| saved(name, TIMES));
         let [mut states, mut duals] = ["states", "duals"].map(|name| saved(name, depth));
         // Where sums are kept, the tiles of a part of the width are free when weights are known, which large ones need.
-        let weights = match is_large(stage, form, depth) {
+        let weights = match is_large(stage, form, depth) || schedule.overlaid {
             true => [&cotangents, &errors, &products, &states].map(|tile| Tile { depth: TIMES, ..tile.clone() }),
             false => ["weights_0", "weights_1", "weights_2", "weights_3"].map(|n| Tile::bare(b, n, elem, TIMES, TIMES)),
         };
