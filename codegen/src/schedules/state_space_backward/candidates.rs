@@ -6,14 +6,17 @@ use crate::stage::Stage;
 use crate::target::Isa;
 use std::iter;
 
+/// State axes that shorter ones are padded to.
+const PADDED: [u32; 4] = [4, 16, 64, 256];
+
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpaceBackward> {
     let exact = |s: StateSpaceBackward| StateSpaceBackward { padded: false, ..s };
     let fits = |s: &StateSpaceBackward| s.rows == 1 || has_registers(stage, s);
     let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
-    let whole = whole.chain([4, 16, 64, 256].map(few));
+    let whole = whole.chain(PADDED.map(few)).chain(more(isa));
     // With segments there are blocks enough for two rows per lane.
-    let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
+    let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain(PADDED.map(few)).chain(more(isa));
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s, isa) });
     with_small(all.filter(fits), isa).map(|s| copied_ahead(s, isa)).collect()
@@ -21,9 +24,16 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
 
 /// The schedules that assume nothing of strides and addresses: on Hopper also those of all devices, whose kernels are committed.
 pub(super) fn scalar(isa: Isa) -> Vec<StateSpaceBackward> {
-    let all = [4, 16, 64, 256].map(few);
-    let of = |isa: Isa| all.map(|s| copied_ahead(bounded(s, isa), isa));
-    if isa == Isa::Sm80 { with_small(of(isa).into_iter(), isa).collect() } else { [of(isa), of(Isa::Sm80)].concat() }
+    let of = |isa: Isa| PADDED.map(few).map(|s| copied_ahead(bounded(s, isa), isa));
+    match isa {
+        Isa::Sm80 => with_small(of(isa).into_iter().chain(more(isa)), isa).collect(),
+        Isa::Sm90a => [of(isa), of(Isa::Sm80)].concat(),
+    }
+}
+
+/// The padded schedule of 128 states, where devices may have no room for 256.
+fn more(isa: Isa) -> Option<StateSpaceBackward> {
+    (isa == Isa::Sm80).then(|| bounded(few(128), isa))
 }
 
 /// The schedules, and beside those of one row per lane, where devices may have less shared memory than Hopper, forms with [smaller tiles](small).
@@ -31,7 +41,11 @@ fn with_small(all: impl Iterator<Item = StateSpaceBackward>, isa: Isa) -> impl I
     all.flat_map(move |s| {
         let is_meant = isa == Isa::Sm80 && s.rows == 1;
         // Sums over the rows of a warp take more memory the more lanes share a row.
-        let parts: &[u32] = if s.warps > 2 && s.lanes > 4 { &[2, 4] } else { &[2] };
+        let parts: &[u32] = match (s.warps, s.lanes) {
+            (..=2, _) | (_, ..=4) => &[2],
+            (_, ..=16) => &[2, 4],
+            _ => &[2, 4, 8],
+        };
         iter::once(s).chain(parts.iter().filter(move |_| is_meant).map(move |parts| small(s, *parts)))
     })
 }
@@ -39,7 +53,8 @@ fn with_small(all: impl Iterator<Item = StateSpaceBackward>, isa: Isa) -> impl I
 /// The schedule with a part of the rows in a block, and as few steps in a tile as there may be. Two blocks share a multiprocessor that has room for
 /// them.
 fn small(s: StateSpaceBackward, parts: u32) -> StateSpaceBackward {
-    StateSpaceBackward { warps: s.warps / parts, copy_warps: s.copy_warps / parts, steps: 2 * SUBTILE, blocks: 2, ..s }
+    let copy_warps = (s.copy_warps / parts).max(1);
+    StateSpaceBackward { warps: s.warps / parts, copy_warps, steps: 2 * SUBTILE, blocks: 2, ..s }
 }
 
 /// The schedule with registers that warps can give to others, where an instruction set has that.
