@@ -155,8 +155,8 @@ impl Division {
         Division { target: *target, how, cut, constants, stages, names, faults }
     }
 
-    /// The axes of the program that blocks of some stage sum over as a whole, the most places that any schedule allows that the target has shared
-    /// memory for, or that any such schedule of whole accesses allows, and those of parts that may be faster.
+    /// The axes of the program that blocks of some stage sum over as a whole, each with the most places: of all schedules that the target has
+    /// shared memory for, of those among them that copy whole accesses, and of parts that may be faster.
     pub(super) fn longest_sums(&self) -> impl Iterator<Item = (Axis, i64)> {
         self.stages.iter().flat_map(|ready| {
             let form = ready.merged.as_ref().map_or(&ready.plain, |(_, form)| form);

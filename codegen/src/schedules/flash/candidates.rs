@@ -98,8 +98,8 @@ fn weighted(form: &Pairwise) -> u32 {
     form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32
 }
 
-/// Tiles of `f32` for axes of a length, so that they and the sums fit the shared memory: that of all devices up to 128
-/// places, beyond that of the newer ones, of one contraction. Copies of single elements need registers, too.
+/// Tiles of `f32` for axes of a length, so that they and the sums fit the shared memory: that of all devices up to 64 places, of an A100
+/// up to 128, beyond that of Hopper, of one contraction. Copies of single elements need registers, too.
 fn by_tf32(form: &Pairwise, length: u32, isa: Isa, vector: u32) -> Option<Flash> {
     let columns = match length {
         129.. if form.contractions.len() > 1 => return None,
