@@ -155,8 +155,11 @@ fn results(
 ) -> Results {
     let sizes = sizes_of(program, sizes);
     let planner = Planner::new(program, target).expect("cuts");
-    let plan = planner.plan_of(CutKind::MatrixBackward, &call(program, &sizes, placement), rank);
-    let plan = plan.expect("plans").expect("takes chunks");
+    let call = call(program, &sizes, placement);
+    // Few states may be faster state by state.
+    let takes_chunks = |plan: &Plan| plan.steps.iter().any(|step| step.schedule.name() == "chunkwise_backward");
+    let plan = |rank| planner.plan_of(CutKind::MatrixBackward, &call, rank).expect("plans").filter(takes_chunks);
+    let plan = (rank..rank + 16).find_map(plan).expect("takes chunks");
     results_of(plan, target, (program, &sizes), (placement, order), change)
 }
 
