@@ -41,11 +41,7 @@ fn with_small(all: impl Iterator<Item = StateSpaceBackward>, isa: Isa) -> impl I
     all.flat_map(move |s| {
         let is_meant = isa == Isa::Sm80 && s.rows == 1;
         // Sums over the rows of a warp take more memory the more lanes share a row.
-        let parts: &[u32] = match (s.warps, s.lanes) {
-            (..=2, _) | (_, ..=4) => &[2],
-            (_, ..=16) => &[2, 4],
-            _ => &[2, 4, 8],
-        };
+        let parts: &[u32] = if s.warps > 2 && s.lanes > 4 { &[2, 4] } else { &[2] };
         iter::once(s).chain(parts.iter().filter(move |_| is_meant).map(move |parts| small(s, *parts)))
     })
 }
@@ -53,8 +49,7 @@ fn with_small(all: impl Iterator<Item = StateSpaceBackward>, isa: Isa) -> impl I
 /// The schedule with a part of the rows in a block, and as few steps in a tile as there may be. Two blocks share a multiprocessor that has room for
 /// them.
 fn small(s: StateSpaceBackward, parts: u32) -> StateSpaceBackward {
-    let copy_warps = (s.copy_warps / parts).max(1);
-    StateSpaceBackward { warps: s.warps / parts, copy_warps, steps: 2 * SUBTILE, blocks: 2, ..s }
+    StateSpaceBackward { warps: s.warps / parts, copy_warps: s.copy_warps / parts, steps: 2 * SUBTILE, blocks: 2, ..s }
 }
 
 /// The schedule with registers that warps can give to others, where an instruction set has that.
@@ -84,6 +79,7 @@ fn many(capacity: u32) -> StateSpaceBackward {
 fn few(capacity: u32) -> StateSpaceBackward {
     let (states, warps, copy_warps, steps) = match capacity {
         4 => (1, 4, 2, 32),
+        128 => (4, 2, 2, 16),
         256 => (8, 2, 2, 16),
         _ => (4, 8, 4, 32),
     };
