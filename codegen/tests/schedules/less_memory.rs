@@ -51,11 +51,7 @@ fn walks(plan: &Plan) -> Vec<StateSpaceBackward> {
 fn gradients_of_scans_save_few_states() {
     for (name, elem) in SCANS.into_iter().flat_map(|name| [Elem::F32, Elem::Bf16].map(|elem| (name, elem))) {
         let program = gradient(name, elem);
-        // Attention with 128 keys of `f32` has no room in the smallest memory.
-        let states: &[usize] = if name == "gated_linear_attention" { &[4, 16, 64] } else { &[4, 16, 64, 128] };
-        for (target, states) in
-            [Target::A100, SMALL].into_iter().flat_map(|target| states.iter().map(move |n| (target, *n)))
-        {
+        for (target, states) in [Target::A100, SMALL].into_iter().flat_map(|target| [4, 16, 64].map(|n| (target, n))) {
             let size = |axis: &str| match axis {
                 "B" => 8,
                 "T" => 2048,
@@ -77,7 +73,7 @@ fn gradients_of_scans_save_few_states() {
 fn small_tiles_give_what_the_program_means() {
     for (k, name) in (0..).zip(["selective_scan", "mamba", "mamba_packed"]) {
         let program = gradient(name, Elem::F32);
-        for (time, rows, states) in [(1, 1, 16), (19, 5, 13), (17, 33, 16), (9, 9, 64), (7, 3, 100)] {
+        for (time, rows, states) in [(1, 1, 16), (19, 5, 13), (17, 33, 16), (9, 9, 64)] {
             let size = |axis: &str| match axis {
                 "T" => time,
                 "D" => rows,

@@ -14,9 +14,9 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let exact = |s: StateSpaceBackward| StateSpaceBackward { padded: false, ..s };
     let fits = |s: &StateSpaceBackward| s.rows == 1 || has_registers(stage, s);
     let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
-    let whole = whole.chain(PADDED.map(few)).chain(more(isa));
+    let whole = whole.chain(PADDED.map(few));
     // With segments there are blocks enough for two rows per lane.
-    let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain(PADDED.map(few)).chain(more(isa));
+    let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain(PADDED.map(few));
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s, isa) });
     with_small(all.filter(fits), isa).map(|s| copied_ahead(s, isa)).collect()
@@ -26,14 +26,9 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
 pub(super) fn scalar(isa: Isa) -> Vec<StateSpaceBackward> {
     let of = |isa: Isa| PADDED.map(few).map(|s| copied_ahead(bounded(s, isa), isa));
     match isa {
-        Isa::Sm80 => with_small(of(isa).into_iter().chain(more(isa)), isa).collect(),
+        Isa::Sm80 => with_small(of(isa).into_iter(), isa).collect(),
         Isa::Sm90a => [of(isa), of(Isa::Sm80)].concat(),
     }
-}
-
-/// The padded schedule of 128 states, where devices may have no room for 256.
-fn more(isa: Isa) -> Option<StateSpaceBackward> {
-    (isa == Isa::Sm80).then(|| bounded(few(128), isa))
 }
 
 /// The schedules, and beside those of one row per lane, where devices may have less shared memory than Hopper, forms with [smaller tiles](small).
@@ -79,7 +74,6 @@ fn many(capacity: u32) -> StateSpaceBackward {
 fn few(capacity: u32) -> StateSpaceBackward {
     let (states, warps, copy_warps, steps) = match capacity {
         4 => (1, 4, 2, 32),
-        128 => (4, 2, 2, 16),
         256 => (8, 2, 2, 16),
         _ => (4, 8, 4, 32),
     };
