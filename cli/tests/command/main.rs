@@ -171,18 +171,18 @@ fn explaining_shows_equations_plan_and_ptx() {
     }
 }
 
-/// Tiles are smaller where a block may have less shared memory than on an A100.
+/// Blocks have fewer rows where they may have less shared memory than on an A100.
 #[test]
 fn explain_plans_for_the_shared_memory_of_a_device() {
-    let call = ["explain", "selective_scan", "--shape", "B=4,D=1024,G=1,N=16,T=2048", "--isa", "sm_80"];
-    let steps = |memory: &[&str]| {
+    let call = ["explain", "mamba", "--shape", "B=2,D=256,G=1,N=64,T=8192", "--isa", "sm_80"];
+    let warps = |memory: &[&str]| {
         let text = succeed(&[&call, memory].concat());
         let taken = text.lines().find(|line| line.contains('✓') && line.contains("state_space_backward("));
-        let (_, after) = taken.and_then(|line| line.split_once("steps=")).unwrap_or_else(|| panic!("{text}"));
+        let (_, after) = taken.and_then(|line| line.split_once(" warps=")).unwrap_or_else(|| panic!("{text}"));
         after.split(',').next().map(str::to_owned)
     };
-    assert_eq!(steps(&[]).as_deref(), Some("32"));
-    assert_eq!(steps(&["--shared-memory", "101376"]).as_deref(), Some("16"));
+    assert_eq!(warps(&[]).as_deref(), Some("4"));
+    assert_eq!(warps(&["--shared-memory", "101376"]).as_deref(), Some("2"));
     let error = fail(&[&call[..], &["--shared-memory", "much"]].concat());
     assert!(error.contains("much"), "{error}");
 }
