@@ -29,7 +29,7 @@ pub(in crate::schedules) struct State {
 }
 
 impl Scale {
-    /// The scale of a state that is as it is.
+    /// A scale of 1.
     fn none(b: &mut Builder) -> Scale {
         Scale { power: b.var(f32(1.0)), undone: b.var(f32(1.0)) }
     }

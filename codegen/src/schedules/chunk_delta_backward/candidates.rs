@@ -45,7 +45,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
                 prepared,
                 overlaid,
             };
-            // Where these tiles have no room there are fewer of them.
+            // Devices before Hopper may have no room for all tiles: walks have two in flight, and weights lie over other tiles.
             let is_large = vector > 1 && !has_channels && depth == if is_split { 64 } else { 128 };
             let small = (isa == Isa::Sm80 && is_large && !padded).then_some(ChunkDeltaBackward {
                 blocks: 1,

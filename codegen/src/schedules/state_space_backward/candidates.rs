@@ -41,8 +41,8 @@ fn with_small(all: impl Iterator<Item = StateSpaceBackward>, isa: Isa) -> impl I
     })
 }
 
-/// The schedule with a part of the rows in a block, and as few steps in a tile as there may be. Two blocks share a multiprocessor that has room for
-/// them.
+/// The schedule with blocks of fewer rows, one of so many parts, and tiles of the fewest steps. Two blocks share a multiprocessor where it has
+/// room for them.
 fn small(s: StateSpaceBackward, parts: u32) -> StateSpaceBackward {
     StateSpaceBackward { warps: s.warps / parts, copy_warps: s.copy_warps / parts, steps: 2 * SUBTILE, blocks: 2, ..s }
 }
