@@ -368,6 +368,25 @@ fn two_heads_of_a_block() {
     }
 }
 
+/// Warps that copy read decays of the next chunk ahead: of segments of several chunks, of one, and of none at the end.
+#[test]
+fn ends_of_segments_of_any_number_of_chunks() {
+    for (name, elem) in [("ssd", Elem::Bf16), ("ssd_packed", Elem::Bf16), ("linear_attention", Elem::F32)] {
+        let stage = stage(&model(name, elem, &[]));
+        let vector = if elem == Elem::F32 { 4 } else { 8 };
+        let of = Chunkwise { warps: 4, unit: Unit::Warpgroup, copiers: 4, depth: 32, padded: false, vector, ..CHUNKS };
+        for (segments, chunks) in [(2, 2), (2, 3), (2, 5), (2, 6), (3, 4), (4, 5), (5, 3)] {
+            let t = 64 * chunks - 7;
+            let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 64), ("V", 64), ("N", 32), ("K", 32)];
+            let mut case = Case::new(&stage, &sizes);
+            for by in [0.1, 40.0] {
+                case.change("a", |_, a| by * a);
+                case.check_segments(&of, segments, Order::Random(t as u64));
+            }
+        }
+    }
+}
+
 #[test]
 fn recurrences_with_keys_of_their_own_have_blocks_of_their_own() {
     let stage = stage(&model("retention", Elem::Bf16, &[]));

@@ -79,11 +79,11 @@ impl DeltaKernel<'_> {
 
     /// Whether the walk reads a tile as it has been copied from a tensor.
     pub(super) fn is_copied(&self, tile: &Tile) -> bool {
-        !self.is_deep(tile) || self.channels.is_none() && !self.copies_factors()
+        !self.is_deep(tile) || self.channels.is_none()
     }
 
     /// Waits for the copies of tiles.
-    fn wait_for<'t>(&self, b: &mut Builder, tiles: impl Iterator<Item = &'t Tile>, place: &TilePlace) {
+    pub(super) fn wait_for<'t>(&self, b: &mut Builder, tiles: impl Iterator<Item = &'t Tile>, place: &TilePlace) {
         tiles.for_each(|tile| b.wait(tile.full, if self.is_deep(tile) { place.deep } else { place.stage }));
     }
 

@@ -32,7 +32,7 @@ const SINGLE: f64 = 2.4;
 /// differ along it.
 const PREPARE: f64 = 1.0;
 const PREPARE_CHANNELS: f64 = 3.0;
-/// Microseconds by which a prepared tile of high and low parts takes longer to copy than the elements of a tensor.
+/// Microseconds by which copies of a prepared tile take longer in `f32`: they are of high and low parts, or these are made of what has been copied.
 const COPIED_PARTS: f64 = 0.6;
 /// How much longer the preparation takes where there are two keys.
 const TWO_KEYS: f64 = 1.5;
@@ -119,7 +119,7 @@ pub(in crate::schedules) fn preparation(
     of_one * of_tile * keys * products(problem.stage, form.row.param) + problem.constants.launch
 }
 
-/// Microseconds by which walks of prepared tiles take longer, as each block copies high and low parts from memory.
+/// Microseconds by which walks of prepared tiles take longer in `f32`.
 pub(in crate::schedules) fn copied_parts(problem: &Problem<'_>, form: &DeltaRule, of_one: f64) -> f64 {
     let tiles = problem.length().div_ceil(u64::from(TIMES)) as f64;
     let is_split = products(problem.stage, form.row.param) > 1.0;

@@ -2,18 +2,17 @@
 //!
 //! What the walk needs of a tile beside the state depends on no other tile, and is the same for every part of the width: the factors
 //! over the depth, the inverses of the systems, the weights of pairs of times, and the rates. A block of the first kernel computes it for one
-//! tile and stores it in the layout of shared memory. The four warps of the second kernel that go ahead only copy it. Factors that are the
-//! elements of tensors are not stored: they are copied from there.
+//! tile and stores it in the layout of shared memory. The four warps of the second kernel that go ahead only copy it. Factors over the depth
+//! are stored only where decays differ along it. Others are made of the elements of the tensors where they are walked: to write and read
+//! them would take longer.
 
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
 use super::ahead::{TilePlace, Tiles};
 use super::channels::{ChannelTiles, System};
-use super::scaled::deep_elem;
 use super::stored::{Stored, StoredIn};
-use super::{ChunkDelta, DeltaKernel, ROWS, RuleSweep, TIMES, WARPS};
-use crate::abi::{Tensor, elem};
+use super::{ChunkDelta, DeltaKernel, ROWS, TIMES, WARPS};
 use crate::block::args::Args;
 use crate::block::layout::Tile;
 use crate::block::pair::Values;
@@ -42,12 +41,6 @@ pub(in crate::schedules) struct PreparedTile {
     pub number: Operand,
 }
 
-/// Whether factors over the depth are stored for the walk: where they are not the elements of the tensors.
-fn stores_factors(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> bool {
-    let own = elem(stage, Tensor::Param(form.key));
-    form.channels.is_some() || own == Elem::F32 || deep_elem(stage, form, schedule) != own
-}
-
 /// What the walk needs of a tile, in numbers.
 pub(super) struct TileLens {
     /// Factors over the depth.
@@ -72,9 +65,9 @@ impl TileLens {
 }
 
 /// How many numbers are stored for a tile: factors and weights, and decays and rates.
-fn lens(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> [u64; 2] {
+fn lens(form: &DeltaRule, schedule: &ChunkDelta) -> [u64; 2] {
     let TileLens { deep, pairs, numbers } = TileLens::of(form, schedule);
-    let deep = if stores_factors(stage, form, schedule) { deep } else { 0 };
+    let deep = if form.channels.is_some() { deep } else { 0 };
     [deep + pairs, numbers].map(u64::from)
 }
 
@@ -85,7 +78,7 @@ pub(super) fn scratch(
     schedule: &ChunkDelta,
     size: impl Fn(Axis) -> i64,
 ) -> Option<Vec<u64>> {
-    of_all_tiles(stage, form, lens(stage, form, schedule), size)
+    of_all_tiles(stage, form, lens(form, schedule), size)
 }
 
 /// How many numbers are stored for all tiles, from those of a tile; `None` when 63 bits cannot count them.
@@ -179,19 +172,11 @@ impl DeltaKernel<'_> {
             self.prepare(b, place);
         }
         self.pairs(b, &lanes, place);
-        if self.copies_half() {
-            self.prepare(b, place);
-        }
     }
 
     /// The values of the program at the block's recurrence.
     pub(in crate::schedules) fn values_at(&self) -> Values<'_> {
         Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone())
-    }
-
-    /// Whether the walk copies factors over the depth that another kernel has made.
-    pub(super) fn copies_factors(&self) -> bool {
-        self.schedule.sweep == RuleSweep::Walk && stores_factors(self.stage, self.form, self.schedule)
     }
 
     /// The layout of a prepared tile of the rule.
@@ -201,7 +186,6 @@ impl DeltaKernel<'_> {
             Some(ChannelTiles { keys, columns, queries, rows, .. }) => {
                 [keys, columns].into_iter().chain(queries).chain(rows).collect()
             }
-            None if stores_factors(self.stage, self.form, self.schedule) => self.deep_tiles().collect(),
             None => vec![],
         };
         factors.into_iter().for_each(|tile| stored.factors(Some(tile), depth));
@@ -233,13 +217,14 @@ impl DeltaKernel<'_> {
         b.mul(row, count)
     }
 
-    /// Goes through the tiles ahead of the walk, and starts the copies of what has been prepared, and of values.
+    /// Goes through the tiles ahead of the walk: starts the copies of what has been prepared, and of vectors and values, and makes factors of
+    /// vectors that have been copied.
     pub(in crate::schedules) fn copy_ahead(&self, b: &mut Builder, tiles: Tiles, stored: &Stored, from: StoredIn) {
         let source = self.source();
         let copied = self.tiles().filter(|tile| self.is_copied(tile));
         let copies: Vec<(&Tile, Operand)> = copied.map(|tile| (tile, self.origin(b, tile, &source))).collect();
         let first = self.first_prepared(b, tiles);
-        b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
+        let start = |b: &mut Builder, number: Operand| {
             let place = self.tile_place(b, number);
             let before = place.pairs.before(b);
             b.wait(self.walked, before);
@@ -249,8 +234,36 @@ impl DeltaKernel<'_> {
             let own = b.add(first, own);
             stored.copy(b, from, self.thread.number, own, &place);
             b.arrive_with_copies(self.ready, place.pairs.index);
-            // Slots in which factors are handed over are free, too: all warps have walked the tile before.
-            b.arrive(self.ready, place.pairs.index);
+            place
+        };
+        if !self.makes_factors() {
+            return b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
+                let place = start(b, number);
+                // Slots in which factors are handed over are free, too: all warps have walked the tile before.
+                b.arrive(self.ready, place.pairs.index);
+            });
+        }
+        // One tile is walked, and one has its factors made, while the copies of others are on their way.
+        let behind = self.schedule.stages.saturating_sub(2) as i32;
+        let end = b.add(tiles.count, behind);
+        b.for_(Operand::i32(0), end, Operand::i32(1), |b, number| {
+            let is_left = b.lt(number, tiles.count);
+            b.if_(is_left, |b| {
+                start(b, number);
+            });
+            let number = b.sub(number, behind);
+            let is_copied = b.binary(Binary::Ge, number, Operand::i32(0));
+            b.if_(is_copied, |b| {
+                let place = self.tile_place(b, number);
+                self.wait_for(b, self.deep_tiles(), &place);
+                self.prepare(b, &place);
+                b.arrive(self.ready, place.pairs.index);
+            });
         });
+    }
+
+    /// Whether the warps that copy ahead of the walk make factors of the vectors that they have copied.
+    fn makes_factors(&self) -> bool {
+        self.channels.is_none() && (self.elem() == Elem::F32 || self.copies_half())
     }
 }

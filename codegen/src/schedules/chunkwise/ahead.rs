@@ -1,7 +1,8 @@
 //! The decays and gains of chunks, as a warp that only copies writes them. It reads what they are computed from one chunk ahead.
 //!
 //! The elements of the next chunk come from memory while those of this one are evaluated. A warp that waited for them in every chunk would delay
-//! blocks that only find the ends of segments: these have little else to do.
+//! blocks that only find the ends of segments: these have little else to do. There elements are read before the copies of a chunk begin, and
+//! awaited after its decays have been handed over.
 
 use super::ChunkwiseKernel;
 use super::decay::Rates;
@@ -30,6 +31,9 @@ struct ParamAhead {
     regs: Vec<Reg>,
 }
 
+/// The elements of the next chunk, of each parameter.
+pub(super) struct NextElements(Vec<Vec<Operand>>);
+
 impl ChunkwiseKernel<'_> {
     /// Reads what the decays and gains of all chunks share, and the elements of the first chunk.
     pub(super) fn read_first(&self, b: &mut Builder, iterations: Iterations) -> RatesAhead<'_> {
@@ -48,7 +52,19 @@ impl ChunkwiseKernel<'_> {
         RatesAhead { values, params, base }
     }
 
-    /// Writes the decays and gains of an iteration, whose chunk begins at a time, and reads the elements of the next one.
+    /// Reads the elements of the chunk after an iteration, where its copies have not begun, if they are read so early.
+    pub(super) fn read_early(
+        &self,
+        b: &mut Builder,
+        ahead: &RatesAhead,
+        iteration: Operand,
+        iterations: Iterations,
+    ) -> Option<NextElements> {
+        self.schedule.ends.then(|| self.read_next(b, ahead, iteration, iterations))
+    }
+
+    /// Writes the decays and gains of an iteration, whose chunk begins at a time. Elements of the next one that were not [read
+    /// early](Self::read_early) are read meanwhile.
     pub(super) fn write_rates(
         &self,
         b: &mut Builder,
@@ -58,7 +74,7 @@ impl ChunkwiseKernel<'_> {
         iterations: Iterations,
     ) {
         let Some(handover) = self.handover else { return };
-        let next = self.read_next(b, ahead, iteration, iterations);
+        let next = (!self.schedule.ends).then(|| self.read_next(b, ahead, iteration, iterations));
         let rates = self.rates_ahead(b, ahead, first);
         match self.factored {
             Some(_) => {
@@ -67,7 +83,7 @@ impl ChunkwiseKernel<'_> {
             }
             None => self.store_all_rates(b, handover, iteration, &rates),
         }
-        ahead.assign(b, &next);
+        ahead.take(b, next.as_ref());
     }
 
     /// The elements of the chunk after an iteration, or of the last one again.
@@ -77,12 +93,12 @@ impl ChunkwiseKernel<'_> {
         ahead: &RatesAhead,
         iteration: Operand,
         iterations: Iterations,
-    ) -> Vec<Vec<Operand>> {
+    ) -> NextElements {
         let (next, last) = (b.add(iteration, 1), b.sub(iterations.count, 1));
         let known = b.binary(Binary::Min, next, last);
         let first = self.first_time(b, known, iterations);
         let nodes: Vec<Value> = ahead.params.iter().map(|param| param.node).collect();
-        self.elements(b, &ahead.values, &nodes, first)
+        NextElements(self.elements(b, &ahead.values, &nodes, first))
     }
 
     /// The rates of a chunk from its first time on, of the elements that have been read ahead.
@@ -119,8 +135,9 @@ impl ChunkwiseKernel<'_> {
 }
 
 impl RatesAhead<'_> {
-    /// Replaces the elements by those of the next chunk.
-    fn assign(&self, b: &mut Builder, next: &[Vec<Operand>]) {
+    /// Replaces the elements by those of the next chunk, if they are given.
+    pub(super) fn take(&self, b: &mut Builder, next: Option<&NextElements>) {
+        let Some(NextElements(next)) = next else { return };
         let pairs = self.params.iter().zip(next).flat_map(|(param, next)| param.regs.iter().zip(next));
         pairs.for_each(|(reg, element)| b.assign(*reg, *element));
     }

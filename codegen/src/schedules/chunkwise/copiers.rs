@@ -77,6 +77,7 @@ impl ChunkwiseKernel<'_> {
         let ahead = self.read_first(b, iterations);
         let is_first = b.eq(self.thread.warp, 0);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
+            let next = self.read_early(b, &ahead, iteration, iterations);
             let to = Ring::of(self.schedule.stages).at(b, iteration);
             let first = self.first_time(b, iteration, iterations);
             self.wait_free(b, handover, to);
@@ -86,6 +87,7 @@ impl ChunkwiseKernel<'_> {
             }
             b.if_(is_first, |b| self.write_rates(b, &ahead, iteration, first, iterations));
             b.arrive(self.keys.full, to.index);
+            ahead.take(b, next.as_ref());
         });
     }
 

@@ -97,6 +97,7 @@ impl ChunkwiseKernel<'_> {
         let own = self.with_head(b, last);
         let ahead = own.read_first(b, iterations);
         b.for_(Operand::i32(0), iterations.count, 1, |b, iteration| {
+            let next = own.read_early(b, &ahead, iteration, iterations);
             let to = Ring::of(self.schedule.stages).at(b, iteration);
             self.wait_free(b, handover, to);
             let first = self.first_time(b, iteration, iterations);
@@ -111,6 +112,7 @@ impl ChunkwiseKernel<'_> {
             let has_rates = b.lt(self.thread.warp, self.schedule.heads);
             b.if_(has_rates, |b| own.write_rates(b, &ahead, iteration, first, iterations));
             b.arrive(self.keys.full, to.index);
+            ahead.take(b, next.as_ref());
         });
     }
 

@@ -47,7 +47,10 @@ impl Number {
         if ty == Ty::F32 && self.magnitude > f64::from(f32::MAX) {
             return self.unknown();
         }
-        Number { error: self.error + roundings * unit * self.magnitude, ..self }
+        let rounding = roundings * unit * self.magnitude;
+        // What would vanish here is a rounding all the same.
+        let rounding = if roundings > 0.0 { rounding.max(f64::from_bits(1)) } else { rounding };
+        Number { error: self.error + rounding, ..self }
     }
 
     /// A function of one number.
