@@ -52,7 +52,7 @@ impl ChunkwiseKernel<'_> {
         RatesAhead { values, params, base }
     }
 
-    /// Reads the elements of the chunk after an iteration, where its copies have not begun, if they are read so early.
+    /// Reads the elements of the next chunk before the copies of an iteration begin, in walks that only find the ends of segments.
     pub(super) fn read_early(
         &self,
         b: &mut Builder,

@@ -51,7 +51,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
             };
             numbers.iter().map(move |copiers| ChunkwiseBackward { copiers: *copiers, ..own })
         };
-        // A single head leaves nothing to overlap. Of `f32` two parts of 16 bits are multiplied faster all the same.
+        // A single head leaves nothing to overlap. Products of `f32` in two parts of 16 bits are faster all the same.
         let is_meant = is_iterated || elem == Elem::F32;
         let by_warpgroups = is_meant && warpgroups::can_take(stage, form, vector, isa);
         let most = match elem {

@@ -1,9 +1,9 @@
 //! The evaluation with errors gives the interpreter's values, and its bounds hold for rounded evaluation.
 
-use oplus_dsl::Elem;
 use oplus_dsl::interpret::{Array, Data, Mode, Order, Precision, interpret_sized};
-use oplus_dsl::ir::{Axis, Literal, Program};
+use oplus_dsl::ir::{Axis, Binary, Literal, Program};
 use oplus_dsl::testing::{Ingredients, inputs, program};
+use oplus_dsl::{Elem, Ty};
 
 use super::*;
 
@@ -142,4 +142,18 @@ fn states_of_matrices_are_the_interpreters_and_keep_their_bounds() {
             }
         }
     }
+}
+
+#[test]
+fn roundings_of_the_smallest_numbers_have_errors() {
+    let product = Number::binary(Binary::Mul, Ty::F64, Number::exact(1e-200), Number::exact(1e-115));
+    assert!(product.value > 0.0 && product.error > 0.0, "{product:?}");
+    let exact = Number::binary(Binary::Mul, Ty::F64, Number::exact(0.0), Number::exact(1e-115));
+    assert!(exact.error == 0.0, "{exact:?}");
+}
+
+#[test]
+fn in_f64_the_interpreter_is_as_deep_as_a_walk() {
+    let of = |elem| slack(&[], &[3, 8209], elem).factor;
+    assert!(of(Elem::F64) > 8209.0 / 14.0 && of(Elem::F32) == SLACK);
 }
