@@ -32,7 +32,7 @@ const SINGLE: f64 = 2.4;
 /// differ along it.
 const PREPARE: f64 = 1.0;
 const PREPARE_CHANNELS: f64 = 3.0;
-/// Microseconds by which copies of a prepared tile take longer in `f32`: they are of high and low parts, or these are made of what has been copied.
+/// Microseconds that a prepared tile takes longer in `f32`: high and low parts are copied, or they are made of elements that have been copied.
 const COPIED_PARTS: f64 = 0.6;
 /// How much longer the preparation takes where there are two keys.
 const TWO_KEYS: f64 = 1.5;

@@ -2,9 +2,9 @@
 //!
 //! What the walk needs of a tile beside the state depends on no other tile, and is the same for every part of the width: the factors
 //! over the depth, the inverses of the systems, the weights of pairs of times, and the rates. A block of the first kernel computes it for one
-//! tile and stores it in the layout of shared memory. The four warps of the second kernel that go ahead only copy it. Factors over the depth
-//! are stored only where decays differ along it. Others are made of the elements of the tensors where they are walked: to write and read
-//! them would take longer.
+//! tile and stores it in the layout of shared memory. The four warps of the second kernel that go ahead copy it. Factors over the depth
+//! are stored only where decays differ along it. Elsewhere these four warps copy the elements of the tensors and turn them into factors,
+//! which takes less time than to store factors and to read them again.
 
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -217,8 +217,8 @@ impl DeltaKernel<'_> {
         b.mul(row, count)
     }
 
-    /// Goes through the tiles ahead of the walk: starts the copies of what has been prepared, and of vectors and values, and makes factors of
-    /// vectors that have been copied.
+    /// Goes through the tiles ahead of the walk. It starts the copies of what has been prepared, and of vectors and values. Vectors that
+    /// are not yet factors are turned into factors when they have been copied.
     pub(in crate::schedules) fn copy_ahead(&self, b: &mut Builder, tiles: Tiles, stored: &Stored, from: StoredIn) {
         let source = self.source();
         let copied = self.tiles().filter(|tile| self.is_copied(tile));

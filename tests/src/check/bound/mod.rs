@@ -88,6 +88,6 @@ fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
         _ => false,
     };
     let least = if elem == Elem::F32 && schedules.iter().any(divides) { PARTS } else { SLACK };
-    // The interpreter walks, too, and has no type more exact than `f64`.
+    // The interpreter adds one element after the other, too. In `f64` it has no more exact type, so its own roundings count.
     if walks || elem == Elem::F64 { least.max(longest / longest.log2()) } else { least }
 }

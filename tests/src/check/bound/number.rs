@@ -48,7 +48,7 @@ impl Number {
             return self.unknown();
         }
         let rounding = roundings * unit * self.magnitude;
-        // Beside the smallest numbers this product is 0, but there was a rounding.
+        // For the smallest numbers the product underflows to 0, although there was a rounding.
         let rounding = if roundings > 0.0 { rounding.max(f64::from_bits(1)) } else { rounding };
         Number { error: self.error + rounding, ..self }
     }
