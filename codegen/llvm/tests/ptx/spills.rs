@@ -4,7 +4,7 @@ use crate::clean::assemble_once;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::lower;
-use oplus_codegen::schedules::{Schedule, Unit};
+use oplus_codegen::schedules::{ChunkDelta, RuleSweep, Schedule, Unit};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -258,6 +258,23 @@ fn delta_rules_of_single_elements_do_not_spill() {
         let program = model_of(name, elem);
         assert!(assemble(&program, Isa::Sm80, is_meant) >= 3, "{name} {elem}");
         assert!(assemble_for_hopper(&program, is_meant) >= 3, "{name} {elem}");
+    }
+}
+
+/// By whole accesses, beside the first and the last state: of the greatest depth in `f32`, and where two blocks share a multiprocessor.
+#[test]
+fn delta_rules_with_states_do_not_spill() {
+    let is_deep = |s: &ChunkDelta| s.wide && s.vector > 1 && s.depth == 128 && s.places == 64;
+    // With two keys only walks over prepared tiles have room.
+    for (name, least, has_room) in
+        [("delta_rule", 3, true), ("gated_delta_rule", 3, true), ("kda", 3, true), ("rwkv7", 1, false)]
+    {
+        let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkDelta(s) if is_deep(s) && (has_room || s.sweep == RuleSweep::Walk));
+        assert!(assemble(&model_of(name, Elem::F32), Isa::Sm90a, is_meant) >= least, "{name}");
+    }
+    let shared = |s: &Schedule| matches!(s, Schedule::ChunkDelta(s) if !s.padded && s.blocks == 2 && s.depth == 64);
+    for isa in Isa::ALL {
+        assert!(assemble(&model_of("gated_delta_rule", Elem::F16), isa, shared) >= 4);
     }
 }
 

@@ -163,6 +163,19 @@ fn walks_of_decays_of_channels_of_single_elements_do_not_spill() {
     }
 }
 
+/// Walks over prepared tiles, of which two blocks share a multiprocessor.
+#[test]
+fn walks_of_gradients_over_prepared_tiles_do_not_spill() {
+    let is_meant = |s: &Schedule| {
+        matches!(s, Schedule::ChunkDeltaBackward(s)
+            if s.prepared && s.depth == 64 && s.places == 64 && !s.padded && s.sweep == DeltaSweep::Cotangents)
+    };
+    for (name, elem) in [("kda", Elem::F16), ("rwkv7", Elem::Bf16)] {
+        let gradient = adjoint(&model_of(name, elem)).expect("differentiable");
+        assert!(assemble(&gradient, Isa::Sm90a, is_meant) >= 1, "{name}");
+    }
+}
+
 /// Of the greatest depth, where a warp has half of its registers for the state, by warps.
 #[test]
 fn walks_of_gradients_in_f32_do_not_spill() {

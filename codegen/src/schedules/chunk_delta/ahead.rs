@@ -92,8 +92,9 @@ impl DeltaKernel<'_> {
         let first = b.eq(self.thread.number, Operand::i32(0));
         b.if_(first, |b| {
             if let Some(rematerialiser) = self.rematerialiser {
-                let outer: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).collect();
-                rematerialiser.store(b, &outer);
+                let mut numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).collect();
+                numbers.push(b.convert(Ty::I64, self.part));
+                rematerialiser.store(b, &numbers);
             }
             let stages = self.schedule.stages;
             for tile in self.tiles() {

@@ -1,7 +1,7 @@
 //! The parameters that a plan may choose.
 
 use super::prepared::TileLens;
-use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES};
+use super::{ChunkDelta, LARGEST_IN_FLIGHT, ROWS, RuleSweep, TIMES, has_last_state};
 use crate::block::prepare::factor_elem;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
@@ -82,7 +82,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDelta> {
     };
     let with_prepared = |own: ChunkDelta| {
         let factors = factor_elem(elem, own.vector, own.depth);
-        [own].into_iter().chain(prepared(form, isa, own, factors))
+        [own].into_iter().chain(prepared(stage, form, isa, own, factors))
     };
     let all = DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places)));
     all.flat_map(with_prepared).collect()
@@ -102,11 +102,15 @@ fn with_readers(form: &DeltaRule, own: ChunkDelta) -> Option<ChunkDelta> {
 }
 
 /// The schedules whose tiles of times are prepared by a kernel of its own.
-fn prepared(form: &DeltaRule, isa: Isa, own: ChunkDelta, factors: Elem) -> Vec<ChunkDelta> {
+fn prepared(stage: &Stage, form: &DeltaRule, isa: Isa, own: ChunkDelta, factors: Elem) -> Vec<ChunkDelta> {
     if own.vector == 1 {
         return vec![];
     }
-    let blocks = if form.channels.is_some() && own.depth <= 64 && !is_crowded(&own) { 2 } else { own.blocks };
+    // Before Hopper half of the registers are too few for the first and the last state beside two keys in two parts.
+    let is_large = factors == Elem::F32 && form.has_two_keys() && own.depth > 32;
+    let is_tight = is_large && has_last_state(stage) && isa != Isa::Sm90a;
+    let shares = form.channels.is_some() && own.depth <= 64 && !is_crowded(&own) && !is_tight;
+    let blocks = if shares { 2 } else { own.blocks };
     let stages = prepared_stages(isa, bytes_of_prepared(form, &own, factors), 1, MOST_STAGES);
     stages.into_iter().map(|stages| ChunkDelta { sweep: RuleSweep::Walk, stages, blocks, ..own }).collect()
 }

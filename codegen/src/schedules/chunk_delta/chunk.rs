@@ -4,12 +4,13 @@ use super::ahead::TilePlace;
 use super::solve::AddedRows;
 use super::state::State;
 use super::walk::{AllLanes, WalkedTile};
-use super::{DeltaKernel, ROWS, TIMES, WARPS};
+use super::{DeltaKernel, ROWS, TIMES, WARPS, is_scarce};
 use crate::block::layout::Tile;
 use crate::block::matmul::{Blocks, Factor, block_numbers, zeros};
 use crate::block::parts::Parts;
 use crate::build::Builder;
 use crate::tile::Operand;
+use oplus_dsl::Elem;
 
 /// The factors of a tile, in shared memory.
 pub(in crate::schedules) struct Factors<'a> {
@@ -130,7 +131,9 @@ impl DeltaKernel<'_> {
     /// The products of the state with the queries of a chunk, [apart](crate::block::rematerialise::Rematerialiser::apart) from others where
     /// registers are scarce.
     fn read_apart(&self, b: &mut Builder, state: &[Parts], queries: Factor, chunk: u32) -> Blocks {
-        let Some(rematerialiser) = self.rematerialiser else { return self.read(b, state, queries, chunk) };
+        let has_many_factors = self.elem() == Elem::F32 && self.form.has_two_keys() && self.schedule.depth > 64;
+        let apart = self.rematerialiser.filter(|_| is_scarce(self.schedule) || has_many_factors);
+        let Some(rematerialiser) = apart else { return self.read(b, state, queries, chunk) };
         let mut sums: Blocks = vec![zeros(); 2];
         rematerialiser.apart(b, &mut sums, block_numbers, |b, sums| *sums = self.read(b, state, queries, chunk));
         sums

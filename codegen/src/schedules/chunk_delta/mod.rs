@@ -26,6 +26,7 @@ mod candidates;
 mod channel_logs;
 mod channels;
 mod chunk;
+mod copy_ahead;
 mod cost;
 mod invert;
 mod outputs;
@@ -60,7 +61,7 @@ use crate::build::Builder;
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRule;
 use crate::target::WARP;
-use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special, Stmt};
 use channels::{ChannelTiles, Copied};
 use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
@@ -131,6 +132,11 @@ fn is_scarce(schedule: &ChunkDelta) -> bool {
     schedule.vector == 1 && schedule.depth > 64
 }
 
+/// Whether a stage has outputs that are written once, after the walk.
+fn has_last_state(stage: &Stage) -> bool {
+    (0..stage.program.outputs.len()).any(|output| stage.is_final(output))
+}
+
 /// The shared memory of the kernel.
 fn shared_bytes(stage: &Stage, schedule: &ChunkDelta) -> u32 {
     let Ok(form) = stage.kind().delta() else { return 0 };
@@ -176,7 +182,7 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     pub(in crate::schedules) outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`.
     pub(in crate::schedules) part: Operand,
-    /// The rematerialised indices of the outer axes, where single elements leave few registers.
+    /// The [rematerialised](Self::rematerialised) indices of the outer axes, and the first place of the part.
     rematerialiser: Option<Rematerialiser>,
     /// Whether products take states of `bf16` as two parts, beside factors that have been rounded.
     pub(in crate::schedules) splits_states: bool,
@@ -255,7 +261,11 @@ impl<'s> DeltaKernel<'s> {
         };
         let kept =
             scaled::are_scaled(stage, form, schedule).then(|| array(b, "kept", schedule.places * schedule.depth));
-        let rematerialiser = is_scarce(schedule).then(|| Rematerialiser::declare(b, outer.len()));
+        // With one block on a multiprocessor and factors in one part there are registers for the places of both states.
+        let is_tight = elem == Elem::F32 || schedule.blocks > 1;
+        let has_last = has_last_state(stage) && schedule.sweep != RuleSweep::Prepare;
+        let is_used = is_scarce(schedule) || is_tight && has_last;
+        let rematerialiser = is_used.then(|| Rematerialiser::declare(b, outer.len() + 1));
         DeltaKernel {
             stage,
             form,
@@ -301,20 +311,28 @@ impl<'s> DeltaKernel<'s> {
         DeltaKernel { systems: channels.logs[0], inverses, ..kernel }
     }
 
-    /// The kernel with rematerialised places of the block and its threads, where registers are scarce: those of the first state would be kept
-    /// through the walk for outputs and for the last one.
+    /// The kernel with rematerialised places of the block and its threads, where registers are few: those of the first state would be kept
+    /// through the walk for the last one.
     pub(in crate::schedules) fn rematerialised(&self, b: &mut Builder) -> Self {
         let Some(rematerialiser) = self.rematerialiser else { return self.clone() };
         let thread = self.thread.rematerialised(b, rematerialiser);
         let fragment = FragmentPlace::of(b, thread.lane);
+        let part = rematerialiser.read(b, self.outer.len());
+        let part = b.convert(Ty::I32, part);
         let outer = rematerialiser.outer(b, &self.outer);
-        Self { thread, fragment, outer, part: rematerialiser.of(b, self.part), ..self.clone() }
+        Self { thread, fragment, outer, part, ..self.clone() }
     }
 
-    /// Lets the places of the block and its threads be [rematerialised](Self::rematerialised), where they are not yet.
-    pub(in crate::schedules) fn rematerialise_places(&mut self, b: &mut Builder) {
-        let outer = self.outer.len();
-        self.rematerialiser.get_or_insert_with(|| Rematerialiser::declare(b, outer));
+    /// The kernel with rematerialised places, where registers are so few that each tile and its outputs take them, too: addresses of single
+    /// elements take registers, and a deep state beside factors in two parts.
+    fn rematerialised_in_walk(&self, b: &mut Builder) -> Option<Self> {
+        let is_deep = self.elem() == Elem::F32 && self.schedule.depth > 64;
+        let is_used = self.rematerialiser.is_some() && (is_scarce(self.schedule) || is_deep);
+        is_used.then(|| {
+            // Across it the compiler keeps nothing that it has read: else the chunks of a tile would share one reading, in registers.
+            b.push(Stmt::SyncWarp);
+            self.rematerialised(b)
+        })
     }
 
     /// The type of factors of products over pairs of times.

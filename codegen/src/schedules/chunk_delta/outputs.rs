@@ -15,7 +15,7 @@ impl DeltaKernel<'_> {
     /// Stores the outputs of a chunk, of what queries read.
     pub(in crate::schedules) fn store_outputs(&self, b: &mut Builder, reads: &Blocks, first: Operand) {
         let Some(readout) = &self.form.readout else { return };
-        let own = self.rematerialised(b);
+        let own = self.rematerialised_in_walk(b).unwrap_or_else(|| self.clone());
         let mut values = own.values_at();
         own.set_width(b, &mut values);
         let column = own.fragment.column(b);

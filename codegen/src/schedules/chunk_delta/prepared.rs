@@ -9,7 +9,7 @@
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
-use super::ahead::{TilePlace, Tiles};
+use super::ahead::TilePlace;
 use super::channels::{ChannelTiles, System};
 use super::stored::{Stored, StoredIn};
 use super::{ChunkDelta, DeltaKernel, ROWS, TIMES, WARPS};
@@ -204,66 +204,5 @@ impl DeltaKernel<'_> {
     /// The memory in which the tiles of the rule are prepared.
     pub(super) fn stored_in(&self) -> StoredIn {
         StoredIn([self.args.scratch[0], self.args.scratch[1]])
-    }
-
-    /// The number of the first prepared tile of the block's recurrence, `i64`.
-    fn first_prepared(&self, b: &mut Builder, tiles: Tiles) -> Operand {
-        let outer = self.form.outer.minus(self.stage.axis_of_sequences());
-        let row = self.args.number_of(b, outer, &self.outer);
-        if let Some(first) = self.args.first_tile(b, self.stage, row, TIMES) {
-            return first;
-        }
-        let count = b.convert(Ty::I64, tiles.count);
-        b.mul(row, count)
-    }
-
-    /// Goes through the tiles ahead of the walk. It starts the copies of what has been prepared, and of vectors and values. Vectors that
-    /// are not yet factors are turned into factors when they have been copied.
-    pub(in crate::schedules) fn copy_ahead(&self, b: &mut Builder, tiles: Tiles, stored: &Stored, from: StoredIn) {
-        let source = self.source();
-        let copied = self.tiles().filter(|tile| self.is_copied(tile));
-        let copies: Vec<(&Tile, Operand)> = copied.map(|tile| (tile, self.origin(b, tile, &source))).collect();
-        let first = self.first_prepared(b, tiles);
-        let start = |b: &mut Builder, number: Operand| {
-            let place = self.tile_place(b, number);
-            let before = place.pairs.before(b);
-            b.wait(self.walked, before);
-            self.fetch(b, &copies, number, tiles);
-            let own = tiles.place(b, number);
-            let own = b.convert(Ty::I64, own);
-            let own = b.add(first, own);
-            stored.copy(b, from, self.thread.number, own, &place);
-            b.arrive_with_copies(self.ready, place.pairs.index);
-            place
-        };
-        if !self.makes_factors() {
-            return b.for_(Operand::i32(0), tiles.count, Operand::i32(1), |b, number| {
-                let place = start(b, number);
-                // Slots in which factors are handed over are free, too: all warps have walked the tile before.
-                b.arrive(self.ready, place.pairs.index);
-            });
-        }
-        // One tile is walked, and one has its factors made, while the copies of others are on their way.
-        let behind = self.schedule.stages.saturating_sub(2) as i32;
-        let end = b.add(tiles.count, behind);
-        b.for_(Operand::i32(0), end, Operand::i32(1), |b, number| {
-            let is_left = b.lt(number, tiles.count);
-            b.if_(is_left, |b| {
-                start(b, number);
-            });
-            let number = b.sub(number, behind);
-            let is_copied = b.binary(Binary::Ge, number, Operand::i32(0));
-            b.if_(is_copied, |b| {
-                let place = self.tile_place(b, number);
-                self.wait_for(b, self.deep_tiles(), &place);
-                self.prepare(b, &place);
-                b.arrive(self.ready, place.pairs.index);
-            });
-        });
-    }
-
-    /// Whether the warps that copy ahead of the walk make factors of the vectors that they have copied.
-    fn makes_factors(&self) -> bool {
-        self.channels.is_none() && (self.elem() == Elem::F32 || self.copies_half())
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ahead::TilePlace;
 use super::channels::System;
+use super::state::State;
 use super::{DeltaKernel, RuleSweep};
 use crate::block::layout::{Lanes, TileStage, left_rows, right_rows};
 use crate::build::Builder;
@@ -43,26 +44,18 @@ impl DeltaKernel<'_> {
         let values = self.values_at();
         self.start(b, &values, tiles);
         let lanes = self.lanes(b);
+        let is_prepared = self.schedule.sweep == RuleSweep::Walk;
         let walk = |b: &mut Builder| {
             let state = self.first_state(b, &values);
-            let is_prepared = self.schedule.sweep == RuleSweep::Walk;
             let kept = is_prepared.then(|| self.kept_lanes(b, &lanes));
-            self.walk(b, tiles, |b, place| match &kept {
-                Some(lanes) => {
-                    let lanes = self.lanes_in(b, lanes, place);
-                    self.chunks(
-                        b,
-                        &state,
-                        &WalkedTile { lanes: &lanes, place, deep: Operand::i32(0), pairs: Operand::i32(0) },
-                    );
-                }
-                None => {
-                    let own = self.rematerialiser.map(|_| self.rematerialised(b).lanes(b));
-                    let lanes = own.as_ref().unwrap_or(&lanes);
-                    let of_values = TileStage::of(b, &self.values, place.stage.index);
-                    let lanes = AllLanes { values: b.add(lanes.values, of_values.start), ..lanes.clone() };
-                    let (deep, pairs) = (self.walked_stage(place), place.pairs.index);
-                    self.chunks(b, &state, &WalkedTile { lanes: &lanes, place, deep, pairs });
+            self.walk(b, tiles, |b, place| {
+                let own = self.rematerialised_in_walk(b).map(|own| own.lanes(b));
+                let own = own.map(|own| self.kept_lanes(b, &own));
+                match &kept {
+                    Some(kept) => {
+                        self.prepared_tile(b, &state, own.as_ref().unwrap_or(kept), place);
+                    }
+                    None => self.tile(b, &state, own.as_ref().unwrap_or(&lanes), place),
                 }
             });
             self.finals(b, &state);
@@ -70,7 +63,6 @@ impl DeltaKernel<'_> {
         let walk = |b: &mut Builder| {
             self.in_pairs(b, walk, |b, own, handed| own.read_behind(b, tiles, &lanes, handed));
         };
-        let is_prepared = self.schedule.sweep == RuleSweep::Walk;
         self.in_roles(b, walk, |b, own| match &own.channels {
             _ if is_prepared => own.copy_ahead(b, tiles, &own.stored(), own.stored_in()),
             Some(channels) => own.compute_ahead(b, &values, tiles, |b, place| {
@@ -78,6 +70,21 @@ impl DeltaKernel<'_> {
             }),
             None => own.compute_ahead(b, &values, tiles, |b, place| own.pairs(b, &lanes, place)),
         });
+    }
+
+    /// Computes a tile that another kernel has prepared.
+    fn prepared_tile(&self, b: &mut Builder, state: &State, lanes: &AllLanes, place: &TilePlace) {
+        let lanes = self.lanes_in(b, lanes, place);
+        let [deep, pairs] = [Operand::i32(0); 2];
+        self.chunks(b, state, &WalkedTile { lanes: &lanes, place, deep, pairs });
+    }
+
+    /// Computes a tile that the block's other warps have prepared.
+    fn tile(&self, b: &mut Builder, state: &State, lanes: &AllLanes, place: &TilePlace) {
+        let of_values = TileStage::of(b, &self.values, place.stage.index);
+        let lanes = AllLanes { values: b.add(lanes.values, of_values.start), ..lanes.clone() };
+        let (deep, pairs) = (self.walked_stage(place), place.pairs.index);
+        self.chunks(b, state, &WalkedTile { lanes: &lanes, place, deep, pairs });
     }
 
     /// The lanes with an index of right factors that stays in one register.

@@ -1,8 +1,8 @@
 //! The walks: a block goes through the times of a recurrence, either way, and saves states and rows for the third sweep.
 
+use super::DeltaSweep;
 use super::prepared::{Sharing, stored_in};
 use super::saved::Saved;
-use super::{DeltaSweep, TIMES};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::layout::{Lanes, TileStage, left_rows};
@@ -64,11 +64,6 @@ impl<'s> Walk<'s> {
         let is_half = elem(stage, Tensor::Param(rule.key)) == Elem::F16;
         kernel.splits_states = is_half && kernel.elem() != Elem::F32 && !kernel.scales_states();
         kernel.has_no_values = is_back && !form.is_queried;
-        // Two blocks on a multiprocessor leave no registers for indices of the last cotangent's elements, which those of the first state's are, too.
-        let shares = walked.sweep == RuleSweep::Walk && walked.places == TIMES && walked.depth == 64;
-        if is_back && rule.has_two_keys() && shares && kernel.elem() != Elem::F32 {
-            kernel.rematerialise_places(b);
-        }
         let saved = Saved::declare(b, &kernel, is_back);
         Walk { kernel, form, is_back, saved }
     }
