@@ -261,7 +261,7 @@ impl<'s> DeltaKernel<'s> {
         };
         let kept =
             scaled::are_scaled(stage, form, schedule).then(|| array(b, "kept", schedule.places * schedule.depth));
-        // With one block on a multiprocessor and factors in one part there are registers for the places of both states.
+        // A block alone on a multiprocessor whose factors have one part has registers enough for the places of both states.
         let is_tight = elem == Elem::F32 || schedule.blocks > 1;
         let has_last = has_last_state(stage) && schedule.sweep != RuleSweep::Prepare;
         let is_used = is_scarce(schedule) || is_tight && has_last;
@@ -329,7 +329,8 @@ impl<'s> DeltaKernel<'s> {
         let is_deep = self.elem() == Elem::F32 && self.schedule.depth > 64;
         let is_used = self.rematerialiser.is_some() && (is_scarce(self.schedule) || is_deep);
         is_used.then(|| {
-            // Across it the compiler keeps nothing that it has read: else the chunks of a tile would share one reading, in registers.
+            // The compiler reads the numbers again behind this barrier. Without it all chunks of a tile would share what is read once, which
+            // would stay in registers.
             b.push(Stmt::SyncWarp);
             self.rematerialised(b)
         })
