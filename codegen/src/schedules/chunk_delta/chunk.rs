@@ -10,7 +10,6 @@ use crate::block::matmul::{Blocks, Factor, block_numbers, zeros};
 use crate::block::parts::Parts;
 use crate::build::Builder;
 use crate::tile::Operand;
-use oplus_dsl::Elem;
 
 /// The factors of a tile, in shared memory.
 pub(in crate::schedules) struct Factors<'a> {
@@ -131,7 +130,7 @@ impl DeltaKernel<'_> {
     /// The products of the state with the queries of a chunk, [apart](crate::block::rematerialise::Rematerialiser::apart) from others where
     /// registers are scarce.
     fn read_apart(&self, b: &mut Builder, state: &[Parts], queries: Factor, chunk: u32) -> Blocks {
-        let has_many_factors = self.elem() == Elem::F32 && self.form.has_two_keys() && self.schedule.depth > 64;
+        let has_many_factors = self.is_deep_in_two_parts() && self.form.has_two_keys();
         let apart = self.rematerialiser.filter(|_| is_scarce(self.schedule) || has_many_factors);
         let Some(rematerialiser) = apart else { return self.read(b, state, queries, chunk) };
         let mut sums: Blocks = vec![zeros(); 2];

@@ -9,20 +9,20 @@ use crate::tile::Operand;
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
-/// What is copied ahead of a walk.
+/// The tensors and the prepared tiles that a block copies.
 struct Copies<'a> {
     tiles: Tiles,
     /// Tiles that are copied from tensors, each with the offset at which its tensor begins for the block.
     tensors: Vec<(&'a Tile, Operand)>,
     /// The number of the block's first prepared tile, `i64`.
     first: Operand,
-    /// What has been prepared, and the memory that it is in.
+    /// The layout of prepared tiles, and the memory that they are in.
     stored: &'a Stored<'a>,
     from: StoredIn,
 }
 
 impl DeltaKernel<'_> {
-    /// Goes through the tiles ahead of the walk. It copies what has been prepared, and vectors and values. Vectors that are not yet factors
+    /// Goes through the tiles ahead of the walk. It copies prepared tiles, vectors and values. Vectors that are not yet factors
     /// are turned into factors when they have been copied.
     pub(in crate::schedules) fn copy_ahead(&self, b: &mut Builder, tiles: Tiles, stored: &Stored, from: StoredIn) {
         let source = self.source();

@@ -323,11 +323,15 @@ impl<'s> DeltaKernel<'s> {
         Self { thread, fragment, outer, part, ..self.clone() }
     }
 
-    /// The kernel with rematerialised places, where registers are so few that each tile and its outputs take them, too: addresses of single
-    /// elements take registers, and a deep state beside factors in two parts.
+    /// Whether a state of more than 64 keys stands beside factors in two parts, which leaves few registers.
+    fn is_deep_in_two_parts(&self) -> bool {
+        self.elem() == Elem::F32 && self.schedule.depth > 64
+    }
+
+    /// The kernel with places that are rematerialised for each tile and for its outputs; `None` where there are registers enough for them.
     fn rematerialised_in_walk(&self, b: &mut Builder) -> Option<Self> {
-        let is_deep = self.elem() == Elem::F32 && self.schedule.depth > 64;
-        let is_used = self.rematerialiser.is_some() && (is_scarce(self.schedule) || is_deep);
+        let has_few_registers = is_scarce(self.schedule) || self.is_deep_in_two_parts();
+        let is_used = self.rematerialiser.is_some() && has_few_registers;
         is_used.then(|| {
             // The compiler reads the numbers again behind this barrier. Without it all chunks of a tile would share what is read once, which
             // would stay in registers.

@@ -47,15 +47,15 @@ impl DeltaKernel<'_> {
         let is_prepared = self.schedule.sweep == RuleSweep::Walk;
         let walk = |b: &mut Builder| {
             let state = self.first_state(b, &values);
-            let kept = is_prepared.then(|| self.kept_lanes(b, &lanes));
+            let lanes = if is_prepared { self.kept_lanes(b, &lanes) } else { lanes.clone() };
             self.walk(b, tiles, |b, place| {
                 let own = self.rematerialised_in_walk(b).map(|own| own.lanes(b));
                 let own = own.map(|own| self.kept_lanes(b, &own));
-                match &kept {
-                    Some(kept) => {
-                        self.prepared_tile(b, &state, own.as_ref().unwrap_or(kept), place);
-                    }
-                    None => self.tile(b, &state, own.as_ref().unwrap_or(&lanes), place),
+                let lanes = own.as_ref().unwrap_or(&lanes);
+                if is_prepared {
+                    self.prepared_tile(b, &state, lanes, place);
+                } else {
+                    self.tile(b, &state, lanes, place);
                 }
             });
             self.finals(b, &state);
