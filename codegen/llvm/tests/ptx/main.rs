@@ -18,5 +18,6 @@ mod registers;
 mod spills;
 mod spills_attention;
 mod spills_gradients;
+mod spills_selective;
 mod structure;
 mod survey;

@@ -1,20 +1,22 @@
 //! The parameters that a plan may choose.
 
 use super::parameters::{MOST_WARPS, UNROLL_OF_NARROW};
-use super::{CHUNK, StateSpace, can_segment, work};
+use super::{CHUNK, StateSpace, can_segment, has_flags, work};
 use crate::stage::Stage;
-use oplus_dsl::Elem;
+use crate::target::Isa;
 
 /// State axes that shorter ones are padded to.
 const PADDED: [u32; 4] = [4, 16, 64, 256];
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
-pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
+pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpace> {
     let (narrow, dear_rows) = (vector > CHUNK, work(stage).dear_rows);
     let many = |capacity| match (dear_rows, narrow) {
         (false, _) => many(capacity),
         (true, false) => many_dear(capacity),
-        (true, true) => StateSpace { teams: 2, stages: 4, ..many_dear(capacity) },
+        // Before Hopper threads have no registers left for the pieces of two teams.
+        (true, true) if isa == Isa::Sm90a => StateSpace { teams: 2, stages: 4, ..many_dear(capacity) },
+        (true, true) => many_dear(capacity),
     };
     let exact = [four(narrow, dear_rows), few(4), many(16), few(16), many(64), few(64)];
     let padded = PADDED.map(|capacity| StateSpace { padded: true, ..few(capacity) });
@@ -25,11 +27,6 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let crowded = |s: &StateSpace| s.states > CHUNK && s.blocks == 1 && has_flags(stage);
     let fewer = |s: &StateSpace| crowded(s) || narrow && unpacks_too_many(s, stage.has_finals());
     all.map(|s| if fewer(&s) { StateSpace { unroll: UNROLL_OF_NARROW, ..s } } else { s }).collect()
-}
-
-/// Whether flags of steps are read.
-fn has_flags(stage: &Stage) -> bool {
-    stage.program.params.iter().any(|param| param.elem == Elem::Bool)
 }
 
 /// Whether narrow elements take more registers to unpack than there are: with most warps, and beside final states.

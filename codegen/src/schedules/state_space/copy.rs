@@ -47,15 +47,20 @@ impl StateSpaceKernel<'_> {
         let anchors = self.anchors(b, thread, self.body_outputs());
         let constants = self.constants_of_outputs(b, thread);
         let copier = Copier { thread, anchors: &anchors, constants: &constants };
-        let at = Ring::cursor(b, team, 0);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
         let iterations = b.add(self.own_tiles(), stages);
+        // Where registers are scarce, stage and phase follow from the number of a tile.
+        let cursor = (!self.spares_registers()).then(|| Ring::cursor(b, team, 0));
         b.for_(team, iterations, teams, |b, number| {
+            let at = match &cursor {
+                Some(cursor) => cursor.here(),
+                None => self.ring().at(b, number),
+            };
             let refills = b.ge(number, stages);
             b.if_(refills, |b| {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
-                let drained = at.here().before(b);
+                let drained = at.before(b);
                 self.for_tile(b, time, |b, time| self.drain(b, drained, time, copier));
                 if !self.keeps_pieces(self.body_outputs()) {
                     self.meet(b, team);
@@ -65,11 +70,13 @@ impl StateSpaceKernel<'_> {
             b.if_(more, |b| {
                 let time = self.time(b, number);
                 self.for_tile(b, time, |b, time| {
-                    let tile = TileAt { stage: at.stage.into(), time: *time };
+                    let tile = TileAt { stage: at.index, time: *time };
                     self.fill(b, &tile, copier);
                 });
             });
-            self.ring().advance_by(b, &at, self.schedule.teams);
+            if let Some(cursor) = &cursor {
+                self.ring().advance_by(b, cursor, self.schedule.teams);
+            }
         });
     }
 
@@ -137,6 +144,10 @@ impl StateSpaceKernel<'_> {
             let tensors: Vec<Tensor> = beneath.iter().copied().map(Tensor::Param).collect();
             let offsets = RefCell::new(Offsets::of(anchors, &tensors));
             let sources = |b: &mut Builder, pieces: &[Piece]| {
+                if self.branches_between_pieces(beneath.len()) {
+                    // Offsets that were found behind a branch are not known behind the next.
+                    *offsets.borrow_mut() = Offsets::of(anchors, &tensors);
+                }
                 let source = |piece| {
                     let mut source = self.source(b, tile, time, piece, shape.width);
                     source.known = offsets.borrow_mut().at(b, self, time, piece);

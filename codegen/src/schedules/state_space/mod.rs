@@ -36,6 +36,7 @@ mod sources;
 mod strategy;
 pub(crate) mod tiles;
 mod walk;
+mod walked_tiles;
 mod work;
 
 pub use parameters::StateSpace;
@@ -48,14 +49,14 @@ use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
 use crate::block::reads::used_fields;
+use crate::block::rematerialise::Rematerialiser;
 use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
 use crate::stage::{Scan, Stage};
 use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, Special, Stmt};
 use frame::{Axes, Frame};
-use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
 use tiles::{Tile, Values};
 
 /// Steps of a sub-tile: before every so many steps a state is saved.
@@ -98,6 +99,11 @@ pub fn can_save(stage: &Stage) -> bool {
     stage.kind().walk().is_ok() && monoid.state_types() == [Ty::F32]
 }
 
+/// Whether flags of steps are read: packed sequences have them.
+pub(crate) fn has_flags(stage: &Stage) -> bool {
+    stage.program.params.iter().any(|param| param.elem == Elem::Bool)
+}
+
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
     let Ok(stage) = hoisted(stage) else { return 0 };
@@ -126,6 +132,8 @@ pub(crate) struct StateSpaceKernel<'s> {
     pub(crate) frame: Frame,
     /// The elements that segments combine to.
     pub(crate) segment_carries: Option<ParamId>,
+    /// The first tile of the block's segment and how many there are, in shared memory, where registers are scarce.
+    pub(crate) bounds: Option<Rematerialiser>,
 }
 
 /// A tile of time.
@@ -182,6 +190,7 @@ impl<'s> StateSpaceKernel<'s> {
             sums,
             frame,
             segment_carries,
+            bounds: None,
         })
     }
 
@@ -232,28 +241,6 @@ impl<'s> StateSpaceKernel<'s> {
         self.scan.reverse || self.stage.has_finals() && !self.schedule.ends
     }
 
-    /// The tiles that the block walks, `i32`.
-    pub(crate) fn own_tiles(&self) -> Operand {
-        self.frame.segment.as_ref().map_or(self.frame.tile_count, |segment| segment.tiles)
-    }
-
-    /// The tile of that number among those that the block walks.
-    pub(crate) fn time(&self, b: &mut Builder, number: Operand) -> Time {
-        let number = self.frame.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
-        let number = if self.scan.reverse {
-            let last = b.sub(self.frame.tile_count, 1);
-            b.sub(last, number)
-        } else {
-            number
-        };
-        let steps = Operand::i64(i64::from(self.schedule.steps));
-        let number = b.convert(Ty::I64, number);
-        let first = b.mul(number, steps);
-        let left = b.sub(self.frame.len, first);
-        let left = b.binary(Binary::Min, left, steps);
-        Time { first, steps: b.convert(Ty::I32, left), is_whole: false }
-    }
-
     /// Emits the statements for a tile: for one of which all rows and steps exist, and for any other.
     pub(crate) fn for_tile(&self, b: &mut Builder, time: Time, body: impl Fn(&mut Builder, &Time)) {
         if self.values.row.is_none() {
@@ -278,21 +265,8 @@ impl<'s> StateSpaceKernel<'s> {
     }
 
     pub(crate) fn ring(&self) -> Ring {
-        Ring::of(self.schedule.stages)
-    }
-
-    /// Goes through the tiles of the block's segment: waits for each, walks it, and reports that it has been walked. `walk` takes the
-    /// stage, and the number of the tile in the segment.
-    pub(crate) fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, Operand, Operand)) {
-        let at = Ring::cursor(b, Operand::i32(0), 0);
-        b.for_(Operand::i32(0), self.own_tiles(), 1, |b, number| {
-            b.wait(self.frame.full, at.here());
-            b.push(Stmt::SyncWarp);
-            walk(b, at.stage.into(), number);
-            // Each lane arrives for its own accesses.
-            b.arrive(self.frame.done, at.stage.into());
-            self.ring().advance_by(b, &at, 1);
-        });
+        let stages = self.schedule.stages;
+        if stages.is_power_of_two() { Ring::of_power(stages) } else { Ring::of(stages) }
     }
 
     /// The element of column `column` of a row of a tile in a stage, from the first.

@@ -25,7 +25,7 @@ impl StateSpaceKernel<'_> {
         let mut constants = Constants::default();
         // Segments of time take registers as well, of which many threads have few.
         let is_short = self.is_crowded() && self.schedule.segmented && self.schedule.vector <= CHUNK;
-        if is_short {
+        if is_short || self.spares_registers() {
             return constants;
         }
         for k in self.body_outputs() {

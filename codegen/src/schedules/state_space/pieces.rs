@@ -140,6 +140,12 @@ impl StateSpaceKernel<'_> {
         (passes.column_passes == 1 && passes.row_passes <= UNROLLED).then_some(passes.rows)
     }
 
+    /// Whether a branch keeps the loads of later pieces behind those of earlier ones: where many threads share the registers, segments of
+    /// time and states that may not exist take some of them, and every piece has several loads.
+    pub(super) fn branches_between_pieces(&self, loads: usize) -> bool {
+        self.is_crowded() && self.schedule.segmented && self.schedule.padded && loads > 1
+    }
+
     /// Emits statements for every piece of a thread; several at once, if each needs `loads` accesses.
     pub(crate) fn each_piece(
         &self,
@@ -153,6 +159,11 @@ impl StateSpaceKernel<'_> {
             let at_once = ((LOADS_IN_FLIGHT / shape.width) as usize / loads.max(1)).max(1);
             let at_once = if self.is_crowded() { at_once.min(PIECES_OF_CROWDED) } else { at_once };
             return pieces.chunks(at_once).enumerate().for_each(|(number, some)| {
+                if number > 0 && self.branches_between_pieces(loads) {
+                    // `ptxas` moves no load across a branch. This one is always taken, which no compiler can know.
+                    let has_states = b.binary(Binary::Gt, self.frame.state_count, 0);
+                    return b.if_(has_states, |b| body(b, some));
+                }
                 if number > 0 && self.is_crowded() {
                     // `ptxas` does not move the loads of later pieces over this.
                     b.push(Stmt::SyncWarp);

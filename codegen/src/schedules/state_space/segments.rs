@@ -150,8 +150,9 @@ impl StateSpaceKernel<'_> {
     pub(crate) fn join(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
         let (Some(segment), Some(carries)) = (&self.frame.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
-        // Several segments are loaded at once.
-        let at_once = (LOADED_STATES / self.schedule.states).clamp(1, MOST_SEGMENTS);
+        // Several segments are loaded at once, fewer where registers are scarce.
+        let loaded = if self.bounds.is_some() { LOADED_STATES / 2 } else { LOADED_STATES };
+        let at_once = (loaded / self.schedule.states).clamp(1, MOST_SEGMENTS);
         b.for_(Operand::i64(0), segment.number, at_once, |b, first| {
             let of = |k: u32| {
                 let number = b.add(first, k);

@@ -28,11 +28,11 @@ impl Strategy for StateSpace {
         kind.walk().map(|_| ())
     }
 
-    fn candidates(stage: &Stage, _isa: Isa, access: Access) -> Vec<StateSpace> {
+    fn candidates(stage: &Stage, isa: Isa, access: Access) -> Vec<StateSpace> {
         match access {
             Access::Vectors => {
                 let access = stage.axis().and_then(|axis| vector(stage, axis));
-                access.map(|vector| with_vectors(stage, vector)).unwrap_or_default()
+                access.map(|vector| with_vectors(stage, vector, isa)).unwrap_or_default()
             }
             Access::Singles | Access::Unmerged => scalar(stage),
         }

@@ -1,7 +1,7 @@
 //! The parameters that a plan may choose.
 
 use super::{Pass, SUBTILE, StateSpaceBackward, can_segment, has_registers};
-use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::{CHUNK, has_flags};
 use crate::stage::Stage;
 use crate::target::Isa;
 use std::iter;
@@ -12,7 +12,7 @@ const PADDED: [u32; 4] = [4, 16, 64, 256];
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpaceBackward> {
     let exact = |s: StateSpaceBackward| StateSpaceBackward { padded: false, ..s };
-    let fits = |s: &StateSpaceBackward| s.rows == 1 || has_registers(stage, s);
+    let fits = |s: &StateSpaceBackward| s.rows == 1 || has_registers(stage, s) && !are_crowded_by_flags(stage, s, isa);
     let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
     let whole = whole.chain(PADDED.map(few));
     // With segments there are blocks enough for two rows per lane.
@@ -20,6 +20,11 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpa
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
     let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s, isa) });
     with_small(all.filter(fits), isa).map(|s| copied_ahead(s, isa)).collect()
+}
+
+/// Whether flags of steps leave too few registers for two rows per lane: in segments of time, and before Hopper.
+fn are_crowded_by_flags(stage: &Stage, s: &StateSpaceBackward, isa: Isa) -> bool {
+    has_flags(stage) && (s.segmented || isa == Isa::Sm80)
 }
 
 /// The schedules that assume nothing of strides and addresses: on Hopper also those of all devices, whose kernels are committed.

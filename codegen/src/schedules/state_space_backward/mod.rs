@@ -48,10 +48,11 @@ pub use scratch::{before, passes, scratch, sum_threads};
 
 use super::state_space::frame::{Axes, Frame};
 use super::state_space::tiles::{Tile, Values};
-use super::state_space::{CHUNK, SUBTILE, StateSpaceKernel, TileAt, height};
+use super::state_space::{CHUNK, SUBTILE, StateSpaceKernel, TileAt, has_flags, height};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
 use crate::schedules::StateSpace;
 use crate::stage::Stage;
@@ -245,6 +246,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             if let Some(next) = self.next_states {
                 next.init(b, self.schedule);
             }
+            self.base.store_bounds(b);
             b.push(Stmt::FenceInit);
         });
         b.barrier();
@@ -253,7 +255,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and reports when it has been walked.
     fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
         self.base.each_tile(b, |b, stage, number| {
-            let tile = TileAt { stage, time: self.base.time(b, number) };
+            let tile = TileAt { stage, time: self.base.time_again(b, number) };
             walk(b, &tile, number);
         });
     }
@@ -291,6 +293,8 @@ fn base<'s>(
     let narrow = schedule.pass != Pass::Carry;
     let frame = Frame::declare(b, &args, stage, axes, states, block_rows, narrow);
     let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
+    let is_scarce = schedule.pass == Pass::Save && schedule.segmented && has_flags(stage);
+    let bounds = is_scarce.then(|| Rematerialiser::declare(b, 2));
     let values = Values { row: form.row, state: form.state, tiles, constants: vec![], sums: vec![], over: vec![] };
     Some(StateSpaceKernel {
         stage,
@@ -304,5 +308,6 @@ fn base<'s>(
         sums: vec![],
         frame,
         segment_carries,
+        bounds,
     })
 }

@@ -15,6 +15,8 @@ const OTHERS: usize = 31;
 /// For sums over the lanes of a row: registers by lane. For states beside the first in a block of code: registers by state.
 const OF_LANE: u32 = 1;
 const OF_STATE: u32 = 4;
+/// Registers by state where states that may not exist, or warps that are given none by others, leave `ptxas` less room.
+const OF_STATE_WHERE_FEW: u32 = 12;
 
 /// Whether a lane of the walk has registers enough; an estimate that agrees with `ptxas` for the standard models.
 pub fn has_registers(stage: &Stage, schedule: &StateSpaceBackward) -> bool {
@@ -25,7 +27,8 @@ pub fn has_registers(stage: &Stage, schedule: &StateSpaceBackward) -> bool {
 /// `ptxas` keeps numbers of one state while it walks the next. An estimate for one row per lane.
 pub(super) fn states_at_once(form: &BackwardScan, schedule: &StateSpaceBackward) -> u32 {
     let of_one = needed(form, schedule) + (OF_LANE * schedule.lanes) as usize;
-    let of_state = if schedule.padded && schedule.segmented { 2 * OF_STATE } else { OF_STATE };
+    let has_few = schedule.registers == 0 || schedule.padded && schedule.segmented;
+    let of_state = if has_few { OF_STATE_WHERE_FEW } else { OF_STATE };
     let fits = |states: &u32| of_one + (of_state * (states - 1)) as usize <= bound(schedule);
     let mut halves =
         std::iter::successors(Some(schedule.states), |states| Some(states / 2).filter(|states| *states > 0));

@@ -6,7 +6,7 @@ use crate::block::state_step::StateStep;
 use crate::build::Builder;
 use crate::schedules::state_space::TileAt;
 use crate::schedules::state_space::saved::StateRun;
-use crate::tile::{Operand, Reg};
+use crate::tile::{Operand, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 
 impl<'s> StateSpaceBackwardKernel<'s> {
@@ -22,8 +22,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let Some(saved) = &self.scratch.saved else { return };
         let mut anchor = |row: &Operand| self.base.anchor_of_states(b, saved, *row, first);
         let anchors: Vec<Operand> = lane.rows.iter().map(&mut anchor).collect();
-        self.each_subtile(b, |b, tile, column| {
-            self.save(b, &lane, tile, column, &anchors, &states);
+        self.each_numbered_subtile(b, |b, tile, number, column| {
+            self.save(b, &lane, (tile, number), column, &anchors, &states);
             self.walk_states(b, &lane, tile, column, &states);
         });
     }
@@ -33,14 +33,20 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         lane: &Lane,
-        tile: &TileAt,
+        (tile, number): (&TileAt, Operand),
         column: Operand,
         anchors: &[Operand],
         states: &[Vec<Reg>],
     ) {
-        let inside = b.lt(column, tile.time.steps);
+        let time = if self.base.spares_registers() {
+            let number = b.shuffle(Shuffle::Index, number, self.base.frame.lane);
+            self.base.time_again(b, number)
+        } else {
+            tile.time
+        };
+        let inside = b.lt(column, time.steps);
         let column = b.convert(Ty::I64, column);
-        let step = b.add(tile.time.first, column);
+        let step = b.add(time.first, column);
         let first = b.mul(lane.position, self.schedule.states);
         let Some(saved) = &self.scratch.saved else { return };
         for (r, states) in states.iter().enumerate() {
@@ -53,13 +59,31 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// Takes all states eight steps on.
     fn walk_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
-        let mut lane_rows = self.lane_rows(b, lane, tile, column, SUBTILE);
+        if !self.base.spares_registers() {
+            return self.walk_steps(b, lane, tile, (column, SUBTILE), states);
+        }
+        let [first, second] = self.parts(b, column);
+        self.walk_steps(b, lane, tile, first, states);
+        b.push(Stmt::SyncWarp);
+        self.walk_steps(b, lane, tile, second, states);
+    }
+
+    /// Takes all states so many steps on, from a column.
+    fn walk_steps(
+        &self,
+        b: &mut Builder,
+        lane: &Lane<'_, 's>,
+        tile: &TileAt,
+        (column, steps): (Operand, u32),
+        states: &[Vec<Reg>],
+    ) {
+        let mut lane_rows = self.lane_rows(b, lane, tile, column, steps);
         for state in 0..self.schedule.states {
-            self.load_states(b, &mut lane_rows, lane, tile, state, column, SUBTILE);
+            self.load_states(b, &mut lane_rows, lane, tile, state, column, steps);
             for (r, regs) in states.iter().enumerate() {
                 let reg = regs[state as usize];
                 let mut now: Operand = reg.into();
-                for step in self.in_order(SUBTILE) {
+                for step in self.in_order(steps) {
                     now = self.step_on(b, &mut lane_rows, r, StateStep { state, step }, now);
                 }
                 b.assign(reg, now);

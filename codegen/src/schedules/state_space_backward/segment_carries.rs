@@ -21,12 +21,21 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// Goes through the sub-tiles of the block's segment, in the direction of the walk.
     pub(super) fn each_subtile(&self, b: &mut Builder, walk: impl Fn(&mut Builder, &TileAt, Operand)) {
-        self.each_tile(b, |b, tile, _| {
+        self.each_numbered_subtile(b, |b, tile, _, column| walk(b, tile, column));
+    }
+
+    /// Goes through the sub-tiles with the numbers of their tiles in the segment.
+    pub(super) fn each_numbered_subtile(
+        &self,
+        b: &mut Builder,
+        walk: impl Fn(&mut Builder, &TileAt, Operand, Operand),
+    ) {
+        self.each_tile(b, |b, tile, number| {
             let subtiles = Operand::i32((self.schedule.steps / SUBTILE) as i32);
             b.for_(Operand::i32(0), subtiles, 1, |b, i| {
                 let subtile = self.subtile(b, i);
                 let column = b.mul(subtile, SUBTILE);
-                walk(b, tile, column);
+                walk(b, tile, number, column);
             });
         });
     }

@@ -164,10 +164,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         if states > CHUNK {
             return if has_flags || self.form.sums.len() > FEW_SUMS { CHUNK / 2 } else { CHUNK };
         }
-        let StateSpaceBackward { lanes, padded, vector, .. } = *self.schedule;
-        let is_crowded = has_flags && (padded || lanes > FEW_LANES || vector > CHUNK);
+        let StateSpaceBackward { lanes, padded, vector, registers, .. } = *self.schedule;
         let fitting = registers::states_at_once(self.form, self.schedule);
-        if is_crowded { fitting.min(CHUNK / 2) } else { fitting }
+        match has_flags && (padded || lanes > FEW_LANES || vector > CHUNK) {
+            // Walking warps that are given no registers by those that copy have even fewer.
+            true if padded && registers == 0 => 1,
+            true => fitting.min(CHUNK / 2),
+            false => fitting,
+        }
     }
 
     /// Walks the states of a lane group by group, each in a loop that runs once. The compiler cannot know that, so it computes all that the loop carries before

@@ -19,7 +19,7 @@ pub(super) fn hoist(program: &Program, time: Axis, state: Axis) -> Program {
 }
 
 /// Regroups the products of two scans, of which the one of the tuple `back` runs after the other: factors that do not depend on it are
-/// multiplied first. A factor that has neither time nor states joins those without time.
+/// multiplied first.
 pub(super) fn hoist_backward_scan(program: &Program, time: Axis, state: Axis, back: Value) -> Program {
     let mut late = vec![false; program.nodes.len()];
     late[back.0 as usize] = true;
@@ -117,10 +117,11 @@ impl<'p> Hoist<'p> {
         (axes.contains(self.time), axes.contains(self.state))
     }
 
-    /// A product of factors without states first, then of those with states but without time, then of the others.
+    /// A product of factors without states first, then of those with states but without time, then of the others. A factor that has
+    /// neither time nor states joins those without time, if there are any: they are multiplied once, and not at every step.
     fn product(&mut self, factors: Vec<Value>) -> Result<Value, TypeError> {
         let slow = factors.iter().any(|v| self.changes(*v) == (false, true));
-        let joins = |v: &Value| self.late.is_some() && slow && !self.changes(*v).0;
+        let joins = |v: &Value| slow && !self.changes(*v).0;
         let (fixed, moving): (Vec<Value>, _) = factors.into_iter().partition(|v| !self.changes(*v).1 && !joins(v));
         let (slow, mut fast): (Vec<Value>, Vec<Value>) = moving.into_iter().partition(|v| !self.changes(*v).0);
         if let Some(late) = &self.late {
