@@ -7,6 +7,7 @@ mod cut;
 mod depth;
 mod explain;
 mod gated;
+mod hoist;
 mod large;
 mod memory;
 mod pairwise;
