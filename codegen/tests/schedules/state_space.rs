@@ -1,10 +1,11 @@
 //! The states schedule: scans whose states are summed away.
 
-use oplus_codegen::plan::Planner;
-use oplus_codegen::schedules::{Schedule, StateSpace};
+use oplus_codegen::plan::{Planner, cuts, variants};
+use oplus_codegen::schedules::{Schedule, StateSpace, lower};
 use oplus_codegen::simulate::Order;
-use oplus_codegen::target::Target;
+use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::ir::Program;
+use std::collections::BTreeSet;
 
 use crate::device::{Placement, call};
 use crate::oracle::{Case, program};
@@ -280,4 +281,26 @@ fn states_without_rows() {
         output y: f32[L] = %8; output h: f32[N] = %9; }"
     ));
     [1, 17, 40].into_iter().for_each(|len| check(&program, &[4, len], Placement::Contiguous, SMALL, len as u64));
+}
+
+/// Memory delivers sectors of 32 bytes. Rows of `f32`, which are copied as they are, begin at multiples of that; other elements are unpacked on
+/// their way, and their rows begin at odd multiples of 16 bytes, in other banks.
+#[test]
+fn copied_rows_begin_at_sectors() {
+    let pitches = |program: &Program, vector: u32| {
+        let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
+        let all = stages.iter().flat_map(|stage| variants(stage, Isa::Sm90a));
+        let chosen = all.filter_map(|(stage, schedule)| match schedule {
+            Schedule::StateSpace(own) if own.vector == vector => {
+                let kernel = lower(&stage, &schedule, Isa::Sm90a).expect("lowers");
+                let tile = kernel.shared.iter().find(|array| array.name == "tile_0").expect("a tile of rows").len;
+                assert_eq!(tile % (own.stages * own.rows()), 0);
+                Some(tile / (own.stages * own.rows()) - own.steps)
+            }
+            _ => None,
+        });
+        chosen.collect::<BTreeSet<u32>>()
+    };
+    assert_eq!(pitches(&program(SELECTIVE), 4), [8].into());
+    assert_eq!(pitches(&program(GATED), 8), [4].into());
 }

@@ -70,13 +70,13 @@ fn many_dear(capacity: u32) -> StateSpace {
     StateSpace { warps: MOST_WARPS, copy_warps: 8, states, lanes, blocks: 1, ..many(capacity) }
 }
 
-/// Four states: the rows cost more than the states. Two states per lane where rows cost most, for narrow elements, which are
-/// unpacked, and for dear rows; these want as many copy warps as there is room for.
+/// Four states: the rows cost more than the states. Two states per lane, so that lanes read rows
+/// less often. Narrow elements, which are unpacked, and dear rows want as many copy warps as there is room for.
 fn four(narrow: bool, dear_rows: bool) -> StateSpace {
     let (warps, copy_warps, teams, states, stages, unroll, blocks) = match (narrow, dear_rows) {
         (_, true) => (4, 16, 4, 2, 4, 8, 1),
         (true, false) => (4, 8, 1, 2, 3, 8, 1),
-        (false, false) => (8, 4, 1, 1, 3, 4, 1),
+        (false, false) => (4, 4, 1, 2, 3, 8, 1),
     };
     StateSpace { warps, copy_warps, teams, states, lanes: 4 / states, steps: 64, stages, unroll, blocks, ..few(4) }
 }

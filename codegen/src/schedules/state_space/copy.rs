@@ -14,7 +14,7 @@ use crate::block::ring::Ring;
 use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Stmt};
-use oplus_dsl::ir::{Binary, Op, Value};
+use oplus_dsl::ir::{Binary, Value};
 use std::cell::RefCell;
 
 /// The named barrier of the first team of copy warps; the others' follow.
@@ -99,12 +99,6 @@ impl StateSpaceKernel<'_> {
     /// The arrivals of each copy thread when it has filled a tile: for its copies, and for what it has stored and read.
     pub(crate) fn arrivals_per_thread(&self) -> u32 {
         1 + u32::from(self.values.tiles.iter().any(|tile| self.copied(tile).is_some()))
-    }
-
-    /// The parameter that a tile is a plain copy of.
-    pub(crate) fn copied(&self, tile: &Tile) -> Option<u32> {
-        let Op::Param(param) = self.stage.program.node(tile.value).op else { return None };
-        (self.stage.program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
     }
 
     /// Whether every thread that takes a piece of one of these outputs away fills the same piece again, in all tiles that outputs read.
@@ -193,7 +187,7 @@ impl StateSpaceKernel<'_> {
             Some(_) => self.schedule.vector.min(CHUNK),
             None => self.schedule.vector,
         };
-        Shape { height: self.height(tile), steps: self.schedule.steps, width, across }
+        Shape { height: self.layouts.tile(tile).height, steps: self.schedule.steps, width, across }
     }
 
     /// The row of the block and the state that a row of a tile is for, `i32`.
@@ -229,10 +223,11 @@ impl StateSpaceKernel<'_> {
 
     fn copy_pieces(&self, b: &mut Builder, to: Destination, param: u32, pieces: &[Piece], sources: &[Global]) {
         let Destination { tile, stage, shape } = to;
+        let layout = self.layouts.tile(&self.values.tiles[tile]);
         for (piece, source) in pieces.iter().zip(sources) {
             b.if_(piece.held, |b| {
                 let (from_index, exists) = source.offset(b, Tensor::Param(param), 0);
-                let to_index = self.element(b, shape.height, stage, piece.row, piece.column);
+                let to_index = self.element(b, layout, stage, piece.row, piece.column);
                 let (to, from) = (self.tiles[tile], self.args.pointer(Tensor::Param(param)));
                 let guard = Some(exists).filter(|exists| *exists != Operand::bool(true));
                 b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard });
@@ -250,11 +245,11 @@ impl StateSpaceKernel<'_> {
     /// Stores the values computed from loaded pieces.
     fn store_pieces(&self, b: &mut Builder, to: Destination, pieces: &[Piece], mut sources: Vec<Global>) {
         let Destination { tile, stage, shape } = to;
-        let value = self.values.tiles[tile].value;
+        let (value, layout) = (self.values.tiles[tile].value, self.layouts.tile(&self.values.tiles[tile]));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
                 let values = self.steps_of(b, source, value, shape.width);
-                let to = self.element(b, shape.height, stage, piece.row, piece.column);
+                let to = self.element(b, layout, stage, piece.row, piece.column);
                 self.store_shared(b, Memory::Shared(self.tiles[tile]), to, &values);
             });
         }

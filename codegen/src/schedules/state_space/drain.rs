@@ -3,6 +3,7 @@
 use super::anchors::Offsets;
 use super::copy::{Copier, load_steps};
 use super::global::{Global, RowState};
+use super::layout::Layout;
 use super::pieces::{Piece, Shape};
 use super::{StateSpaceKernel, Time};
 use crate::abi::Tensor;
@@ -138,12 +139,11 @@ impl Drain<'_, '_> {
     }
 
     /// The steps of the piece in a tile or a sum.
-    fn shared(&mut self, b: &mut Builder, value: Value, array: Memory, rows: bool, step: u32) -> Operand {
+    fn shared(&mut self, b: &mut Builder, value: Value, array: Memory, layout: Layout, step: u32) -> Operand {
         if !self.loaded.contains_key(&value) {
             let kernel = self.kernel;
-            let height = if rows { kernel.schedule.rows() } else { 1 };
-            let row = if rows { self.piece.row } else { Operand::i32(0) };
-            let at = kernel.element(b, height, self.stage, row, self.piece.column);
+            let row = if layout.height > 1 { self.piece.row } else { Operand::i32(0) };
+            let at = kernel.element(b, layout, self.stage, row, self.piece.column);
             let steps = load_steps(b, array, at, self.global.width);
             self.loaded.insert(value, steps);
         }
@@ -155,12 +155,12 @@ impl Source for Drain<'_, '_> {
     fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(sum) = kernel.values.sum(&kernel.stage.program, value) {
-            return Some(self.shared(b, value, Memory::Shared(kernel.sums[sum]), true, at.step));
+            let layout = kernel.layouts.row_tile();
+            return Some(self.shared(b, value, Memory::Shared(kernel.sums[sum]), layout, at.step));
         }
         if let Some(i) = kernel.values.tile(value).filter(|i| !kernel.values.tiles[*i].states) {
-            let tile = &kernel.values.tiles[i];
-            debug_assert!(kernel.height(tile) == if tile.rows { kernel.schedule.rows() } else { 1 });
-            return Some(self.shared(b, value, Memory::Shared(kernel.tiles[i]), tile.rows, at.step));
+            let layout = kernel.layouts.tile(&kernel.values.tiles[i]);
+            return Some(self.shared(b, value, Memory::Shared(kernel.tiles[i]), layout, at.step));
         }
         self.global.leaf(b, value, at)
     }

@@ -27,6 +27,7 @@ mod drain;
 pub(crate) mod frame;
 pub(crate) mod global;
 pub(crate) mod lane;
+pub(crate) mod layout;
 pub(crate) mod output_constants;
 mod parameters;
 pub(crate) mod pieces;
@@ -56,8 +57,9 @@ use crate::stage::{Scan, Stage};
 use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, Special, Stmt};
 use frame::{Axes, Frame};
+use layout::{Layout, Layouts, Walked};
 use oplus_dsl::{Elem, Ty};
-use tiles::{Tile, Values};
+use tiles::Values;
 
 /// Steps of a sub-tile: before every so many steps a state is saved.
 pub const SUBTILE: u32 = 8;
@@ -123,6 +125,7 @@ pub(crate) struct StateSpaceKernel<'s> {
     pub(crate) schedule: &'s StateSpace,
     /// Rows of a block.
     pub(crate) block_rows: u32,
+    pub(crate) layouts: Layouts,
     pub(crate) monoid: Monoid<'s>,
     pub(crate) args: Args,
     pub(crate) values: Values,
@@ -162,20 +165,21 @@ impl<'s> StateSpaceKernel<'s> {
         let monoid = Monoid::new(operator, &used);
         let of = if schedule.ends { Values::of_scan } else { Values::of };
         let values = of(stage, &scan, state);
-        let pitch = schedule.steps + CHUNK;
-        let array = |b: &mut Builder, name: String, ty: Ty, height: u32| {
-            b.shared_values(name, ty, schedule.stages * height * pitch)
+        let block_rows = schedule.rows();
+        let layouts =
+            Layouts::of(stage, schedule, &values.tiles, block_rows, &Walked { lane_rows: 1, reverse: scan.reverse });
+        let array = |b: &mut Builder, name: String, ty: Ty, layout: Layout| {
+            b.shared_values(name, ty, schedule.stages * layout.len())
         };
         let mut tiles = vec![];
         for (i, tile) in values.tiles.iter().enumerate() {
             let ty = stage.program.node(tile.value).ty;
-            tiles.push(array(b, format!("tile_{i}"), ty, height(schedule, schedule.rows(), tile)));
+            tiles.push(array(b, format!("tile_{i}"), ty, layouts.tile(tile)));
         }
-        let own = |b: &mut Builder, i: usize| array(b, format!("sum_{i}"), Ty::F32, schedule.rows());
+        let own = |b: &mut Builder, i: usize| array(b, format!("sum_{i}"), Ty::F32, layouts.row_tile());
         let sums =
             (0..values.sums.len()).map(|i| values.over[i].map_or_else(|| own(b, i), |tile| tiles[tile])).collect();
         let axes = Axes { time: scan.axis, state, row: values.row };
-        let block_rows = schedule.rows();
         let frame = Frame::declare(b, &args, stage, axes, schedule, block_rows, true);
         let segment_carries = args.scratch.get(usize::from(schedule.save)).copied();
         Some(StateSpaceKernel {
@@ -183,6 +187,7 @@ impl<'s> StateSpaceKernel<'s> {
             scan,
             schedule,
             block_rows,
+            layouts,
             monoid,
             args,
             values,
@@ -213,27 +218,18 @@ impl<'s> StateSpaceKernel<'s> {
             }
             b.push(Stmt::FenceInit);
         });
-        let column = if self.scan.reverse { 0 } else { self.schedule.steps };
         for (tile, array) in self.values.tiles.iter().zip(&self.tiles).filter(|(tile, _)| !tile.states) {
-            let rows = Operand::i32((self.height(tile) * self.schedule.stages) as i32);
+            let layout = self.layouts.tile(tile);
+            let column = if self.scan.reverse { layout.lead - CHUNK } else { self.schedule.steps };
+            let rows = Operand::i32((layout.height * self.schedule.stages) as i32);
             b.for_(thread, rows, self.schedule.threads(), |b, row| {
-                let at = b.mul(row, self.pitch());
+                let at = b.mul(row, layout.pitch as i32);
                 let at = b.add(at, column);
                 let nothing = zero(b.elem(Memory::Shared(*array)).value());
                 b.store(Memory::Shared(*array), at, &[nothing; CHUNK as usize], None);
             });
         }
         b.barrier();
-    }
-
-    /// The distance between rows of a tile, in elements.
-    fn pitch(&self) -> i32 {
-        (self.schedule.steps + CHUNK) as i32
-    }
-
-    /// The column of step 0. Where time goes backwards, the columns before it are read ahead.
-    fn lead(&self) -> i32 {
-        if self.scan.reverse { CHUNK as i32 } else { 0 }
     }
 
     /// Whether steps that do not exist must leave the states as they are, because states are read after them.
@@ -253,11 +249,6 @@ impl<'s> StateSpaceKernel<'s> {
         b.if_else(is_whole, |b| body(b, &whole), |b| body(b, &time));
     }
 
-    /// Rows of a tile in shared memory.
-    pub(crate) fn height(&self, tile: &Tile) -> u32 {
-        height(self.schedule, self.block_rows, tile)
-    }
-
     /// Whether one of the lane's states exists, from its first one on.
     pub(crate) fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
         let own = b.add(first, k);
@@ -273,21 +264,15 @@ impl<'s> StateSpaceKernel<'s> {
     pub(crate) fn element(
         &self,
         b: &mut Builder,
-        height: u32,
+        layout: Layout,
         stage: Operand,
         row: Operand,
         column: Operand,
     ) -> Operand {
-        let before = b.mul(stage, height as i32 * self.pitch());
-        let above = b.mul(row, self.pitch());
+        let before = b.mul(stage, layout.len() as i32);
+        let above = b.mul(row, layout.pitch as i32);
         let at = b.add(before, above);
-        let at = b.add(at, self.lead());
+        let at = b.add(at, layout.lead as i32);
         b.add(at, column)
     }
-}
-
-/// Rows of a tile in shared memory, of a block of so many rows.
-pub(crate) fn height(schedule: &StateSpace, rows: u32, tile: &Tile) -> u32 {
-    let rows = if tile.rows { rows } else { 1 };
-    if tile.states { rows * schedule.capacity() } else { rows }
 }

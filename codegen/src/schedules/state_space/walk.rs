@@ -158,10 +158,10 @@ impl<'s> StateSpaceKernel<'s> {
             } else {
                 row
             };
-            bases.push(self.element(b, self.height(tile), stage, row, Operand::i32(0)));
+            bases.push(self.element(b, self.layouts.tile(tile), stage, row, Operand::i32(0)));
         }
         let first = lanes.first_step(b);
-        let sum = |b: &mut Builder| self.element(b, self.schedule.rows(), stage, lane_row, first);
+        let sum = |b: &mut Builder| self.element(b, self.layouts.row_tile(), stage, lane_row, first);
         let sums = self.sums.iter().map(|_| sum(b)).collect();
         let time = self.time(b, number);
         let ahead = self.values.tiles.iter().zip(&self.tiles).filter(|(tile, _)| !tile.states);
@@ -299,7 +299,7 @@ impl<'s> StateSpaceKernel<'s> {
     /// Loads the chunk of the tiles with states, for one of the lane's states.
     fn load_states(&self, b: &mut Builder, source: &mut Chunk, tile: &Tile, state: u32, column: Operand) {
         for i in (0..self.tiles.len()).filter(|i| self.values.tiles[*i].states) {
-            let row = (state * self.schedule.lanes) as i32 * self.pitch();
+            let row = (state * self.schedule.lanes * self.layouts.tile(&self.values.tiles[i]).pitch) as i32;
             let base = b.add(tile.bases[i], row);
             let values = self.load(b, i, base, column);
             source.tiles.insert((i, state), values);

@@ -72,6 +72,7 @@ impl StateSpaceBackwardKernel<'_> {
     fn store_pieces(&self, b: &mut Builder, to: Destination, pieces: &[Piece], mut sources: Vec<Global>) {
         let Destination { tile: number, stage, shape } = to;
         let (base, form, tile) = (&self.base, self.form, &self.tiles.tiles[number]);
+        let layout = base.layouts.tile(tile);
         let plain = matches!(form.program.node(tile.value).op, Op::Param(_));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
@@ -82,7 +83,7 @@ impl StateSpaceBackwardKernel<'_> {
                     let other = Operand::Const(Ty::F32, Literal::Float(other));
                     values = values.into_iter().map(|v| b.select(exists, v, other)).collect();
                 }
-                let to = base.element(b, shape.height, stage, piece.row, piece.column);
+                let to = base.element(b, layout, stage, piece.row, piece.column);
                 base.store_shared(b, Memory::Shared(base.tiles[number]), to, &values);
             });
         }
@@ -116,7 +117,7 @@ impl StateSpaceBackwardKernel<'_> {
                         let mut to = Global::at(b, base, RowState::first_of(piece.row), time, piece, shape.width);
                         to.known = offsets.at(b, base, time, piece);
                         let (offset, exists) = to.offset(b, tensor, 0);
-                        let from = base.element(b, shape.height, stage, piece.row, piece.column);
+                        let from = base.element(b, base.layouts.row_tile(), stage, piece.row, piece.column);
                         let values = load_steps(b, Memory::Shared(*array), from, shape.width);
                         b.store(base.args.memory(tensor), offset, &values, Some(exists));
                     });

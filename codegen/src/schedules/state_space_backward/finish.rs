@@ -81,7 +81,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             // Lanes that keep nothing have read what the others overwrite.
             b.push(Stmt::SyncWarp);
         }
-        let at = self.base.element(b, self.schedule.block_rows(), tile.stage, row, column);
+        let at = self.base.element(b, self.base.layouts.row_tile(), tile.stage, row, column);
         for (array, values) in stores {
             for (access, values) in values.chunks(CHUNK as usize).enumerate() {
                 let at = b.add(at, access as u32 * CHUNK);

@@ -47,8 +47,9 @@ pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
 
 use super::state_space::frame::{Axes, Frame};
+use super::state_space::layout::{Layout, Layouts, Walked};
 use super::state_space::tiles::{Tile, Values};
-use super::state_space::{CHUNK, SUBTILE, StateSpaceKernel, TileAt, has_flags, height};
+use super::state_space::{SUBTILE, StateSpaceKernel, TileAt, has_flags};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
@@ -177,14 +178,16 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             Pass::Walk | Pass::Sum => (form.walked(), form.finished()),
         };
         let tiles = Tiles::of(form, &walked, &finished);
-        let pitch = schedule.steps + CHUNK;
-        let array = |b: &mut Builder, name: String, ty: Ty, height: u32| {
-            b.shared_values(name, ty, schedule.stages * height * pitch)
+        let reverse = is_walked_back(form, schedule);
+        let walked = Walked { lane_rows: schedule.rows, reverse };
+        let layouts = Layouts::of(stage, states, &tiles.tiles, schedule.block_rows(), &walked);
+        let array = |b: &mut Builder, name: String, ty: Ty, layout: Layout| {
+            b.shared_values(name, ty, schedule.stages * layout.len())
         };
         let mut arrays = vec![];
         for (i, tile) in tiles.tiles.iter().enumerate() {
             let ty = stage.program.node(tile.value).ty;
-            arrays.push(array(b, format!("tile_{i}"), ty, height(states, schedule.block_rows(), tile)));
+            arrays.push(array(b, format!("tile_{i}"), ty, layouts.tile(tile)));
         }
         let mut free = (0..arrays.len()).filter(|i| {
             let tile = &tiles.tiles[*i];
@@ -193,11 +196,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let bodies = if walks { form.bodies().collect() } else { vec![] };
         let mut outputs = vec![];
         for k in bodies {
-            let own = |b: &mut Builder| array(b, format!("output_{k}"), Ty::F32, schedule.block_rows());
+            let own = |b: &mut Builder| array(b, format!("output_{k}"), Ty::F32, layouts.row_tile());
             outputs.push(free.next().map_or_else(|| own(b), |i| arrays[i]));
         }
         let row_sums = if walks { RowSums::declare(b, form, schedule) } else { None };
-        let base = base(b, stage, form, schedule, states, Memories { args, tiles: tiles.tiles.clone(), arrays })?;
+        let base =
+            base(b, stage, form, schedule, states, Memories { args, tiles: tiles.tiles.clone(), arrays, layouts })?;
         let scratch = Scratch::find(b, &base, form, schedule);
         let next_states = (schedule.saved_ahead > 0).then(|| NextStates::declare(b, schedule));
         let masks = Masks::of(form, &tiles, schedule);
@@ -266,11 +270,17 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 }
 
+/// Whether a pass goes through time backwards.
+fn is_walked_back(form: &BackwardScan, schedule: &StateSpaceBackward) -> bool {
+    form.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save)
+}
+
 /// The tensors of a kernel, its tiles and their arrays.
 struct Memories {
     args: Args,
     tiles: Vec<Tile>,
     arrays: Vec<SharedId>,
+    layouts: Layouts,
 }
 
 /// The part of the kernel that the forward schedule shares: tensors, tiles of time, rows of the block.
@@ -280,10 +290,10 @@ fn base<'s>(
     form: &'s BackwardScan,
     schedule: &StateSpaceBackward,
     states: &'s StateSpace,
-    Memories { args, tiles, arrays }: Memories,
+    Memories { args, tiles, arrays, layouts }: Memories,
 ) -> Option<StateSpaceKernel<'s>> {
     let mut scan = stage.scan()?;
-    scan.reverse = form.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
+    scan.reverse = is_walked_back(form, schedule);
     let operator = stage.program.operator(scan.operator);
     let used = |k: usize| schedule.pass == Pass::Ends || k == form.field as usize;
     let monoid = Monoid::new(operator, &(0..operator.fields.len()).map(used).collect::<Vec<_>>());
@@ -301,6 +311,7 @@ fn base<'s>(
         scan,
         schedule: states,
         block_rows,
+        layouts,
         monoid,
         args,
         values,

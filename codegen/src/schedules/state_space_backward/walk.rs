@@ -288,8 +288,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         column: Operand,
         count: u32,
     ) -> Vec<Operand> {
-        let height = self.base.height(&self.tiles.tiles[i]);
-        let from = self.base.element(b, height, stage, row, column);
+        let layout = self.base.layouts.tile(&self.tiles.tiles[i]);
+        let from = self.base.element(b, layout, stage, row, column);
         load_steps(b, Memory::Shared(self.base.tiles[i]), from, count)
     }
 

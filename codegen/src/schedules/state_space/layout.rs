@@ -1,0 +1,95 @@
+//! Where the elements of a tile lie in shared memory.
+
+use super::tiles::Tile;
+use super::{CHUNK, StateSpace, StateSpaceKernel};
+use crate::stage::Stage;
+use oplus_dsl::ir::Op;
+
+/// The padding of rows that are copied asynchronously, 32 bytes. Memory delivers sectors of 32 bytes, and a sector whose place in shared memory is
+/// not a multiple of 32 bytes is written in two parts.
+const SECTOR: u32 = 2 * CHUNK;
+
+/// The rows of a tile in one stage of the ring. A row has a padding: lanes that read several rows at once then find them in different banks,
+/// and may read ahead of the tile's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Rows.
+    pub height: u32,
+    /// From row to row, in elements.
+    pub pitch: u32,
+    /// The column of step 0. Where time goes backwards, the columns before it are read ahead.
+    pub lead: u32,
+}
+
+impl Layout {
+    /// The elements of a stage.
+    pub(crate) fn len(self) -> u32 {
+        self.height * self.pitch
+    }
+}
+
+/// The layouts of all tiles of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layouts {
+    /// Rows of a block.
+    rows: u32,
+    /// States of a row that there is room for.
+    capacity: u32,
+    steps: u32,
+    /// The padding of tiles that have a row for each row of the block.
+    padding: u32,
+    reverse: bool,
+}
+
+/// How lanes walk through tiles.
+pub(crate) struct Walked {
+    /// The rows that a lane walks at once.
+    pub lane_rows: u32,
+    /// Whether time goes backwards.
+    pub reverse: bool,
+}
+
+impl Layouts {
+    /// The layouts of a block of so many rows.
+    pub(crate) fn of(stage: &Stage, schedule: &StateSpace, tiles: &[Tile], rows: u32, walked: &Walked) -> Layouts {
+        let is_copied = |tile: &Tile| tile.rows && !tile.states && copied(stage, tile).is_some();
+        // Where a lane walks two rows, the sums that it stores would meet in the same banks.
+        let by_sectors = schedule.vector > 1 && walked.lane_rows == 1 && tiles.iter().any(is_copied);
+        let padding = if by_sectors { SECTOR } else { CHUNK };
+        Layouts { rows, capacity: schedule.capacity(), steps: schedule.steps, padding, reverse: walked.reverse }
+    }
+
+    /// The layout of a tile.
+    pub(crate) fn tile(&self, tile: &Tile) -> Layout {
+        match tile {
+            Tile { rows: true, states: false, .. } => self.row_tile(),
+            Tile { rows, states, .. } => {
+                let rows = if *rows { self.rows } else { 1 };
+                self.padded(if *states { rows * self.capacity } else { rows }, CHUNK)
+            }
+        }
+    }
+
+    /// The layout of a tile, sum or output that has a row for each row of the block.
+    pub(crate) fn row_tile(&self) -> Layout {
+        self.padded(self.rows, self.padding)
+    }
+
+    fn padded(&self, height: u32, padding: u32) -> Layout {
+        let lead = if self.reverse { padding } else { 0 };
+        Layout { height, pitch: self.steps + padding, lead }
+    }
+}
+
+/// The parameter that a tile is a plain copy of, if its elements have four bytes.
+fn copied(stage: &Stage, tile: &Tile) -> Option<u32> {
+    let Op::Param(param) = stage.program.node(tile.value).op else { return None };
+    (stage.program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
+}
+
+impl StateSpaceKernel<'_> {
+    /// The parameter that a tile is a plain copy of.
+    pub(crate) fn copied(&self, tile: &Tile) -> Option<u32> {
+        copied(self.stage, tile)
+    }
+}
