@@ -320,3 +320,17 @@ fn sums_over_time_beside_several_sums_over_the_width_do_not_spill() {
     let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.overlaid);
     assert!(assemble_for_hopper(&gradient, is_meant) >= 6);
 }
+
+/// Third sweeps of delta rules with decays and with first and last states: threads find their places again beside products, and two blocks that
+/// share a multiprocessor find their times again.
+#[test]
+fn third_sweeps_of_gated_delta_rules_on_older_devices_do_not_spill() {
+    for (elem, deepest) in [(Elem::Bf16, 128), (Elem::F16, 128), (Elem::F32, 64)] {
+        let gradient = adjoint(&model_of("gated_delta_rule", elem)).expect("differentiable");
+        let is_meant = |s: &Schedule| {
+            matches!(s, Schedule::ChunkDeltaBackward(s)
+                if s.sweep == DeltaSweep::Gradients && s.places == 64 && s.depth <= deepest && !s.concurrent)
+        };
+        assert!(assemble(&gradient, Isa::Sm80, is_meant) >= 12, "{elem}");
+    }
+}

@@ -158,7 +158,12 @@ impl Gradients<'_> {
                     let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
                     values.set_inner(2 * k + c, depth, self.index_along(b, at, depth));
                 }
-                self.set_block(b, &mut values, totals, block, k, &sums.map(|own| own[(first + k) as usize]));
+                let sums = sums.map(|own| own[(first + k) as usize]);
+                if self.finds_places_again() {
+                    self.rematerialised(b).set_block(b, &mut values, totals, block, k, &sums);
+                } else {
+                    self.set_block(b, &mut values, totals, block, k, &sums);
+                }
             }
             for h in 0..2 {
                 let at = |column| Coordinates { row: Some(h), column: None, inner: Some(column) };
@@ -167,6 +172,11 @@ impl Gradients<'_> {
                 }
             }
         }
+    }
+
+    /// Whether threads find their places in tiles again with each block of columns: decays leave no registers to keep them beside products.
+    fn finds_places_again(&self) -> bool {
+        !self.keeps_sums && self.tiles.keys.elem != Elem::F32 && self.form.states.decays()
     }
 
     /// How many neighbouring blocks of columns are stored at once: two of 16 bits fill a sector of memory.
