@@ -283,11 +283,11 @@ fn states_without_rows() {
     [1, 17, 40].into_iter().for_each(|len| check(&program, &[4, len], Placement::Contiguous, SMALL, len as u64));
 }
 
-/// Memory delivers sectors of 32 bytes. Rows of `f32`, which are copied as they are, begin at multiples of that; other elements are unpacked on
-/// their way, and their rows begin at odd multiples of 16 bytes, in other banks.
+/// Memory delivers sectors of 32 bytes. Rows of `f32`, which are copied as they are, begin at multiples of that. Other elements are unpacked on
+/// their way; their rows are an odd multiple of 16 bytes apart, so that neighbours lie in different banks.
 #[test]
 fn copied_rows_begin_at_sectors() {
-    let pitches = |program: &Program, vector: u32| {
+    let paddings = |program: &Program, vector: u32| {
         let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
         let all = stages.iter().flat_map(|stage| variants(stage, Isa::Sm90a));
         let chosen = all.filter_map(|(stage, schedule)| match schedule {
@@ -301,6 +301,6 @@ fn copied_rows_begin_at_sectors() {
         });
         chosen.collect::<BTreeSet<u32>>()
     };
-    assert_eq!(pitches(&program(SELECTIVE), 4), [8].into());
-    assert_eq!(pitches(&program(GATED), 8), [4].into());
+    assert_eq!(paddings(&program(SELECTIVE), 4), [8].into());
+    assert_eq!(paddings(&program(GATED), 8), [4].into());
 }

@@ -112,7 +112,8 @@ impl<'s> Gradients<'s> {
         let parts = array("parts", (TOTALS + 2 * form.totals.len() as u32) * TIMES);
         let energies = array("energies", WARPS);
         let outer = tile.as_ref().map_or(form.states.outer.len(), |tile| tile.outer.len());
-        let rematerialiser = Rematerialiser::declare(b, if reads_place_again(form, schedule) { outer + 1 } else { 0 });
+        let rematerialiser =
+            Rematerialiser::declare(b, if reads_block_place_from_shared(form, schedule) { outer + 1 } else { 0 });
         let thread = Thread::of(b);
         let [half, block] = b.div_rem(thread.warp, BLOCKS);
         let fragment = FragmentPlace::of(b, thread.lane);
@@ -181,7 +182,7 @@ impl<'s> Gradients<'s> {
 
     /// The numbers that say which times are the block's, to be [rematerialised](Self::rematerialised_place).
     pub(super) fn numbers_of_place(&self, b: &mut Builder) -> Vec<Operand> {
-        if !reads_place_again(self.form, self.schedule) {
+        if !reads_block_place_from_shared(self.form, self.schedule) {
             return vec![];
         }
         let Place { outer, first, .. } = self.third().place(b, &self.tile, None, None);
@@ -191,7 +192,7 @@ impl<'s> Gradients<'s> {
 
     /// The place of the block, rematerialised where its numbers are in shared memory.
     pub(super) fn rematerialised_place(&self, b: &mut Builder, place: &Place) -> Place {
-        if !reads_place_again(self.form, self.schedule) {
+        if !reads_block_place_from_shared(self.form, self.schedule) {
             return place.clone();
         }
         let outer = self.rematerialiser.outer(b, &place.outer);
@@ -240,6 +241,6 @@ impl<'s> Gradients<'s> {
 
 /// Whether the numbers that say which times are the block's are read from shared memory where they are needed: where addresses of single
 /// elements take the registers, or where two blocks share a multiprocessor and decays take some.
-fn reads_place_again(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward) -> bool {
+fn reads_block_place_from_shared(form: &DeltaRuleBackward, schedule: &ChunkDeltaBackward) -> bool {
     schedule.vector == 1 || schedule.blocks > 1 && form.states.decays()
 }

@@ -86,7 +86,9 @@ fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<K
         && (32..=MOST_DEPTH).contains(&depth)
         && blocks > 0
         && !(padded && wide)
-        && !(schedule.overlaid && schedule.persistent);
+        && !(schedule.overlaid && schedule.persistent)
+        // Numbers in shared memory say which times are a block's; a block that goes from tile to tile has several.
+        && !(schedule.persistent && (blocks > 1 || vector == 1));
     // A saved tile has 64 places: where there may be fewer, a block has them all.
     let is_divided = places == TIMES || matches!(places, 16 | 32) && !padded;
     if !is_possible || !is_divided || !matches!(vector, 1 | 2 | 4 | 8) {

@@ -159,7 +159,7 @@ impl Gradients<'_> {
                     values.set_inner(2 * k + c, depth, self.index_along(b, at, depth));
                 }
                 let sums = sums.map(|own| own[(first + k) as usize]);
-                if self.finds_places_again() {
+                if self.rematerialises_thread_per_block() {
                     self.rematerialised(b).set_block(b, &mut values, totals, block, k, &sums);
                 } else {
                     self.set_block(b, &mut values, totals, block, k, &sums);
@@ -174,8 +174,9 @@ impl Gradients<'_> {
         }
     }
 
-    /// Whether threads find their places in tiles again with each block of columns: decays leave no registers to keep them beside products.
-    fn finds_places_again(&self) -> bool {
+    /// Whether the thread's coordinates are rematerialised for each block of eight columns: with decays there are no registers to keep them beside
+    /// products.
+    fn rematerialises_thread_per_block(&self) -> bool {
         !self.keeps_sums && self.tiles.keys.elem != Elem::F32 && self.form.states.decays()
     }
 

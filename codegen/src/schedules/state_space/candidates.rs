@@ -73,12 +73,12 @@ fn many_dear(capacity: u32) -> StateSpace {
 /// Four states: the rows cost more than the states. Two states per lane, so that lanes read rows
 /// less often. Narrow elements, which are unpacked, and dear rows want as many copy warps as there is room for.
 fn four(narrow: bool, dear_rows: bool) -> StateSpace {
-    let (warps, copy_warps, teams, states, stages, unroll, blocks) = match (narrow, dear_rows) {
-        (_, true) => (4, 16, 4, 2, 4, 8, 1),
-        (true, false) => (4, 8, 1, 2, 3, 8, 1),
-        (false, false) => (4, 4, 1, 2, 3, 8, 1),
+    let (copy_warps, teams, stages) = match (narrow, dear_rows) {
+        (_, true) => (16, 4, 4),
+        (true, false) => (8, 1, 3),
+        (false, false) => (4, 1, 3),
     };
-    StateSpace { warps, copy_warps, teams, states, lanes: 4 / states, steps: 64, stages, unroll, blocks, ..few(4) }
+    StateSpace { copy_warps, teams, states: 2, lanes: 2, steps: 64, stages, unroll: 8, ..few(4) }
 }
 
 /// Fewer rows: more lanes for each. With one block per multiprocessor a single team of copy warps would not hide memory's

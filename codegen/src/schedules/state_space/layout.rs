@@ -5,9 +5,9 @@ use super::{CHUNK, StateSpace, StateSpaceKernel};
 use crate::stage::Stage;
 use oplus_dsl::ir::Op;
 
-/// The padding of rows that are copied asynchronously, 32 bytes. Memory delivers sectors of 32 bytes, and a sector whose place in shared memory is
-/// not a multiple of 32 bytes is written in two parts.
-const SECTOR: u32 = 2 * CHUNK;
+/// The padding, in elements, of a row of `f32` that is copied as it is: 32 bytes. Memory delivers sectors of 32 bytes, and a sector whose place in
+/// shared memory is not a multiple of 32 bytes is written in two parts.
+const SECTOR_PADDING: u32 = 2 * CHUNK;
 
 /// The rows of a tile in one stage of the ring. A row has a padding: lanes that read several rows at once then find them in different banks,
 /// and may read ahead of the tile's end.
@@ -41,22 +41,22 @@ pub(crate) struct Layouts {
     reverse: bool,
 }
 
-/// How lanes walk through tiles.
-pub(crate) struct Walked {
-    /// The rows that a lane walks at once.
-    pub lane_rows: u32,
+/// How a lane walks through tiles.
+pub(crate) struct LaneWalk {
+    /// The rows that it walks at once.
+    pub rows: u32,
     /// Whether time goes backwards.
     pub reverse: bool,
 }
 
 impl Layouts {
     /// The layouts of a block of so many rows.
-    pub(crate) fn of(stage: &Stage, schedule: &StateSpace, tiles: &[Tile], rows: u32, walked: &Walked) -> Layouts {
+    pub(crate) fn of(stage: &Stage, schedule: &StateSpace, tiles: &[Tile], rows: u32, walk: &LaneWalk) -> Layouts {
         let is_copied = |tile: &Tile| tile.rows && !tile.states && copied(stage, tile).is_some();
         // Where a lane walks two rows, the sums that it stores would meet in the same banks.
-        let by_sectors = schedule.vector > 1 && walked.lane_rows == 1 && tiles.iter().any(is_copied);
-        let padding = if by_sectors { SECTOR } else { CHUNK };
-        Layouts { rows, capacity: schedule.capacity(), steps: schedule.steps, padding, reverse: walked.reverse }
+        let aligns_to_sectors = schedule.vector > 1 && walk.rows == 1 && tiles.iter().any(is_copied);
+        let padding = if aligns_to_sectors { SECTOR_PADDING } else { CHUNK };
+        Layouts { rows, capacity: schedule.capacity(), steps: schedule.steps, padding, reverse: walk.reverse }
     }
 
     /// The layout of a tile.

@@ -10,8 +10,8 @@
 //! copy warps   drain: outputs as maps of the sums, converted, coalesced; then fill the stage again
 //! ```
 //!
-//! A tile's rows are padded by 4 elements, so that 16-byte accesses of neighbouring rows meet different banks; state n
-//! is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Bit 0 of a lane's number names its row, and the
+//! A tile's rows are padded by 4 elements, or by 8 where rows of `f32` are copied as they are (`layout.rs`), so that 16-byte accesses of
+//! neighbouring rows meet different banks. State n is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Bit 0 of a lane's number names its row, and the
 //! next bits its states: the loads of lanes that read the same 16 bytes are then merged in pairs.
 //!
 //! Where rows are few, time is cut into segments with blocks of their own (`segments.rs`).
@@ -57,7 +57,7 @@ use crate::stage::{Scan, Stage};
 use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, Special, Stmt};
 use frame::{Axes, Frame};
-use layout::{Layout, Layouts, Walked};
+use layout::{LaneWalk, Layout, Layouts};
 use oplus_dsl::{Elem, Ty};
 use tiles::Values;
 
@@ -167,7 +167,7 @@ impl<'s> StateSpaceKernel<'s> {
         let values = of(stage, &scan, state);
         let block_rows = schedule.rows();
         let layouts =
-            Layouts::of(stage, schedule, &values.tiles, block_rows, &Walked { lane_rows: 1, reverse: scan.reverse });
+            Layouts::of(stage, schedule, &values.tiles, block_rows, &LaneWalk { rows: 1, reverse: scan.reverse });
         let array = |b: &mut Builder, name: String, ty: Ty, layout: Layout| {
             b.shared_values(name, ty, schedule.stages * layout.len())
         };

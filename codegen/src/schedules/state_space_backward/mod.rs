@@ -47,7 +47,7 @@ pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
 
 use super::state_space::frame::{Axes, Frame};
-use super::state_space::layout::{Layout, Layouts, Walked};
+use super::state_space::layout::{LaneWalk, Layout, Layouts};
 use super::state_space::tiles::{Tile, Values};
 use super::state_space::{SUBTILE, StateSpaceKernel, TileAt, has_flags};
 use super::{LowerError, Strategy};
@@ -179,8 +179,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         };
         let tiles = Tiles::of(form, &walked, &finished);
         let reverse = is_walked_back(form, schedule);
-        let walked = Walked { lane_rows: schedule.rows, reverse };
-        let layouts = Layouts::of(stage, states, &tiles.tiles, schedule.block_rows(), &walked);
+        let lane_walk = LaneWalk { rows: schedule.rows, reverse };
+        let layouts = Layouts::of(stage, states, &tiles.tiles, schedule.block_rows(), &lane_walk);
         let array = |b: &mut Builder, name: String, ty: Ty, layout: Layout| {
             b.shared_values(name, ty, schedule.stages * layout.len())
         };
