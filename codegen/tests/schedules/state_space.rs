@@ -1,9 +1,10 @@
 //! The states schedule: scans whose states are summed away.
 
 use oplus_codegen::plan::{Planner, cuts, variants};
-use oplus_codegen::schedules::{Schedule, StateSpace, lower};
+use oplus_codegen::schedules::{Pass, Schedule, StateSpace, lower};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 use std::collections::BTreeSet;
 
@@ -303,4 +304,30 @@ fn copied_rows_begin_at_sectors() {
     };
     assert_eq!(paddings(&program(SELECTIVE), 4), [8].into());
     assert_eq!(paddings(&program(GATED), 8), [4].into());
+}
+
+/// So do rows in gradients, but where a lane walks two rows: its sums would meet in the same banks.
+#[test]
+fn copied_rows_of_gradients_begin_at_sectors() {
+    let gradient = adjoint(&program(SELECTIVE)).expect("differentiable");
+    let stages: Vec<_> = cuts(&gradient).expect("cuts").all().flat_map(|cut| cut.stages).collect();
+    let mut lane_rows = BTreeSet::new();
+    for (stage, schedule) in stages.iter().flat_map(|stage| variants(stage, Isa::Sm90a)) {
+        let Schedule::StateSpaceBackward(own) = &schedule else { continue };
+        if own.vector != 4 || own.pass != Pass::Walk {
+            continue;
+        }
+        let kernel = lower(&stage, &schedule, Isa::Sm90a).expect("lowers");
+        let is_tile = |name: &str| name.starts_with("tile_") || name.starts_with("output_");
+        let rows = own.stages * own.block_rows();
+        let lens = kernel.shared.iter().filter(|array| is_tile(&array.name)).map(|array| array.len);
+        let wanted = rows * (own.steps + if own.rows == 1 { 8 } else { 4 });
+        assert!(
+            lens.clone().any(|len| len == wanted),
+            "{schedule}: {:?} instead of {wanted}",
+            lens.collect::<Vec<_>>()
+        );
+        lane_rows.insert(own.rows);
+    }
+    assert_eq!(lane_rows, [1, 2].into());
 }

@@ -87,7 +87,7 @@ fn lower(stage: &Stage, schedule: &ChunkDeltaBackward, symbol: &str) -> Result<K
         && blocks > 0
         && !(padded && wide)
         && !(schedule.overlaid && schedule.persistent)
-        // Numbers in shared memory say which times are a block's; a block that goes from tile to tile has several.
+        // Such blocks read from shared memory which times are theirs. That is written once, and a persistent block has other times in each tile.
         && !(schedule.persistent && (blocks > 1 || vector == 1));
     // A saved tile has 64 places: where there may be fewer, a block has them all.
     let is_divided = places == TIMES || matches!(places, 16 | 32) && !padded;

@@ -70,8 +70,8 @@ fn many_dear(capacity: u32) -> StateSpace {
     StateSpace { warps: MOST_WARPS, copy_warps: 8, states, lanes, blocks: 1, ..many(capacity) }
 }
 
-/// Four states: the rows cost more than the states. Two states per lane, so that lanes read rows
-/// less often. Narrow elements, which are unpacked, and dear rows want as many copy warps as there is room for.
+/// Four states: the rows cost more than the states. Two states per lane, so that fewer lanes read each row. Narrow elements, which are
+/// unpacked, and dear rows want as many copy warps as there is room for.
 fn four(narrow: bool, dear_rows: bool) -> StateSpace {
     let (copy_warps, teams, stages) = match (narrow, dear_rows) {
         (_, true) => (16, 4, 4),

@@ -98,7 +98,7 @@ impl StateSpaceKernel<'_> {
 
     /// The arrivals of each copy thread when it has filled a tile: for its copies, and for what it has stored and read.
     pub(crate) fn arrivals_per_thread(&self) -> u32 {
-        1 + u32::from(self.values.tiles.iter().any(|tile| self.copied(tile).is_some()))
+        1 + u32::from(self.values.tiles.iter().any(|tile| tile.copied(&self.stage.program).is_some()))
     }
 
     /// Whether every thread that takes a piece of one of these outputs away fills the same piece again, in all tiles that outputs read.
@@ -150,7 +150,7 @@ impl StateSpaceKernel<'_> {
                 pieces.iter().map(source).collect::<Vec<_>>()
             };
             let own = self.registers_of_loads(*shape, &beneath);
-            if self.copied(tile).is_none() && registers + own <= early_registers {
+            if tile.copied(&self.stage.program).is_none() && registers + own <= early_registers {
                 let pieces = self.few_pieces(b, *shape, thread).unwrap_or_default();
                 let mut sources = sources(b, &pieces);
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
@@ -160,7 +160,7 @@ impl StateSpaceKernel<'_> {
             }
             self.each_piece(b, *shape, beneath.len(), thread, |b, pieces| {
                 let mut sources = sources(b, pieces);
-                if let Some(param) = self.copied(tile) {
+                if let Some(param) = tile.copied(&self.stage.program) {
                     return self.copy_pieces(b, to, param, pieces, &sources);
                 }
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
@@ -183,7 +183,7 @@ impl StateSpaceKernel<'_> {
         let timed = params_beneath(program, tile.value).into_iter().map(Tensor::Param);
         let across = timed.map(|t| axes(self.stage, t)).find(|axes| axes.contains(&time));
         let across = self.schedule.vector == 1 && across.is_some_and(|axes| axes.last() != Some(&time));
-        let width = match self.copied(tile) {
+        let width = match tile.copied(&self.stage.program) {
             Some(_) => self.schedule.vector.min(CHUNK),
             None => self.schedule.vector,
         };

@@ -1,9 +1,8 @@
 //! Where the elements of a tile lie in shared memory.
 
 use super::tiles::Tile;
-use super::{CHUNK, StateSpace, StateSpaceKernel};
+use super::{CHUNK, StateSpace};
 use crate::stage::Stage;
-use oplus_dsl::ir::Op;
 
 /// The padding, in elements, of a row of `f32` that is copied as it is: 32 bytes. Memory delivers sectors of 32 bytes, and a sector whose place in
 /// shared memory is not a multiple of 32 bytes is written in two parts.
@@ -52,7 +51,7 @@ pub(crate) struct LaneWalk {
 impl Layouts {
     /// The layouts of a block of so many rows.
     pub(crate) fn of(stage: &Stage, schedule: &StateSpace, tiles: &[Tile], rows: u32, walk: &LaneWalk) -> Layouts {
-        let is_copied = |tile: &Tile| tile.rows && !tile.states && copied(stage, tile).is_some();
+        let is_copied = |tile: &Tile| tile.rows && !tile.states && tile.copied(&stage.program).is_some();
         // Where a lane walks two rows, the sums that it stores would meet in the same banks.
         let aligns_to_sectors = schedule.vector > 1 && walk.rows == 1 && tiles.iter().any(is_copied);
         let padding = if aligns_to_sectors { SECTOR_PADDING } else { CHUNK };
@@ -78,18 +77,5 @@ impl Layouts {
     fn padded(&self, height: u32, padding: u32) -> Layout {
         let lead = if self.reverse { padding } else { 0 };
         Layout { height, pitch: self.steps + padding, lead }
-    }
-}
-
-/// The parameter that a tile is a plain copy of, if its elements have four bytes.
-fn copied(stage: &Stage, tile: &Tile) -> Option<u32> {
-    let Op::Param(param) = stage.program.node(tile.value).op else { return None };
-    (stage.program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
-}
-
-impl StateSpaceKernel<'_> {
-    /// The parameter that a tile is a plain copy of.
-    pub(crate) fn copied(&self, tile: &Tile) -> Option<u32> {
-        copied(self.stage, tile)
     }
 }

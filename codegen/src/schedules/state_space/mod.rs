@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A tile's rows are padded by 4 elements, or by 8 where rows of `f32` are copied as they are (`layout.rs`), so that 16-byte accesses of
-//! neighbouring rows meet different banks. State n is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Bit 0 of a lane's number names its row, and the
-//! next bits its states: the loads of lanes that read the same 16 bytes are then merged in pairs.
+//! neighbouring rows meet different banks. State n is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Bit 0 of
+//! a lane's number names its row, and the next bits its states: the loads of lanes that read the same 16 bytes are then merged in pairs.
 //!
 //! Where rows are few, time is cut into segments with blocks of their own (`segments.rs`).
 //!

@@ -23,6 +23,14 @@ pub(crate) struct Tile {
     pub states: bool,
 }
 
+impl Tile {
+    /// The parameter that the tile is a plain copy of: one whose elements have four bytes.
+    pub(crate) fn copied(&self, program: &Program) -> Option<u32> {
+        let Op::Param(param) = program.node(self.value).op else { return None };
+        (program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
+    }
+}
+
 /// A stage's values by their storage.
 pub(crate) struct Values {
     /// The axis of the rows of a block: the last outer one.
