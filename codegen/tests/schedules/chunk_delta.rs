@@ -119,7 +119,7 @@ pub(crate) fn written_of(text: &str, elem: Elem) -> Program {
     programs[0].instantiate(elem)
 }
 
-fn check(program: &Program, lengths: [usize; 5], how: (Placement, Order)) {
+pub(crate) fn check(program: &Program, lengths: [usize; 5], how: (Placement, Order)) {
     compare(program, lengths, how, |schedule| matches!(schedule, Schedule::ChunkDelta(_)));
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn simulated_on(
 }
 
 /// Compares what a plan gives for some inputs.
-fn compare_given(
+pub(crate) fn compare_given(
     program: &Program,
     (lengths, given): ([usize; 5], &[Array]),
     (placement, order): (Placement, Order),
@@ -387,7 +387,7 @@ fn chunks_of_rules_with_two_keys() {
 }
 
 /// Asserts that a kernel that prepares tiles of times for the walk gives the bits of blocks that prepare their own.
-fn check_prepared(program: &Program, lengths: [usize; 5], (placement, order): (Placement, Order)) {
+pub(crate) fn check_prepared(program: &Program, lengths: [usize; 5], (placement, order): (Placement, Order)) {
     let given = inputs(program, &sizes(program, lengths));
     let of = |sweep: RuleSweep| {
         let is_meant = move |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(own) if own.sweep == sweep);

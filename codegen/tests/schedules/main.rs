@@ -16,6 +16,7 @@ mod device;
 mod elements;
 mod finals;
 mod flash;
+mod gated_linear;
 mod large;
 mod laws;
 mod less_memory;

@@ -26,8 +26,8 @@ use oplus_dsl::Elem;
 pub(in crate::schedules) struct ChannelTiles {
     /// Keys, decayed to the end of their chunk.
     pub keys: Tile,
-    /// The vectors that the state is read by, decayed from the start of their chunk.
-    pub columns: Tile,
+    /// The vectors that the state is read by, decayed from the start of their chunk, if steps read it.
+    pub columns: Option<Tile>,
     /// Queries, decayed from the start of their chunk.
     pub queries: Option<Tile>,
     /// The vectors that are added times products with the state, where they are not the keys, decayed to the end of their chunk.
@@ -58,7 +58,7 @@ pub(super) type Products = Vec<[Reg; 4]>;
 
 /// Products over pairs of times of a chunk, each with the vectors that the state is read by and with queries.
 pub(in crate::schedules) struct PairProducts {
-    /// Of the vectors that are added times what the state gives.
+    /// Of the vectors that are added times what the state gives, or of keys where steps do not read it.
     of_rows: [Products; 2],
     /// Where there are two keys, of those that values are added times.
     of_values: Option<[Products; 2]>,
@@ -86,7 +86,8 @@ impl ChannelTiles {
             Some(copied) if schedule.sweep == RuleSweep::Prepare && copied.elem == elem => copied.clone(),
             _ => Tile { rows: TIMES, ..Tile::bare(b, name, elem, pairs * TIMES, depth) },
         };
-        let (keys, columns) = (tile("decayed_keys", Some(copied.keys)), tile("decayed_columns", copied.columns));
+        let keys = tile("decayed_keys", Some(copied.keys));
+        let columns = form.reads.then(|| tile("decayed_columns", copied.columns));
         let queries = form.readout.as_ref().map(|_| tile("decayed_queries", copied.queries));
         let rows = form.has_two_keys().then(|| tile("decayed_rows", copied.rows));
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
@@ -158,6 +159,7 @@ impl DeltaKernel<'_> {
         system: System,
     ) {
         match system {
+            _ if !self.form.reads => {}
             System::OfRows => self.store_system(b, &products.system(), place),
             System::OfErrors => self.store_error_system(b, &products.system(), place),
         }
@@ -202,8 +204,9 @@ impl DeltaKernel<'_> {
             }
         };
         let read = self.powers_of(b, &logs.read);
-        let columns = times(b, &columns, &read);
-        store(b, &channels.columns, &columns, !is_last);
+        let columns = self.form.reads.then(|| times(b, &columns, &read));
+        let read_by = columns.as_ref().zip(channels.columns.as_ref());
+        read_by.inspect(|(columns, tile)| store(b, tile, columns, !is_last));
         let after = if self.form.channels == Some(Channels::ReadAfter) { read } else { self.powers_of(b, &logs.after) };
         let queries = queries.map(|queries| times(b, &queries, &after));
         let queried = queries.as_ref().zip(channels.queries.as_ref());
@@ -218,7 +221,9 @@ impl DeltaKernel<'_> {
         for ((vectors, tile), [system, weights]) in added.iter().zip(sums) {
             let apart = times(b, vectors, &inverse);
             let right = Parts::of_pairs(b, self.elem(), &apart).map(|pair| b.select(is_mild, pair, zero)).as_right();
-            self.add_products(b, system, &columns, right);
+            if let Some(columns) = &columns {
+                self.add_products(b, system, columns, right);
+            }
             if let Some(queries) = &queries {
                 self.add_products(b, weights, queries, right);
             }
@@ -240,7 +245,7 @@ impl DeltaKernel<'_> {
         if is_last {
             b.push(Stmt::SyncWarp);
         }
-        store(b, &channels.columns, &columns, is_last);
+        read_by.inspect(|(columns, tile)| store(b, tile, columns, is_last));
         queried.inspect(|(queries, tile)| store(b, tile, queries, is_last));
         for ((_, tile), to_end) in added.iter().zip(&to_ends) {
             store(b, tile, &to_end.map(|two| two.map(Operand::Reg)), is_last);

@@ -36,7 +36,8 @@ impl DeltaKernel<'_> {
     ) -> Factors<'a> {
         let Some(channels) = &self.channels else { return self.factors(b, lanes, stage) };
         let mut factor = |tile: &'a Tile| Factor::of(b, tile, &lanes.right, stage);
-        let (keys, columns) = (factor(&channels.keys), factor(&channels.columns));
+        let keys = factor(&channels.keys);
+        let columns = channels.columns.as_ref().map_or(keys, &mut factor);
         let rows = channels.rows.as_ref().map_or(keys, &mut factor);
         Factors { keys, columns, queries: channels.queries.as_ref().map(factor), rows }
     }
@@ -84,12 +85,13 @@ impl DeltaKernel<'_> {
         let start = lanes.values;
         let from = place.rates;
         let mut pairs = |of| Factor::of(b, of, &lanes.pairs, tile.pairs);
-        let [inverses, weights] = [&self.inverses, &self.weights].map(&mut pairs);
+        let inverses = self.inverses.as_ref().map(&mut pairs);
+        let weights = pairs(&self.weights);
         let of_values = self.of_values.as_ref().map(|[read, queried]| [pairs(read), pairs(queried)]);
         let [keys, rows] = [factors.keys, factors.rows].map(|factor| Factor { lanes: &lanes.in_time, ..factor });
         for chunk in 0..WARPS {
             let left = self.left_of(b, state);
-            let read = self.read(b, &left, factors.columns, chunk);
+            let system = inverses.map(|inverses| (self.read(b, &left, factors.columns, chunk), inverses));
             if let Some(handed) = self.handed {
                 handed.write_state(b, self, &left, place, chunk);
             }
@@ -97,9 +99,10 @@ impl DeltaKernel<'_> {
             let queried = own_queries.map(|queries| self.read_apart(b, &left, queries, chunk));
             let decayed = self.handed.map(|_| self.decayed_state(b, state, place, chunk));
             let values = self.values_of(b, start, chunk);
-            let solution = match of_values {
-                None => self.solve(b, &read, &values, inverses, from, chunk),
-                Some([of_values, _]) => {
+            let solution = match (system, of_values) {
+                (None, _) => self.scaled_values(b, &values, from, chunk),
+                (Some((read, inverses)), None) => self.solve(b, &read, &values, inverses, from, chunk),
+                (Some((read, inverses)), Some([of_values, _])) => {
                     let sums = self.read_with_values(b, &read, &values, of_values, from, chunk);
                     self.solved(b, sums, inverses, chunk)
                 }

@@ -4,6 +4,7 @@ use oplus_dsl::Ty;
 
 use super::ahead::TilePlace;
 use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
+use crate::block::layout::Tile;
 use crate::block::split_tile::{piece_of_eight, place_of_two, store_two};
 use crate::build::{Builder, f32, zero};
 use crate::tile::{Memory, Operand, Shuffle, Stmt};
@@ -14,8 +15,9 @@ use oplus_dsl::ir::Binary;
 const ACCESS: u32 = 4;
 
 impl DeltaKernel<'_> {
-    /// Writes the inverse of 1 − A, less 1, of the warp's chunk: a lane has a column of it.
+    /// Writes the inverse of 1 − A, less 1, of the warp's chunk, where steps read the state: a lane has a column of it.
     pub(in crate::schedules) fn invert(&self, b: &mut Builder, place: &TilePlace) {
+        let Some(tile) = &self.inverses else { return };
         b.push(Stmt::SyncWarp);
         let column = b.binary(Binary::Rem, self.thread.lane, Operand::i32(ROWS as i32));
         let mut inverse: Vec<Operand> = vec![];
@@ -35,24 +37,30 @@ impl DeltaKernel<'_> {
         }
         let [piece, within] = b.div_rem(column, COLUMNS);
         let is_first = b.lt(self.thread.lane, Operand::i32(ROWS as i32));
-        let start = b.mul(place.pairs.index, Operand::i32(self.inverses.len() as i32));
+        let start = b.mul(place.pairs.index, Operand::i32(tile.len() as i32));
         let start = b.add(start, within);
         if self.elem() == Elem::F32 {
-            return self.store_split_inverse(b, place, column, &inverse);
+            return self.store_split_inverse(b, tile, place, column, &inverse);
         }
         for (row, element) in (0..).zip(inverse) {
             let own = b.add(first_row, Operand::i32(row));
-            let index = self.inverses.piece_index(b, own, piece);
+            let index = tile.piece_index(b, own, piece);
             let index = b.add(index, start);
             let is_own = b.eq(column, Operand::i32(row));
             let element = b.select(is_own, f32(0.0), element);
-            b.store(Memory::Shared(self.inverses.array), index, &[element], Some(is_first));
+            b.store(Memory::Shared(tile.array), index, &[element], Some(is_first));
         }
     }
 
     /// Writes an inverse of which each lane has a column: every even lane has its neighbour's for a pair.
-    fn store_split_inverse(&self, b: &mut Builder, place: &TilePlace, column: Operand, inverse: &[Operand]) {
-        let tile = &self.inverses;
+    fn store_split_inverse(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        place: &TilePlace,
+        column: Operand,
+        inverse: &[Operand],
+    ) {
         let [eight, within] = b.div_rem(column, COLUMNS);
         let (piece, within) = (piece_of_eight(b, tile, eight), place_of_two(b, tile, within));
         let start = b.mul(place.pairs.index, tile.len());

@@ -163,8 +163,8 @@ pub(in crate::schedules) struct DeltaKernel<'s> {
     rows: Option<Tile>,
     /// Keys, vectors and queries as the walk takes them, where decays differ along the depth.
     pub(in crate::schedules) channels: Option<ChannelTiles>,
-    /// Of each chunk of two tiles the inverse of its system, and weights of keys for queries.
-    pub(in crate::schedules) inverses: Tile,
+    /// Of each chunk of two tiles the inverse of its system, where steps read the state, and weights of keys for queries.
+    pub(in crate::schedules) inverses: Option<Tile>,
     pub(in crate::schedules) weights: Tile,
     /// Where there are two keys, the weights of values in what is read of the state, and for queries.
     pub(in crate::schedules) of_values: Option<[Tile; 2]>,
@@ -239,10 +239,11 @@ impl<'s> DeltaKernel<'s> {
         let copied = Copied { keys: &keys, columns: columns.as_ref(), queries: queries.as_ref(), rows: rows.as_ref() };
         let channels = form.channels.map(|_| ChannelTiles::declare(b, elem, schedule, form, copied));
         let mut pairs = |name: &str| Tile { rows: TIMES, ..Tile::bare(b, name, elem, schedule.pairs() * TIMES, ROWS) };
-        let [inverses, weights] = ["inverses", "weights"].map(&mut pairs);
+        let (inverses, weights) = (form.reads.then(|| pairs("inverses")), pairs("weights"));
         let of_values = form.has_two_keys().then(|| ["values_read", "values_queried"].map(&mut pairs));
         let array = |b: &mut Builder, name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
-        let systems = array(b, "systems", schedule.systems() * PITCH);
+        let systems = if form.reads { schedule.systems() } else { 0 };
+        let systems = array(b, "systems", systems * PITCH);
         let kinds = rates::kinds(form);
         let rates = kinds.iter().map(|name| array(b, name, schedule.stages * TIMES)).collect();
         for tile in [&mut keys, &mut values].into_iter().chain(&mut columns).chain(&mut queries).chain(&mut rows) {
@@ -308,7 +309,7 @@ impl<'s> DeltaKernel<'s> {
         let Some(channels) = self.channels.as_ref().filter(|_| !form.has_two_keys()) else { return kernel };
         let pairs = self.schedule.pairs() * TIMES;
         let inverses = Tile { rows: TIMES, ..Tile::bare(b, "other_inverses", self.elem(), pairs, ROWS) };
-        DeltaKernel { systems: channels.logs[0], inverses, ..kernel }
+        DeltaKernel { systems: channels.logs[0], inverses: Some(inverses), ..kernel }
     }
 
     /// The kernel with rematerialised places of the block and its threads, where registers are few: those of the first state would be kept
@@ -342,7 +343,7 @@ impl<'s> DeltaKernel<'s> {
 
     /// The type of factors of products over pairs of times.
     pub(in crate::schedules) fn elem(&self) -> Elem {
-        self.inverses.elem
+        self.weights.elem
     }
 
     /// A tile of factors over the depth, all of which have one layout.

@@ -54,11 +54,12 @@ pub(super) struct TileLens {
 impl TileLens {
     pub(super) fn of(form: &DeltaRule, schedule: &ChunkDelta) -> TileLens {
         let (is_queried, has_two_keys) = (u32::from(form.readout.is_some()), u32::from(form.has_two_keys()));
-        let has_columns = u32::from(form.channels.is_some() || form.column.param != form.key);
+        let reads = u32::from(form.reads);
+        let has_columns = reads * u32::from(form.channels.is_some() || form.column.param != form.key);
         let ends = if form.channels.is_some() { WARPS * schedule.depth } else { 0 };
         TileLens {
             deep: (1 + has_columns + is_queried + has_two_keys) * TIMES * schedule.depth,
-            pairs: (1 + is_queried) * (1 + has_two_keys) * TIMES * ROWS,
+            pairs: (reads + is_queried) * (1 + has_two_keys) * TIMES * ROWS,
             numbers: ends + super::rates::kinds(form).len() as u32 * TIMES,
         }
     }
@@ -184,12 +185,12 @@ impl DeltaKernel<'_> {
         let (depth, mut stored) = (self.schedule.depth, Stored::default());
         let factors: Vec<&Tile> = match &self.channels {
             Some(ChannelTiles { keys, columns, queries, rows, .. }) => {
-                [keys, columns].into_iter().chain(queries).chain(rows).collect()
+                [keys].into_iter().chain(columns).chain(queries).chain(rows).collect()
             }
             None => vec![],
         };
         factors.into_iter().for_each(|tile| stored.factors(Some(tile), depth));
-        stored.pairs(Some(&self.inverses));
+        self.inverses.iter().for_each(|tile| stored.pairs(Some(tile)));
         let [read, queried] = [0, 1].map(|k: usize| self.of_values.as_ref().map(|tiles| &tiles[k]));
         read.into_iter().for_each(|tile| stored.pairs(Some(tile)));
         if self.queries.is_some() {

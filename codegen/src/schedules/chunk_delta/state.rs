@@ -104,7 +104,7 @@ impl DeltaKernel<'_> {
             let mut values = values.clone();
             let coordinates = self.coordinates(b, &mut values, block);
             coordinates.map(|here| {
-                let value = values.value(b, self.form.init, here);
+                let value = self.form.init.map_or(f32(0.0), |init| values.value(b, init, here));
                 let (_, exists) = values.indices(b, here);
                 let value = b.select(exists, value, zero(Ty::F32));
                 b.var(value)

@@ -41,12 +41,15 @@ impl DeltaKernel<'_> {
             let of_columns = earlier.map(|row| after.at(b, row));
             let element =
                 |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, row, channel, sixteen);
-            let columns = rows.map(|row| element(b, self.columns.as_ref().unwrap_or(&self.keys), row));
+            let columns = self.columns.as_ref().unwrap_or(&self.keys);
+            let columns = self.form.reads.then(|| rows.map(|row| element(b, columns, row)));
             let queries = self.queries.as_ref().map(|queries| rows.map(|row| element(b, queries, row)));
             let added = self.rows.iter().chain([&self.keys]);
             for (tile, [system, weights]) in added.zip(sums) {
                 let vectors = earlier.map(|row| element(b, tile, row));
-                add_channel(b, system, of_rows[1], of_columns, columns, vectors);
+                if let Some(columns) = columns {
+                    add_channel(b, system, of_rows[1], of_columns, columns, vectors);
+                }
                 if let Some(queries) = queries {
                     add_channel(b, weights, of_rows[0], of_columns, queries, vectors);
                 }

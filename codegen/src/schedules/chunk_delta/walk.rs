@@ -95,7 +95,7 @@ impl DeltaKernel<'_> {
     /// The lanes in the stages of a tile.
     pub(in crate::schedules) fn lanes_in(&self, b: &mut Builder, lanes: &AllLanes, place: &TilePlace) -> AllLanes {
         let deep = TileStage::of(b, self.factor_tile(), self.walked_stage(place));
-        let of_pairs = TileStage::of(b, &self.inverses, place.pairs.index);
+        let of_pairs = TileStage::of(b, &self.weights, place.pairs.index);
         let of_values = TileStage::of(b, &self.values, place.stage.index);
         let right = lanes.right.in_stage(b, deep);
         // Values and right factors of one layout differ in the pieces that a warp has.
@@ -119,7 +119,7 @@ impl DeltaKernel<'_> {
         let in_time = left.clone();
         let (row, half) = right_rows(b, self.thread.lane);
         let right = self.factor_tile().lanes(b, row, half);
-        let pairs = self.inverses.lanes(b, row, half);
+        let pairs = self.weights.lanes(b, row, half);
         let values = match self.values.elem {
             Elem::F32 => {
                 let (place, time) = (self.first_row(b), self.fragment.column(b));

@@ -60,14 +60,14 @@ impl<'k, 's> Sharing<'k, 's> {
         let channels = both.and_then(|kernel| kernel.channels.as_ref());
         let mut stored = Stored::default();
         stored.factors(channels.map(|channels| &channels.keys), depth);
-        stored.factors(channels.map(|channels| &channels.columns), depth);
+        stored.factors(channels.and_then(|channels| channels.columns.as_ref()), depth);
         if rule.has_two_keys() {
             stored.factors(channels.and_then(|channels| channels.rows.as_ref()), depth);
             stored.pairs(both.and_then(|kernel| kernel.of_values.as_ref().map(|[read, _]| read)));
-            stored.pairs(both.map(|kernel| &kernel.inverses));
+            stored.pairs(both.and_then(|kernel| kernel.inverses.as_ref()));
         } else {
-            stored.pairs(errors.map(|kernel| &kernel.inverses));
-            stored.pairs(cotangents.map(|kernel| &kernel.inverses));
+            stored.pairs(errors.and_then(|kernel| kernel.inverses.as_ref()));
+            stored.pairs(cotangents.and_then(|kernel| kernel.inverses.as_ref()));
         }
         stored.pairs(cotangents.map(|kernel| &kernel.weights));
         if rule.has_two_keys() {

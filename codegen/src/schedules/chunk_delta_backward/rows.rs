@@ -1,6 +1,7 @@
 //! The steps of walks: a chunk of 16 times at the warp's 16 places of the width.
 
 use super::walk::{Walk, WalkLanes, WalkedChunk};
+use crate::block::layout::Lanes;
 use crate::block::matmul::{Blocks, Factor, ROWS};
 use crate::block::parts::{Parts, multiply_in_time};
 use crate::build::Builder;
@@ -42,8 +43,7 @@ impl Walk<'_> {
                 b.sub(own[2 * h + c], given)
             }));
         }
-        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, Operand::i32(0));
-        self.solve(b, &mut rows, inverses, false, number);
+        self.solve(b, &mut rows, &lanes.all.pairs, false, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         let to_end = self.decayed(b, added, TO_END, place, number);
         let left = kernel.added_rows(b, (state, chunk.check), &[(&rows, to_end)])[0];
@@ -66,8 +66,7 @@ impl Walk<'_> {
         let values = self.scaled(b, &values, added);
         let columns = of_values.parts(b, number * ROWS, 0, false);
         values.multiply(b, kernel.elem(), &mut rows, columns);
-        let inverses = Factor::of(b, &kernel.inverses, &lanes.all.pairs, Operand::i32(0));
-        self.solve(b, &mut rows, inverses, false, number);
+        self.solve(b, &mut rows, &lanes.all.pairs, false, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         let rows = Parts::of_blocks(b, kernel.elem(), &rows);
         let mut next = self.decayed_state(b, state, place, number);
@@ -119,7 +118,7 @@ impl Walk<'_> {
         let weighed = self.scaled(b, &given, gains);
         let columns = weights.parts(b, number * ROWS, 0, true);
         weighed.multiply(b, kernel.elem(), &mut rows, columns);
-        self.solve(b, &mut rows, Factor { tile: &kernel.inverses, ..weights }, true, number);
+        self.solve(b, &mut rows, &lanes.transposed, true, number);
         self.save_rows(b, &rows, self.saved.rows, saved, number);
         if let Some(sums) = of_values {
             let moved = Parts::of_blocks(b, kernel.elem(), &rows);
@@ -175,7 +174,9 @@ impl Walk<'_> {
     }
 
     /// Adds to rows their product with the inverse of the chunk's system less its identity.
-    fn solve(&self, b: &mut Builder, rows: &mut Blocks, inverses: Factor, transposed: bool, chunk: u32) {
+    fn solve(&self, b: &mut Builder, rows: &mut Blocks, lanes: &Lanes, transposed: bool, chunk: u32) {
+        let Some(inverses) = &self.kernel.inverses else { return };
+        let inverses = Factor::of(b, inverses, lanes, Operand::i32(0));
         let elem = self.kernel.elem();
         let left = Parts::of_blocks(b, elem, rows);
         let columns = inverses.parts(b, chunk * ROWS, 0, transposed);

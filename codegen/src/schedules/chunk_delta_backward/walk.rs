@@ -107,12 +107,12 @@ impl<'s> Walk<'s> {
     fn lanes(&self, b: &mut Builder) -> WalkLanes {
         let all = self.kernel.lanes(b);
         let (row, half) = left_rows(b, self.kernel.thread.lane);
-        WalkLanes { all, transposed: self.kernel.inverses.lanes(b, row, half) }
+        WalkLanes { all, transposed: self.kernel.weights.lanes(b, row, half) }
     }
 
     /// The lanes in the stages of a tile.
     fn lanes_in(&self, b: &mut Builder, lanes: &WalkLanes, place: &TilePlace) -> WalkLanes {
-        let of_pairs = TileStage::of(b, &self.kernel.inverses, place.pairs.index);
+        let of_pairs = TileStage::of(b, &self.kernel.weights, place.pairs.index);
         let transposed = lanes.transposed.in_stage(b, of_pairs);
         WalkLanes { all: self.kernel.lanes_in(b, &lanes.all, place), transposed }
     }

@@ -1,7 +1,8 @@
 //! The delta rules: recurrences whose step reads the state with one vector, and adds the result times another vector.
 //!
 //! S\[t\] = w\[t\]·S\[t−1\] + (Σ over the depth of S\[t−1\]·z\[t\])·b\[t\] + y\[t\]⊗x\[t\], with vectors z, b and y that are numbers times parameters.
-//! In the delta rules b and y are numbers times one vector, the key, so that a step adds one row times the key.
+//! In the delta rules b and y are numbers times one vector, the key, so that a step adds one row times the key. In gated linear attention a
+//! step reads nothing of the state: b is 0.
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Term, Unary, Value};
 
@@ -27,6 +28,8 @@ pub struct DeltaRule {
     pub channels: Option<Channels>,
     /// The condition under which the state is forgotten, as at the first time of a packed sequence, if there is one.
     pub reset: Option<Value>,
+    /// Whether a step reads the state. If it does not, `column` and `row` are the key.
+    pub reads: bool,
     /// The vector that the state is read by, as a parameter and other factors.
     pub column: Factored,
     /// The vector that is added times the product of the state with `column`, as a parameter and other factors.
@@ -35,8 +38,8 @@ pub struct DeltaRule {
     pub key: u32,
     /// The parameter with the width that is added times the key, and the factors beside both.
     pub value: Factored,
-    /// The state before the first step.
-    pub init: Value,
+    /// The state before the first step; none where it is 0.
+    pub init: Option<Value>,
     /// The reads of the state after every step, if there are any.
     pub readout: Option<DeltaReadout>,
 }
@@ -111,11 +114,12 @@ impl DeltaRule {
             decay,
             channels,
             reset: scan.reset,
+            reads: true,
             column,
             row,
             key,
             value,
-            init: scan.init,
+            init: Some(scan.init),
             readout: None,
         })
     }
@@ -151,7 +155,7 @@ impl DeltaRule {
         differs.map_or(Ok(()), |axis| Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() }))
     }
 
-    fn check(&self, stage: &Stage) -> Result<(), Refusal> {
+    pub(super) fn check(&self, stage: &Stage) -> Result<(), Refusal> {
         let program = &stage.program;
         let first = program.params[self.row.param as usize].elem;
         if self.params().iter().any(|param| program.params[*param as usize].elem != first) {
@@ -257,7 +261,7 @@ impl Find<'_> {
         }
     }
 
-    fn readout(&self, stage: &Stage, states: Option<Value>) -> Result<Option<DeltaReadout>, Refusal> {
+    pub(super) fn readout(&self, stage: &Stage, states: Option<Value>) -> Result<Option<DeltaReadout>, Refusal> {
         let readouts = readouts(stage);
         let not_query = || Refusal::NotQuery { axis: self.program.axis_name(self.depth).to_owned() };
         let [readout] = readouts[..] else { return if readouts.is_empty() { Ok(None) } else { Err(not_query()) } };

@@ -234,5 +234,5 @@ fn cotangents(
     }
     // The stage does not compute the sum of this readout; the form needs it to name its tiles.
     let readout = Some(DeltaReadout { value: scan.input, query: query.clone() });
-    Ok((DeltaRule { value, init: scan.init, readout, ..states.clone() }, query))
+    Ok((DeltaRule { value, init: Some(scan.init), readout, ..states.clone() }, query))
 }

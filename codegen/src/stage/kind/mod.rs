@@ -4,6 +4,7 @@ mod backward;
 mod contracted;
 mod delta;
 mod delta_backward;
+mod gated_linear;
 mod gauge;
 mod hoist;
 mod matrix;
@@ -66,6 +67,8 @@ pub struct Contracted {
     pub walk: Result<Walk, Refusal>,
     /// By products of matrices.
     pub matrices: Result<MatrixRecurrence, Refusal>,
+    /// By products of matrices of 16 times, as a delta rule whose steps read nothing of the state.
+    pub delta: Result<DeltaRule, Refusal>,
 }
 
 /// The ways in which two scans in opposite directions can be computed.
@@ -95,7 +98,7 @@ impl Kind {
                 Some(_) => MatrixRecurrence::of(stage),
                 None => MatrixRecurrence::of_final(stage).ok_or(Refusal::NoReadout),
             };
-            return Kind::Contracted(Contracted { walk: Err(Refusal::Sequences), matrices });
+            return Kind::contracted(stage, Err(Refusal::Sequences), matrices);
         }
         if stage.is_pairwise() {
             return Kind::Pairwise(Pairwise::of(stage));
@@ -108,7 +111,7 @@ impl Kind {
             return Kind::PartialSums(PartialSums::of(stage));
         }
         if stage.state_axis().is_some() && stage.axis().is_some() {
-            return Kind::Contracted(Contracted { walk: Walk::of(stage), matrices: MatrixRecurrence::of(stage) });
+            return Kind::contracted(stage, Walk::of(stage), MatrixRecurrence::of(stage));
         }
         match stage.axis() {
             None => Kind::Map,
@@ -119,6 +122,16 @@ impl Kind {
                 None => Kind::Reduce,
             },
         }
+    }
+
+    /// A scan whose states are summed away, in all forms.
+    fn contracted(
+        stage: &Stage,
+        walk: Result<Walk, Refusal>,
+        matrices: Result<MatrixRecurrence, Refusal>,
+    ) -> Kind {
+        let delta = matrices.clone().and_then(|form| DeltaRule::of_matrices(stage, &form));
+        Kind::Contracted(Contracted { walk, matrices, delta })
     }
 
     /// Whether the stage scans, and writes states or maps of them.
@@ -190,11 +203,14 @@ impl Kind {
         }
     }
 
-    /// The delta rule that a recurrence is.
+    /// The delta rule that a recurrence is, or a recurrence of matrices as one whose steps read nothing of the state.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
     pub fn delta(&self) -> Result<&DeltaRule, Refusal> {
+        if let Kind::Contracted(contracted) = self {
+            return contracted.delta.as_ref().map_err(Refusal::clone);
+        }
         self.recurrence()?.delta.as_ref().map_err(Refusal::clone)
     }
 
