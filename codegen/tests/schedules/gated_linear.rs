@@ -3,9 +3,13 @@
 use oplus_codegen::schedules::{RuleSweep, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data};
+use oplus_dsl::ir::Program;
 
-use crate::chunk_delta::{check, check_prepared, compare_given, inputs, model_of, sizes, written_of};
+use crate::chunk_delta::{
+    check, check_prepared, compare, compare_given, inputs, model_of, simulated, sizes, written_of,
+};
 use crate::device::Placement;
 
 const TYPES: [Elem; 3] = [Elem::Bf16, Elem::F16, Elem::F32];
@@ -111,4 +115,69 @@ fn states_beyond_the_range_of_f16() {
     }
     let is_meant = |schedule: &Schedule| matches!(schedule, Schedule::ChunkDelta(_));
     compare_given(&program, (lengths, &given), (Placement::Contiguous, Order::Random(1)), is_meant);
+}
+
+fn gradient(program: &Program) -> Program {
+    adjoint(program).expect("differentiable")
+}
+
+fn is_gradient(schedule: &Schedule) -> bool {
+    matches!(schedule, Schedule::ChunkDeltaBackward(_))
+}
+
+fn check_gradient(program: &Program, lengths: [usize; 5], how: (Placement, Order)) {
+    compare(program, lengths, how, is_gradient);
+}
+
+#[test]
+fn gradients_in_chunks_are_those_of_the_recurrence() {
+    for elem in TYPES {
+        let program = &gradient(&model_of("gated_linear_attention", elem));
+        check_gradient(program, [1, 1, 64, 64, 64], (Placement::Contiguous, Order::Ascending));
+        check_gradient(program, [1, 2, 200, 64, 128], (Placement::Contiguous, Order::Random(1)));
+        check_gradient(program, [2, 1, 65, 128, 64], (Placement::Contiguous, Order::Descending));
+        check_gradient(program, [1, 1, 130, 128, 128], (Placement::Contiguous, Order::Random(2)));
+        check_gradient(program, [1, 2, 130, 24, 40], (Placement::Padded, Order::Random(3)));
+        check_gradient(program, [1, 1, 67, 21, 17], (Placement::Strided, Order::Random(4)));
+        check_gradient(program, [1, 1, 63, 33, 17], (Placement::Misaligned, Order::Random(5)));
+        for (k, times) in [1, 2, 15, 16, 17, 63, 64].into_iter().enumerate() {
+            check_gradient(program, [1, 2, times, 32, 64], (Placement::Contiguous, Order::Random(k as u64)));
+        }
+    }
+}
+
+#[test]
+fn gradients_in_chunks_of_programs_as_users_write_them() {
+    for elem in TYPES {
+        for text in [WRITTEN[0], WRITTEN[2], WRITTEN[3], WRITTEN[4]] {
+            let program = &gradient(&written_of(text, elem));
+            check_gradient(program, [1, 2, 150, 64, 64], (Placement::Contiguous, Order::Random(1)));
+            check_gradient(program, [2, 1, 70, 32, 128], (Placement::Contiguous, Order::Descending));
+            check_gradient(program, [1, 1, 33, 20, 20], (Placement::Strided, Order::Random(2)));
+        }
+    }
+}
+
+/// Prepared tiles and walks at the same time change no bits of a gradient.
+#[test]
+fn all_forms_of_a_gradient_have_the_same_bits() {
+    for elem in TYPES {
+        let program = &gradient(&model_of("gated_linear_attention", elem));
+        let lengths = [1, 2, 150, 64, 128];
+        let given = inputs(program, &sizes(program, lengths));
+        let of = |prepared: bool, concurrent: bool| {
+            let is_meant = move |schedule: &Schedule| {
+                matches!(schedule, Schedule::ChunkDeltaBackward(own)
+                    if (own.prepared, own.concurrent, own.places) == (prepared, concurrent, 64))
+            };
+            let found = simulated(program, (lengths, &given), (Placement::Contiguous, Order::Random(7)), is_meant);
+            let bits =
+                |array: &Array| array.as_floats().expect("floats").iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            found.iter().map(bits).collect::<Vec<_>>()
+        };
+        let plain = of(false, false);
+        for (prepared, concurrent) in [(false, true), (true, false), (true, true)] {
+            assert!(of(prepared, concurrent) == plain, "{elem} {prepared} {concurrent}");
+        }
+    }
 }

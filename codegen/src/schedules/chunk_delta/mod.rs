@@ -306,7 +306,8 @@ impl<'s> DeltaKernel<'s> {
         let names = rates::kinds(form).iter().map(|name| format!("other_{name}"));
         let rates = names.map(|name| b.shared(name, kind, self.schedule.stages * TIMES)).collect();
         let kernel = DeltaKernel { form, rates, ..self.clone() };
-        let Some(channels) = self.channels.as_ref().filter(|_| !form.has_two_keys()) else { return kernel };
+        let has_own_systems = form.reads && !form.has_two_keys();
+        let Some(channels) = self.channels.as_ref().filter(|_| has_own_systems) else { return kernel };
         let pairs = self.schedule.pairs() * TIMES;
         let inverses = Tile { rows: TIMES, ..Tile::bare(b, "other_inverses", self.elem(), pairs, ROWS) };
         DeltaKernel { systems: channels.logs[0], inverses: Some(inverses), ..kernel }

@@ -66,6 +66,7 @@ use channels::ChannelGradients;
 use gradients::Gradients;
 use oplus_dsl::ir::Axis;
 use prepared::Preparation;
+use saved::saved_rows;
 use walk::Walk;
 
 /// How many blocks of 16 times the times of a block of the third sweep have.
@@ -169,8 +170,8 @@ fn scratch(
     let [state, row] = [schedule.depth, TIMES].map(|n| tiles.checked_mul(i64::from(TIMES * n)).map(|n| n as u64));
     let each = if form.states.channels.is_some() { u64::from(BLOCKS) } else { 1 };
     let state = state?.checked_mul(each).filter(|n| i64::try_from(*n).is_ok())?;
-    let mut all = vec![state, state, row?, row?];
-    all.extend(states.has_two_keys().then_some(row?));
+    let mut all = vec![state, state];
+    all.extend(std::iter::repeat_n(row?, saved_rows(states)));
     if schedule.prepared {
         let lens = prepared::lens(form, schedule.depth);
         all.extend(of_all_tiles(stage, states, lens, size)?);

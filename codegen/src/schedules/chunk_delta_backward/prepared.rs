@@ -4,6 +4,7 @@
 //! chunks, and only cotangents are given by queries. In a rule with two keys the systems are the same, too. A block computes all of it for
 //! 64 times and stores it in the layout of shared memory, and the four warps of walks that go ahead only copy what their walk takes.
 
+use super::saved::saved_rows;
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
@@ -33,7 +34,7 @@ pub(super) fn lens(form: &DeltaRuleBackward, depth: u32) -> [u64; 2] {
 /// The memory in which tiles are prepared: behind that of what walks save.
 pub(super) fn stored_in(kernel: &DeltaKernel<'_>) -> StoredIn {
     let scratch = &kernel.args.scratch;
-    let first = 4 + usize::from(kernel.form.has_two_keys());
+    let first = 2 + saved_rows(kernel.form);
     StoredIn([scratch[first], scratch[first + 1]])
 }
 
@@ -60,12 +61,14 @@ impl<'k, 's> Sharing<'k, 's> {
         let channels = both.and_then(|kernel| kernel.channels.as_ref());
         let mut stored = Stored::default();
         stored.factors(channels.map(|channels| &channels.keys), depth);
-        stored.factors(channels.and_then(|channels| channels.columns.as_ref()), depth);
+        if rule.reads {
+            stored.factors(channels.and_then(|channels| channels.columns.as_ref()), depth);
+        }
         if rule.has_two_keys() {
             stored.factors(channels.and_then(|channels| channels.rows.as_ref()), depth);
             stored.pairs(both.and_then(|kernel| kernel.of_values.as_ref().map(|[read, _]| read)));
             stored.pairs(both.and_then(|kernel| kernel.inverses.as_ref()));
-        } else {
+        } else if rule.reads {
             stored.pairs(errors.and_then(|kernel| kernel.inverses.as_ref()));
             stored.pairs(cotangents.and_then(|kernel| kernel.inverses.as_ref()));
         }
@@ -78,7 +81,9 @@ impl<'k, 's> Sharing<'k, 's> {
         stored.array(channels.map(|channels| channels.ends), WARPS * depth);
         for kernel in [errors, cotangents] {
             let rates = |kind: usize| kernel.map(|kernel| kernel.rates[kind]);
-            [READ, ADDED].map(rates).into_iter().for_each(|own: Option<SharedId>| stored.array(own, TIMES));
+            let kinds: &[usize] = if rule.reads { &[READ, ADDED] } else { &[ADDED] };
+            let own = kinds.iter().map(|kind| rates(*kind));
+            own.for_each(|own: Option<SharedId>| stored.array(own, TIMES));
         }
         stored
     }
@@ -111,12 +116,12 @@ impl<'s> Preparation<'s> {
             let tiles = cotangents.tiles_of_times(b, false);
             let products = cotangents.channel_products(b, values, tiles, channels, &tile.at);
             cotangents.store_products(b, &products, &tile.at, System::OfRows);
-            let is_one_system = cotangents.form.has_two_keys();
-            if !is_one_system {
+            let has_two_systems = cotangents.form.reads && !cotangents.form.has_two_keys();
+            if has_two_systems {
                 errors.store_error_system(b, &products.system(), &tile.at);
             }
             cotangents.invert(b, &tile.at);
-            if !is_one_system {
+            if has_two_systems {
                 errors.invert(b, &tile.at);
             }
             b.barrier();

@@ -26,16 +26,32 @@ impl Walk<'_> {
     /// Computes e of a chunk, and the state after it.
     pub(super) fn error_chunk(&self, b: &mut Builder, chunk: &WalkedChunk<'_>) {
         let kernel = &self.kernel;
-        let WalkedChunk { state, lanes, factors, place, saved, number, .. } = *chunk;
+        let WalkedChunk { state, lanes, factors, place, number, .. } = *chunk;
         if let Some([of_values, _]) = &kernel.of_values {
             let of_values = Factor::of(b, of_values, &lanes.all.pairs, Operand::i32(0));
             return self.read_chunk(b, chunk, of_values);
         }
+        let added = self.columns(b, ADDED, place, number);
+        let rows = match kernel.form.reads {
+            true => self.errors(b, chunk),
+            // Nothing is taken off values.
+            false => self.own_values(b, lanes, number),
+        };
+        let to_end = self.decayed(b, added, TO_END, place, number);
+        let left = kernel.added_rows(b, (state, chunk.check), &[(&rows, to_end)])[0];
+        let mut next = self.decayed_state(b, state, place, number);
+        multiply_in_time(b, &mut next, left, Factor { lanes: &lanes.all.in_time, ..factors.keys }, number);
+        assign(b, state, next);
+    }
+
+    /// Computes and saves e of a chunk.
+    fn errors(&self, b: &mut Builder, chunk: &WalkedChunk<'_>) -> Blocks {
+        let kernel = &self.kernel;
+        let WalkedChunk { state, lanes, factors, place, saved, number, .. } = *chunk;
         let read = self.reading(b, chunk, |b, left| vec![kernel.read(b, left, factors.columns, number)]).remove(0);
         let undone = state.undone(b);
         let values = self.own_values(b, lanes, number);
-        let (scale, added) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
-        let scale = scale.map(|two| times_number(b, two, undone));
+        let scale = self.scales(b, place, number).map(|two| times_number(b, two, undone));
         let mut rows: Blocks = vec![];
         for (eight, (read, own)) in read.iter().zip(&values).enumerate() {
             rows.push(ELEMENTS.map(|(h, c)| {
@@ -44,12 +60,8 @@ impl Walk<'_> {
             }));
         }
         self.solve(b, &mut rows, &lanes.all.pairs, false, number);
-        self.save_rows(b, &rows, self.saved.rows, saved, number);
-        let to_end = self.decayed(b, added, TO_END, place, number);
-        let left = kernel.added_rows(b, (state, chunk.check), &[(&rows, to_end)])[0];
-        let mut next = self.decayed_state(b, state, place, number);
-        multiply_in_time(b, &mut next, left, Factor { lanes: &lanes.all.in_time, ..factors.keys }, number);
-        assign(b, state, next);
+        self.save_rows(b, &rows, saved, number);
+        rows
     }
 
     /// Computes what the steps of a chunk read of a state that has two keys, and the state after it.
@@ -67,7 +79,7 @@ impl Walk<'_> {
         let columns = of_values.parts(b, number * ROWS, 0, false);
         values.multiply(b, kernel.elem(), &mut rows, columns);
         self.solve(b, &mut rows, &lanes.all.pairs, false, number);
-        self.save_rows(b, &rows, self.saved.rows, saved, number);
+        self.save_rows(b, &rows, saved, number);
         let rows = Parts::of_blocks(b, kernel.elem(), &rows);
         let mut next = self.decayed_state(b, state, place, number);
         for (left, right) in [(rows, factors.rows), (values, factors.keys)] {
@@ -79,13 +91,13 @@ impl Walk<'_> {
     /// Computes and saves the products of cotangents of states with the keys that values are added times, from those of the state
     /// after the chunk, and from p and the cotangents of queries' readings, as left factors.
     fn save_value_rows(&self, b: &mut Builder, mut sums: Blocks, moved: Parts, given: Parts, chunk: &WalkedChunk<'_>) {
-        let (Some(weights), Some(rows)) = (&self.kernel.of_values, self.saved.value_rows) else { return };
+        let (Some(weights), Some(to)) = (&self.kernel.of_values, self.saved.value_rows) else { return };
         for (tile, left) in weights.iter().zip([moved, given]) {
             let weights = Factor::of(b, tile, &chunk.lanes.transposed, Operand::i32(0));
             let columns = weights.parts(b, chunk.number * ROWS, 0, true);
             left.multiply(b, self.kernel.elem(), &mut sums, columns);
         }
-        self.save_rows(b, &sums, rows, chunk.saved, chunk.number);
+        self.save_rows_to(b, &sums, to, chunk.saved, chunk.number);
     }
 
     /// Computes p of a chunk, and the cotangent of the state before it.
@@ -107,7 +119,8 @@ impl Walk<'_> {
         let of_values = kernel.of_values.as_ref().and_then(|_| reads.pop());
         let mut rows = reads.remove(0);
         let given = self.own_values(b, lanes, number);
-        let (scale, gains) = (self.scales(b, place, number), self.columns(b, ADDED, place, number));
+        let scale = kernel.form.reads.then(|| self.scales(b, place, number));
+        let gains = self.columns(b, ADDED, place, number);
         for (eight, rows) in (0..).zip(&mut rows) {
             let decays = kernel.two_decays(b, TO_END, place.rates, 2 * number + eight);
             if let Some(decays) = undecayed(b, decays, undone) {
@@ -119,20 +132,24 @@ impl Walk<'_> {
         let columns = weights.parts(b, number * ROWS, 0, true);
         weighed.multiply(b, kernel.elem(), &mut rows, columns);
         self.solve(b, &mut rows, &lanes.transposed, true, number);
-        self.save_rows(b, &rows, self.saved.rows, saved, number);
+        self.save_rows(b, &rows, saved, number);
         if let Some(sums) = of_values {
             let moved = Parts::of_blocks(b, kernel.elem(), &rows);
             self.save_value_rows(b, sums, moved, weighed, chunk);
         }
         let from_start = self.decayed(b, gains, FROM_START, place, number);
-        let added = kernel.added_rows(b, (state, chunk.check), &[(&given, from_start), (&rows, scale)]);
+        let moved = scale.map(|scale| (&rows, scale));
+        let given: Vec<(&Blocks, Columns)> = [(&given, from_start)].into_iter().chain(moved).collect();
+        let added = kernel.added_rows(b, (state, chunk.check), &given);
         let mut next = self.decayed_state(b, state, place, number);
         if let Some(queries) = factors.queries {
             let queries = Factor { lanes: &lanes.all.in_time, ..queries };
             multiply_in_time(b, &mut next, added[0], queries, number);
         }
-        let columns = Factor { lanes: &lanes.all.in_time, ..factors.columns };
-        multiply_in_time(b, &mut next, added[1], columns, number);
+        if let Some(moved) = added.get(1) {
+            let columns = Factor { lanes: &lanes.all.in_time, ..factors.columns };
+            multiply_in_time(b, &mut next, *moved, columns, number);
+        }
         assign(b, state, next);
     }
 

@@ -96,8 +96,14 @@ impl Walk<'_> {
         }
     }
 
-    /// Saves the rows of a chunk's times.
-    pub(super) fn save_rows(&self, b: &mut Builder, rows: &Blocks, to: ParamId, number: Operand, chunk: u32) {
+    /// Saves the rows of a chunk's times, where the third sweep needs them.
+    pub(super) fn save_rows(&self, b: &mut Builder, rows: &Blocks, number: Operand, chunk: u32) {
+        if let Some(to) = self.saved.rows {
+            self.save_rows_to(b, rows, to, number, chunk);
+        }
+    }
+
+    pub(super) fn save_rows_to(&self, b: &mut Builder, rows: &Blocks, to: ParamId, number: Operand, chunk: u32) {
         let (kernel, array) = (&self.kernel, Memory::Shared(self.saved.array));
         let (row, column) = (kernel.first_row(b), kernel.fragment.column(b));
         for (block, rows) in (0..).zip(rows) {

@@ -5,6 +5,7 @@ use crate::block::layout::Tile;
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::build::Builder;
 use crate::schedules::chunk_delta::{DeltaKernel, TilePlace, Tiles};
+use crate::stage::kind::DeltaRule;
 use crate::tile::{Operand, ParamId, SharedId, SharedKind, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -22,13 +23,19 @@ fn first_tile(b: &mut Builder, kernel: &DeltaKernel<'_>) -> Option<Operand> {
     kernel.args.first_tile(b, kernel.stage, row, TIMES)
 }
 
+/// How many rows of each time walks save: e, where steps read the state, and p, of rules with two keys for each.
+pub(super) fn saved_rows(rule: &DeltaRule) -> usize {
+    1 + usize::from(rule.reads) + usize::from(rule.has_two_keys())
+}
+
 /// Elements of an access.
 pub(super) const ACCESS: u32 = COLUMNS;
 
 /// The memory in which a walk saves.
 pub(super) struct Saved {
     pub states: ParamId,
-    pub rows: ParamId,
+    /// The rows of each time; none where they are the values.
+    pub rows: Option<ParamId>,
     /// Of a rule with two keys, where the walk of cotangents saves products with the keys of values.
     pub value_rows: Option<ParamId>,
     /// An element for a chunk's times and all places of the width.
@@ -42,13 +49,20 @@ pub(super) struct Saved {
 impl Saved {
     pub(super) fn declare(b: &mut Builder, kernel: &DeltaKernel<'_>, is_back: bool) -> Saved {
         let scratch = &kernel.args.scratch;
-        let (states, rows) = (scratch[usize::from(is_back)], scratch[2 + usize::from(is_back)]);
+        let states = scratch[usize::from(is_back)];
+        let of_rows = &scratch[2..2 + saved_rows(kernel.form)];
+        // Values come behind p; the rows of errors, where there are any, before it.
+        let has_errors = kernel.form.reads;
+        let rows = match is_back {
+            true => of_rows.get(usize::from(has_errors)).copied(),
+            false => of_rows.first().copied().filter(|_| has_errors),
+        };
         let pitch = kernel.schedule.places + ACCESS;
         let array = b.shared("saved", SharedKind::Elem(kernel.elem()), ROWS * pitch);
         // The third sweep copies the times of one of its blocks, whose panels follow one another.
         let times = if kernel.channels.is_some() { super::channels::times(kernel.schedule.depth) } else { TIMES };
         let layout = Tile { rows: times, depth: TIMES, elem: kernel.elem(), ..kernel.values.clone() };
-        let value_rows = scratch.get(4).copied().filter(|_| is_back && kernel.form.has_two_keys());
+        let value_rows = of_rows.get(2).copied().filter(|_| is_back);
         Saved { states, rows, value_rows, array, pitch, layout }
     }
 

@@ -3,17 +3,35 @@
 //! S\[t\] = w\[t\]·S\[t−1\] + y\[t\]·k\[t\]⊗x\[t\], with a decay for each time and channel of the key (Yang et al., "Gated linear attention
 //! transformers with hardware-efficient training", 2023, §4). Where all channels have one decay, larger chunks take less time.
 
-use super::delta::{Channels, DeltaRule, Factored};
+use super::delta::{Channels, DeltaReadout, DeltaRule, Factored};
+use super::delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
 use super::matrix::{Decay, MatrixRecurrence};
+use super::matrix_backward::{Cotangent, MatrixRecurrenceBackward};
+use crate::stage::opposite::narrow;
 use crate::stage::{Refusal, Stage};
-use oplus_dsl::ir::{Op, Value};
+use oplus_dsl::ir::{Binary, Op, Output, Program, Value};
+
+/// A parameter without other factors.
+fn alone(param: u32) -> Factored {
+    Factored { param, factors: vec![], negative: false }
+}
 
 impl DeltaRule {
     /// The rule that a recurrence of matrices is, or what it lacks.
     pub(super) fn of_matrices(stage: &Stage, form: &MatrixRecurrence) -> Result<DeltaRule, Refusal> {
+        let rule = DeltaRule::unread(form)?;
+        let state = Op::Field(form.state.0, form.state.1);
+        let states = stage.program.nodes.iter().position(|node| node.op == state).map(|at| Value(at as u32));
+        let readout = rule.find(&stage.program).readout(stage, states)?;
+        let rule = DeltaRule { readout, ..rule };
+        rule.check(stage)?;
+        Ok(rule)
+    }
+
+    /// The steps of a recurrence of matrices, without reads of its states.
+    fn unread(form: &MatrixRecurrence) -> Result<DeltaRule, Refusal> {
         let decay = form.decay.filter(|_| form.channels).ok_or(Refusal::NoMatrices)?;
-        let key = Factored { param: form.key, factors: vec![], negative: false };
-        let rule = DeltaRule {
+        Ok(DeltaRule {
             time: form.time,
             depth: form.depth,
             width: form.width,
@@ -22,18 +40,73 @@ impl DeltaRule {
             channels: Some(Channels::ReadAfter),
             reset: decay.reset,
             reads: false,
-            column: key.clone(),
-            row: key,
+            column: alone(form.key),
+            row: alone(form.key),
             key: form.key,
-            value: Factored { param: form.value, factors: form.gain.clone(), negative: false },
+            value: Factored { factors: form.gain.clone(), ..alone(form.value) },
             init: form.init,
             readout: None,
-        };
-        let state = Op::Field(form.state.0, form.state.1);
-        let states = stage.program.nodes.iter().position(|node| node.op == state).map(|at| Value(at as u32));
-        let readout = rule.find(&stage.program).readout(stage, states)?;
-        let rule = DeltaRule { readout, ..rule };
-        rule.check(stage)?;
-        Ok(rule)
+        })
     }
+}
+
+impl DeltaRuleBackward {
+    /// The gradient of a recurrence of matrices as that of a rule, or what it lacks.
+    pub(super) fn of_matrices(stage: &Stage, form: &MatrixRecurrenceBackward) -> Result<DeltaRuleBackward, Refusal> {
+        let states = DeltaRule::unread(&form.states)?;
+        states.check_decay(&stage.program)?;
+        let own = &form.cotangents;
+        let query = alone(own.key);
+        // The stage does not compute the sum of this readout; the form needs it to name its tiles.
+        let readout = Some(DeltaReadout { value: own.state.0, query: query.clone() });
+        let value = Factored { factors: own.gain.clone(), ..alone(own.value) };
+        let cotangents = DeltaRule { value, init: own.init, readout, ..states.clone() };
+        let outputs = form.outputs.iter().zip(&stage.program.outputs);
+        let found = outputs.map(|(kind, output)| sum_of(&stage.program, form, *kind, output));
+        let (outputs, sums) = found.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let errors = states.clone();
+        Ok(DeltaRuleBackward { states, errors, cotangents, query, is_queried: true, sums, totals: vec![], outputs })
+    }
+}
+
+/// The kind of an output, and the sum that it is a map of: the node, and the factors that it has beside the sum.
+fn sum_of(
+    program: &Program,
+    form: &MatrixRecurrenceBackward,
+    kind: Cotangent,
+    output: &Output,
+) -> Result<(DeltaCotangent, (Value, DeltaSum, Factored)), Refusal> {
+    let refusal = || Refusal::Output { output: output.name.clone() };
+    let factored = |factors: &[Value]| Factored { factors: factors.to_vec(), ..alone(0) };
+    let (kind, node, sum, factors) = match kind {
+        Cotangent::Keys => (DeltaCotangent::OverDepth, output.value, DeltaSum::Keys, &form.states.gain[..]),
+        Cotangent::Queries => (DeltaCotangent::OverDepth, output.value, DeltaSum::Queries, &form.cotangents.gain[..]),
+        Cotangent::Channels => {
+            let energies = energies(program, output.value).ok_or_else(refusal)?;
+            (DeltaCotangent::OverDepth, energies, DeltaSum::Energies, &[][..])
+        }
+        Cotangent::Values => {
+            let (tuple, factors) = form.contraction.as_ref().ok_or_else(refusal)?;
+            let node = program.nodes.iter().position(|node| node.op == Op::Field(*tuple, 0)).ok_or_else(refusal)?;
+            (DeltaCotangent::OverWidth, Value(node as u32), DeltaSum::Rows, &factors[..])
+        }
+        Cotangent::Initial if is_decayed(program, output.value) => {
+            (DeltaCotangent::Initial, output.value, DeltaSum::Initial, &[][..])
+        }
+        Cotangent::Initial | Cotangent::Sum(..) | Cotangent::Decay => return Err(refusal()),
+    };
+    let has_width = |value: &Value| program.node(*value).axes.contains(form.states.width);
+    if factors.iter().any(has_width) { Err(refusal()) } else { Ok((kind, (node, sum, factored(factors)))) }
+}
+
+/// The sum of states times their cotangents in a product of it and a decay.
+fn energies(program: &Program, value: Value) -> Option<Value> {
+    let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return None };
+    [x, y].map(|v| narrow(program, v)).into_iter().find(|v| matches!(program.node(*v).op, Op::Field(..)))
+}
+
+/// Whether a value is the first one of a product: of the cotangent of the state after the first step and that step's decay.
+fn is_decayed(program: &Program, value: Value) -> bool {
+    let Op::First { value, .. } = program.node(value).op else { return false };
+    matches!(program.node(value).op, Op::Binary(Binary::Mul, ..))
 }

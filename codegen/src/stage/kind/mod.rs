@@ -78,6 +78,8 @@ pub struct Backward {
     pub walk: Result<BackwardScan, Refusal>,
     /// By products of matrices.
     pub matrices: Result<MatrixRecurrenceBackward, Refusal>,
+    /// By products of matrices of 16 times, as the gradient of a delta rule whose steps read nothing of the state.
+    pub delta: Result<DeltaRuleBackward, Refusal>,
 }
 
 impl Kind {
@@ -91,7 +93,7 @@ impl Kind {
         }
         if stage.sequences().is_some() && stage.opposite_scans().is_some() {
             let matrices = MatrixRecurrenceBackward::of(stage);
-            return Kind::Backward(Box::new(Backward { walk: Err(Refusal::Sequences), matrices }));
+            return Kind::backward(stage, Err(Refusal::Sequences), matrices);
         }
         if stage.sequences().is_some() {
             let matrices = match stage.state_axis() {
@@ -104,8 +106,7 @@ impl Kind {
             return Kind::Pairwise(Pairwise::of(stage));
         }
         if stage.opposite_scans().is_some() {
-            let (walk, matrices) = (BackwardScan::of(stage), MatrixRecurrenceBackward::of(stage));
-            return Kind::Backward(Box::new(Backward { walk, matrices }));
+            return Kind::backward(stage, BackwardScan::of(stage), MatrixRecurrenceBackward::of(stage));
         }
         if stage.partial_axis.is_some() {
             return Kind::PartialSums(PartialSums::of(stage));
@@ -125,13 +126,19 @@ impl Kind {
     }
 
     /// A scan whose states are summed away, in all forms.
-    fn contracted(
-        stage: &Stage,
-        walk: Result<Walk, Refusal>,
-        matrices: Result<MatrixRecurrence, Refusal>,
-    ) -> Kind {
+    fn contracted(stage: &Stage, walk: Result<Walk, Refusal>, matrices: Result<MatrixRecurrence, Refusal>) -> Kind {
         let delta = matrices.clone().and_then(|form| DeltaRule::of_matrices(stage, &form));
         Kind::Contracted(Contracted { walk, matrices, delta })
+    }
+
+    /// Two scans in opposite directions, in all forms.
+    fn backward(
+        stage: &Stage,
+        walk: Result<BackwardScan, Refusal>,
+        matrices: Result<MatrixRecurrenceBackward, Refusal>,
+    ) -> Kind {
+        let delta = matrices.clone().and_then(|form| DeltaRuleBackward::of_matrices(stage, &form));
+        Kind::Backward(Box::new(Backward { walk, matrices, delta }))
     }
 
     /// Whether the stage scans, and writes states or maps of them.
@@ -214,13 +221,14 @@ impl Kind {
         self.recurrence()?.delta.as_ref().map_err(Refusal::clone)
     }
 
-    /// The gradient of a delta rule that two recurrences are.
+    /// The gradient of a delta rule that two recurrences are, or two scans as that of a rule whose steps read nothing of the state.
     ///
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
     pub fn delta_back(&self) -> Result<&DeltaRuleBackward, Refusal> {
         match self {
             Kind::RecurrenceBackward(form) => form.as_ref().map(|form| &**form).map_err(Refusal::clone),
+            Kind::Backward(backward) => backward.delta.as_ref().map_err(Refusal::clone),
             _ => Err(Refusal::OneDirection),
         }
     }

@@ -23,6 +23,12 @@ impl ChannelGradients<'_> {
         all.into_iter().chain(self.of_values.iter().flatten())
     }
 
+    /// The tile of values, where they are copied from a tensor: of a rule with two keys, and as errors where steps read nothing.
+    fn copied_values(&self) -> impl Iterator<Item = &Tile> {
+        let errors = (!self.form.states.reads).then_some(&self.errors);
+        errors.into_iter().chain(self.of_values.iter().map(|[values, _]| values))
+    }
+
     /// Initialises the mbarriers, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread.number, 0);
@@ -47,7 +53,7 @@ impl ChannelGradients<'_> {
         let part = b.convert(Ty::I64, part);
         let first = b.mul(part, i64::from(TIMES));
         let given = self.third().first_given(b, place.first);
-        let values = self.of_values.iter().map(|[values, _]| (values, place.first));
+        let values = self.copied_values().map(|values| (values, place.first));
         for (tile, first_time) in [(&self.cotangents, given)].into_iter().chain(values) {
             let origin = tile.origin(b, &source);
             let by = b.mul(first, self.args.stride(Tensor::Param(tile.param), width));
@@ -60,8 +66,9 @@ impl ChannelGradients<'_> {
         let number = b.add(number, place.number);
         let chunks = WARPS / (self.schedule.depth / super::SLICE);
         let of_states = [(&self.states, BLOCKS, chunks), (&self.duals, BLOCKS, chunks)];
-        let of_rows =
-            [&self.errors, &self.products].into_iter().chain(self.of_values.iter().map(|[_, products]| products));
+        let errors = self.form.states.reads.then_some(&self.errors);
+        let of_values = self.of_values.iter().map(|[_, products]| products);
+        let of_rows = errors.into_iter().chain([&self.products]).chain(of_values);
         let of_rows = of_rows.map(|tile| (tile, 1, 1));
         for (scratch, (tile, each, stages)) in of_states.into_iter().chain(of_rows).enumerate() {
             // A saved tile has 64 times, of which the block has a part.
@@ -89,7 +96,7 @@ impl ChannelGradients<'_> {
         let is_first = b.eq(self.slice, 0);
         b.if_(is_first, |b| {
             let first = self.first_of_chunk(b);
-            let tiles = [&self.cotangents].into_iter().chain(self.of_values.iter().map(|[values, _]| values));
+            let tiles = [&self.cotangents].into_iter().chain(self.copied_values());
             let stages: Vec<TileStage> = tiles.map(TileStage::only).collect();
             prepare(b, &stages, self.thread.lane, first);
         });

@@ -37,7 +37,7 @@ impl ChannelGradients<'_> {
         for (eight, two) in energies.iter_mut().enumerate() {
             for (c, energy) in two.iter_mut().enumerate() {
                 let mut added = f32(0.0);
-                for (vectors, borders) in vectors.iter().zip(borders).skip(2) {
+                for (vectors, borders) in vectors.iter().zip(borders).skip(self.readers()) {
                     for h in 0..2 {
                         added = b.fma(vectors[2 * eight + h][c], borders[eight][2 * h + c], added);
                     }
@@ -79,13 +79,15 @@ impl ChannelGradients<'_> {
     /// The change of the energy at a step, at a register's element.
     fn change(&self, b: &mut Builder, vectors: &[Fragment], sums: &[Fragment], r: usize, c: usize) -> Change {
         let product = |b: &mut Builder, k: usize| b.mul(vectors[k][r][c], sums[k][r][c]);
-        let (queries, columns, mut added) = (product(b, 0), product(b, 1), product(b, 2));
-        for k in 3..vectors.len() {
+        let readers = self.readers();
+        let (queries, mut added) = (product(b, 0), product(b, readers));
+        let columns = self.form.states.reads.then(|| product(b, 1));
+        for k in readers + 1..vectors.len() {
             let other = product(b, k);
             added = b.add(added, other);
         }
         let at = b.sub(queries, added);
-        Change { at, before: b.add(at, columns) }
+        Change { at, before: columns.map_or(at, |columns| b.add(at, columns)) }
     }
 
     /// The sum over all 16 rows, of numbers that are summed over the thread's two.

@@ -76,7 +76,7 @@ pub(super) struct ChannelGradients<'s> {
     duals: Tile,
     /// Products over pairs of times of each kind of rows that are added: with the cotangents of queries' readings (P), and with the
     /// products of the states' cotangents (P′). There are 16 rows for each warp.
-    pairs: Vec<[Tile; 2]>,
+    pairs: Vec<Vec<Tile>>,
     /// [Vectors](sixteen::Vectors) multiplied by decays: 16 rows for each warp.
     factors: Vec<Tile>,
     /// Where decays are strong, sums of logarithms after steps and as the state is read: 16 rows for each warp.
@@ -117,8 +117,12 @@ impl<'s> ChannelGradients<'s> {
             Tile::declare_as(b, stage, TileOf { param, along: rule.time, inner: rule.width }, shape, elem)
         };
         let mut cotangents = factor(form.cotangents.value.param);
-        let values = has_two_keys.then(|| factor(rule.value.param));
-        let [mut errors, mut products] = ["errors", "products"].map(|name| Tile::bare(b, name, elem, times, TIMES));
+        let is_unread = !rule.reads;
+        let mut values = (has_two_keys || is_unread).then(|| factor(rule.value.param));
+        let mut rows_of = |name: &str| Tile::bare(b, name, elem, times, TIMES);
+        // Without reads of the state, the errors of steps are the values.
+        let mut errors = values.take_if(|_| is_unread).unwrap_or_else(|| rows_of("errors"));
+        let mut products = rows_of("products");
         let [mut states, mut duals] = ["states", "duals"].map(|name| {
             let all = Tile::bare(b, name, elem, chunks * TIMES, depth);
             Tile { rows: TIMES, ..all }
@@ -126,11 +130,12 @@ impl<'s> ChannelGradients<'s> {
         let mut of_values = values.map(|values| [values, Tile::bare(b, "value_products", elem, times, TIMES)]);
         let added = if has_two_keys { 2 } else { 1 };
         let mut bare = |name: String, elem: Elem| Tile::bare(b, &name, elem, WARPS * ROWS, ROWS);
-        let pairs =
-            (0..added).map(|k| ["queried", "read"].map(|name| bare(format!("pairs_{name}_{k}"), elem))).collect();
+        let kinds = if rule.reads { &["queried", "read"][..] } else { &["queried"] };
+        let mut of_kinds = |k| kinds.iter().map(|name| bare(format!("pairs_{name}_{k}"), elem)).collect();
+        let pairs = (0..added).map(&mut of_kinds).collect();
         // Vectors of `f16` keep their bits in two parts, too.
         let vectors = if keys.elem == Elem::F16 { Elem::F32 } else { elem };
-        let factors = (0..2 + added).map(|k| bare(format!("decayed_{k}"), vectors)).collect();
+        let factors = (0..kinds.len() + added).map(|k| bare(format!("decayed_{k}"), vectors)).collect();
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let logs = ["logs", "read_logs"].map(|name| array(name, WARPS * ROWS * PITCH));
         let parts = array("parts", (form.totals.len() as u32).max(1) * split * times);
@@ -202,6 +207,11 @@ impl<'s> ChannelGradients<'s> {
     fn log_reader(&self) -> LogReader<'_> {
         let (form, channels) = (&self.form.states, Some(Channels::ReadBefore));
         LogReader { form, args: &self.args, channels, fragment: self.fragment }
+    }
+
+    /// How many vectors read states: the queries, and the vectors by which steps read them, if they do.
+    fn readers(&self) -> usize {
+        if self.form.states.reads { 2 } else { 1 }
     }
 
     /// The vectors that the state is read by.

@@ -1,6 +1,6 @@
 //! The gradients at a chunk's times in 16 places of the depth.
 
-use super::sums::{Front, Sums};
+use super::sums::{Front, Pairs, Sums};
 use super::{ChannelGradients, SLICE};
 use crate::block::layout::{Tile, left_rows};
 use crate::block::matmul::{COLUMNS, ROWS};
@@ -30,9 +30,9 @@ pub(super) struct Powers {
 pub(super) type Vectors = Vec<Fragment>;
 
 impl Powers {
-    /// By which each of the [vectors](Vectors) is multiplied, and each sum over pairs of its times.
-    fn of_vectors(&self) -> impl Iterator<Item = &Fragment> {
-        [&self.after, &self.read].into_iter().chain(std::iter::repeat(&self.before))
+    /// By which each of the [vectors](Vectors) is multiplied, of which so many read states, and each sum over pairs of its times.
+    fn of_vectors(&self, readers: usize) -> impl Iterator<Item = &Fragment> {
+        [&self.after, &self.read].into_iter().take(readers).chain(std::iter::repeat(&self.before))
     }
 }
 
@@ -64,7 +64,8 @@ impl ChannelGradients<'_> {
         let logs = self.log_reader().channel_logs(b, &values, &own);
         let powers = self.powers(b, &logs);
         let added = self.added().into_iter().map(|(_, vectors)| vectors);
-        let tiles: Vec<&Tile> = [&self.queries, self.columns()].into_iter().chain(added).collect();
+        let readers = [&self.queries, self.columns()].into_iter().take(self.readers());
+        let tiles: Vec<&Tile> = readers.chain(added).collect();
         let given: Vec<Fragment> = tiles.iter().map(|tile| self.loaded(b, tile, sixteen)).collect();
         let vectors = self.vectors(b, &mut values, &given, &own, &powers);
         self.store_vectors(b, &vectors);
@@ -76,15 +77,19 @@ impl ChannelGradients<'_> {
             let energies = self.energies(b, &mut values, &vectors, &found, &at_end, &own);
             self.set_all(b, &mut values, DeltaSum::Energies, &energies);
         }
-        let all: Vec<Fragment> =
-            found.iter().zip(powers.of_vectors()).map(|(found, powers)| times(b, found, powers)).collect();
+        let all: Vec<Fragment> = found
+            .iter()
+            .zip(powers.of_vectors(self.readers()))
+            .map(|(found, powers)| times(b, found, powers))
+            .collect();
         for tile in tiles {
             let elements = self.loaded(b, tile, sixteen);
             each(|r, c, here| values.set_param(tile.param, here, elements[r][c]));
         }
         let of_added: &[DeltaSum] =
             if self.rows.is_some() { &[DeltaSum::Reads, DeltaSum::Values] } else { &[DeltaSum::Keys] };
-        for (sum, own) in [DeltaSum::Queries, DeltaSum::Columns].iter().chain(of_added).zip(&all) {
+        let of_readers = [DeltaSum::Queries, DeltaSum::Columns].iter().take(self.readers());
+        for (sum, own) in of_readers.chain(of_added).zip(&all) {
             self.set_all(b, &mut values, *sum, own);
         }
         self.store_deep(b, &mut values, totals);
@@ -127,19 +132,20 @@ impl ChannelGradients<'_> {
         let read = if self.rows.is_some() { [&rule.column, &one] } else { [&rule.column, &rule.row] };
         let value = [&rule.value, &one];
         let of_added = if self.rows.is_some() { vec![[&one, &one], value] } else { vec![value] };
-        let numbers = [[&self.form.cotangents.value, &one], read].into_iter().chain(of_added);
+        let readers = [[&self.form.cotangents.value, &one], read].into_iter().take(self.readers());
+        let numbers = readers.chain(of_added);
         let numbers: Vec<[Operand; 2]> = numbers.map(|two| self.at_rows(b, values, two)).collect();
         let scaled = |b: &mut Builder, own: &Fragment, numbers: [Operand; 2]| {
             [0, 1, 2, 3].map(|r: usize| own[r].map(|x| b.mul(x, numbers[r % 2])))
         };
         let mut plain: Vec<Fragment> =
             given.iter().zip(numbers).map(|(own, numbers)| scaled(b, own, numbers)).collect();
-        if rule.channels == Some(Channels::ReadAfter) {
+        if rule.reads && rule.channels == Some(Channels::ReadAfter) {
             // The vector that the state before the step is read by has the decay as a factor.
             let decays = own.map(|two| two.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))));
             plain[1] = times(b, &plain[1], &decays);
         }
-        let decayed = plain.iter().zip(powers.of_vectors()).map(|(plain, powers)| {
+        let decayed = plain.iter().zip(powers.of_vectors(self.readers())).map(|(plain, powers)| {
             let own = times(b, plain, powers);
             Parts::of_pairs(b, elem, &own).pairs(b, elem)
         });
@@ -193,7 +199,7 @@ impl ChannelGradients<'_> {
             }
         }
         let [after, read] = [&logs.after, &logs.read].map(|logs| logs.map(|two| two.map(|log| left(b, f32(0.0), log))));
-        let all = [after, read].into_iter().chain(std::iter::repeat(to_end));
+        let all = [after, read].into_iter().take(self.readers()).chain(std::iter::repeat(to_end));
         sums.states.iter().zip(all).map(|(sums, powers)| blocks(&times(b, &fragment(sums), &powers))).collect()
     }
 
@@ -212,11 +218,11 @@ impl ChannelGradients<'_> {
         let right: Vec<Parts> =
             right.into_iter().map(|four| four.map(|pair| b.select(powers.is_mild, pair, nothing))).collect();
         let mut found = borders;
-        for (kind, tiles) in (2..).zip(&self.pairs) {
-            let pairs = self.stored_pairs(b, tiles);
-            for n in 0..2 {
-                pairs.by_later[n].multiply(b, elem, &mut found[n], right[kind]);
-                pairs.by_earlier[n].multiply(b, elem, &mut found[kind], right[n]);
+        for (kind, tiles) in (self.readers()..).zip(&self.pairs) {
+            let Pairs { by_later, by_earlier } = self.stored_pairs(b, tiles);
+            for (n, (later, earlier)) in by_later.into_iter().zip(by_earlier).enumerate() {
+                later.multiply(b, elem, &mut found[n], right[kind]);
+                earlier.multiply(b, elem, &mut found[kind], right[n]);
             }
         }
         let regs: Vec<[[Reg; 2]; 4]> = found.iter().map(|own| fragment(own).map(|two| two.map(|x| b.var(x)))).collect();

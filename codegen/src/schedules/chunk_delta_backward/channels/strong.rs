@@ -23,14 +23,15 @@ impl ChannelGradients<'_> {
             let elements: Vec<[Operand; 4]> =
                 self.factors.iter().map(|tile| self.elements(b, tile, of_other)).collect();
             let [after, read] = self.logs.map(|array| self.logs_at(b, array, of_other));
-            for (kind, tiles) in (2..).zip(&self.pairs) {
-                let later = tiles.each_ref().map(|tile| self.pairs_at(b, tile, other, false));
-                let earlier = tiles.each_ref().map(|tile| self.pairs_at(b, tile, other, true));
+            for (kind, tiles) in (self.readers()..).zip(&self.pairs) {
+                let mut at =
+                    |is_row| -> Vec<_> { tiles.iter().map(|tile| self.pairs_at(b, tile, other, is_row)).collect() };
+                let (later, earlier) = (at(false), at(true));
                 each(|r, c, _| {
                     let (h, k) = (r % 2, 2 * (r / 2) + c);
                     let own = [logs.after[r][c], logs.read[r][c]];
                     let from = [after[k], read[k]];
-                    for n in 0..2 {
+                    for n in 0..later.len() {
                         // Nothing is summed of pairs whose times are in the other order.
                         add(b, sums[n][r][c], later[n][h], elements[kind][k], [own[n], after[k]]);
                         add(b, sums[kind][r][c], earlier[n][h], elements[n][k], [from[n], logs.after[r][c]]);

@@ -21,7 +21,7 @@ pub(super) struct Sums {
     /// products of the states' cotangents; then products of each kind of added rows with the cotangent of the state after the chunk.
     pub states: Vec<Blocks>,
     /// Products over pairs of times of each kind of added rows, as in [`ChannelGradients`].
-    pairs: Vec<[Blocks; 2]>,
+    pairs: Vec<Vec<Blocks>>,
     /// Products of the state before the chunk and the cotangent of the state after it, summed over the width, at two of 16 places of the
     /// depth.
     energies: Vec<[Operand; 2]>,
@@ -36,16 +36,17 @@ pub(super) struct Front {
 /// Products over pairs of times of a kind of added rows, as left factors: with a row for each later time, and with a row for each earlier
 /// time.
 pub(super) struct Pairs {
-    pub by_later: [Parts; 2],
-    pub by_earlier: [Parts; 2],
+    pub by_later: Vec<Parts>,
+    pub by_earlier: Vec<Parts>,
 }
 
 impl Sums {
-    fn zero(added: usize) -> Sums {
+    fn zero(readers: usize, added: usize) -> Sums {
         let blocks = |columns: u32| vec![zeros(); (columns / COLUMNS) as usize];
         let energies = vec![[zero(Ty::F32); 2]; (SLICE / ROWS) as usize];
-        let states = (0..2 + added).map(|_| blocks(SLICE)).collect();
-        Sums { states, pairs: (0..added).map(|_| [blocks(ROWS), blocks(ROWS)]).collect(), energies }
+        let states = (0..readers + added).map(|_| blocks(SLICE)).collect();
+        let pairs = (0..added).map(|_| (0..readers).map(|_| blocks(ROWS)).collect()).collect();
+        Sums { states, pairs, energies }
     }
 
     /// The sums with states of each 16 places of the depth, as [`Sums::front`] takes them.
@@ -71,9 +72,13 @@ impl Sums {
 }
 
 impl ChannelGradients<'_> {
+    fn no_sums(&self) -> Sums {
+        Sums::zero(self.readers(), self.added().len())
+    }
+
     /// Goes through the parts of the width.
     pub(super) fn all_parts(&self, b: &mut Builder, values: &Values, place: &Place) -> Sums {
-        let mut sums = Sums::zero(self.added().len());
+        let mut sums = self.no_sums();
         let regs: Vec<Reg> = sums.all_mut().map(|sum| b.var(*sum)).collect();
         if self.schedule.wide {
             let parts = b.convert(Ty::I32, place.parts);
@@ -95,7 +100,7 @@ impl ChannelGradients<'_> {
         self.wait_part(b, part);
         self.prepare_part(b);
         b.for_(Operand::i32(0), Operand::i32(BLOCKS as i32), Operand::i32(1), |b, sixteen| {
-            let mut own = Sums::zero(self.added().len());
+            let mut own = self.no_sums();
             own.all_mut().zip(regs).for_each(|(sum, reg)| *sum = Operand::Reg(*reg));
             self.add_sixteen(b, &mut own, sixteen);
             own.all_mut().zip(regs).for_each(|(sum, reg)| b.assign(*reg, *sum));
@@ -110,12 +115,14 @@ impl ChannelGradients<'_> {
         let of_rows = self.index_of_rows(b, row, half, sixteen);
         let (row, half) = right_rows(b, self.thread.lane);
         let of_columns = self.index_of_rows(b, row, half, sixteen);
-        let [given, moved] = [&self.cotangents, &self.products].map(|tile| Parts::at(b, tile, of_rows, false));
+        let readers = [&self.cotangents, &self.products].into_iter().take(self.readers());
+        let readers: Vec<Parts> = readers.map(|tile| Parts::at(b, tile, of_rows, false)).collect();
         let mut added = vec![];
-        for ((tile, _), [of_given, of_moved]) in self.added().into_iter().zip(&mut sums.pairs) {
+        for ((tile, _), pairs) in self.added().into_iter().zip(&mut sums.pairs) {
             let right = Parts::at(b, tile, of_columns, false);
-            given.multiply(b, elem, of_given, right);
-            moved.multiply(b, elem, of_moved, right);
+            for (left, pairs) in readers.iter().zip(pairs) {
+                left.multiply(b, elem, pairs, right);
+            }
             added.push(Parts::at(b, tile, of_rows, false));
         }
         let first = b.mul(sixteen, ROWS);
@@ -126,7 +133,8 @@ impl ChannelGradients<'_> {
             let [states, duals] =
                 [&self.states, &self.duals].map(|tile| Factor { tile, lanes: &lanes, start }.parts(b, 0, deep, true));
             let own = 2 * deep as usize..2 * deep as usize + 2;
-            let all = [(given, states), (moved, states)].into_iter().chain(added.iter().map(|left| (*left, duals)));
+            let read = readers.iter().map(|left| (*left, states));
+            let all = read.chain(added.iter().map(|left| (*left, duals)));
             for (sums, (left, right)) in sums.states.iter_mut().zip(all) {
                 left.multiply(b, elem, &mut sums[own.clone()], right);
             }
@@ -177,23 +185,23 @@ impl ChannelGradients<'_> {
     }
 
     /// The products of a kind as shared memory has them: all kinds would take the registers of sums.
-    pub(super) fn stored_pairs(&self, b: &mut Builder, tiles: &[Tile; 2]) -> Pairs {
+    pub(super) fn stored_pairs(&self, b: &mut Builder, tiles: &[Tile]) -> Pairs {
         let [(row, half), (earlier_row, earlier_half)] = [left_rows, right_rows].map(|rows| rows(b, self.thread.lane));
         let later = tiles[0].lanes(b, row, half);
         let earlier = tiles[0].lanes(b, earlier_row, earlier_half);
-        let by_later = tiles.each_ref().map(|tile| self.own_factor(b, tile, &later).parts(b, 0, 0, false));
-        let by_earlier = tiles.each_ref().map(|tile| self.own_factor(b, tile, &earlier).parts(b, 0, 0, true));
+        let by_later = tiles.iter().map(|tile| self.own_factor(b, tile, &later).parts(b, 0, 0, false)).collect();
+        let by_earlier = tiles.iter().map(|tile| self.own_factor(b, tile, &earlier).parts(b, 0, 0, true)).collect();
         Pairs { by_later, by_earlier }
     }
 
     /// Rounds and writes the products of a kind. Pairs whose times are in the other order have 0.
-    fn store_kind(&self, b: &mut Builder, tiles: &[Tile; 2], sums: &[Blocks; 2]) {
+    fn store_kind(&self, b: &mut Builder, tiles: &[Tile], sums: &[Blocks]) {
         let column = self.fragment.column(b);
-        for (kind, earlier) in [Binary::Le, Binary::Lt].into_iter().enumerate() {
-            for (block, sums) in (0..).zip(&sums[kind]) {
+        for ((tile, sums), earlier) in tiles.iter().zip(sums).zip([Binary::Le, Binary::Lt]) {
+            for (block, sums) in (0..).zip(sums) {
                 let pairs = PairBlock { row: self.fragment.group, column, block, earlier };
                 let elements = pairs.decayed(b, sums, None);
-                self.store_own(b, &tiles[kind], block as i32, &elements);
+                self.store_own(b, tile, block as i32, &elements);
             }
         }
     }
