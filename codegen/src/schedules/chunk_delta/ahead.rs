@@ -48,7 +48,7 @@ impl Tiles {
     }
 
     /// The first time of the tile of a number; of none that is before the first tile 0.
-    pub(super) fn first_time(self, b: &mut Builder, number: Operand) -> Operand {
+    pub(in crate::schedules) fn first_time(self, b: &mut Builder, number: Operand) -> Operand {
         let place = self.place(b, number);
         let place = if self.is_back { b.binary(Binary::Max, place, Operand::i32(0)) } else { place };
         b.mul(place, Operand::i32(TIMES as i32))

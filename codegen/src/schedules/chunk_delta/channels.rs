@@ -92,7 +92,8 @@ impl ChannelTiles {
         let rows = form.has_two_keys().then(|| tile("decayed_rows", copied.rows));
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
         let ends = array("decays", pairs * WARPS * depth);
-        let logs = ["logs", "read_logs"].map(|name| array(name, schedule.systems() * PITCH));
+        let mut logs_of = |name, is_used| array(name, if is_used { schedule.systems() * PITCH } else { 0 });
+        let logs = [logs_of("logs", true), logs_of("read_logs", form.reads)];
         ChannelTiles { keys, columns, queries, rows, ends, logs }
     }
 }

@@ -67,19 +67,19 @@ use oplus_dsl::ir::Axis;
 use oplus_dsl::{Elem, Ty};
 use prepared::OwnTile;
 use readers::Handed;
-use staged::Staged;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
 pub(in crate::schedules) use candidates::{prepared_stages, stages_of, vector_of};
 pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
-pub(in crate::schedules) use cost::{Decays, WalkCost, copied_parts, preparation, products};
+pub(in crate::schedules) use cost::{Decays, UNREAD_PARTS, WalkCost, copied_parts, preparation, products};
 pub(in crate::schedules) use prepared::of_all_tiles;
 pub(in crate::schedules) use rates::{ADDED, FROM_START, READ, TO_END, before_step, forgotten, reset_at};
 pub(in crate::schedules) use scaled::{Columns, PowerCheck, times as times_number, times_columns, undecayed};
 pub(in crate::schedules) use scores::{PairBlock, PairLogs};
-pub(in crate::schedules) use state::State;
+pub(in crate::schedules) use staged::Staged;
+pub(in crate::schedules) use state::{PLACES, State};
 pub(in crate::schedules) use stored::{Stored, StoredIn};
 pub(in crate::schedules) use strategy::fit;
 pub(in crate::schedules) use walk::AllLanes;
@@ -331,7 +331,7 @@ impl<'s> DeltaKernel<'s> {
     }
 
     /// The kernel with places that are rematerialised for each tile and for its outputs; `None` where there are registers enough for them.
-    fn rematerialised_in_walk(&self, b: &mut Builder) -> Option<Self> {
+    pub(in crate::schedules) fn rematerialised_in_walk(&self, b: &mut Builder) -> Option<Self> {
         let has_few_registers = is_scarce(self.schedule) || self.is_deep_in_two_parts();
         let is_used = self.rematerialiser.is_some() && has_few_registers;
         is_used.then(|| {

@@ -1,6 +1,7 @@
 //! The parameters of delta rules in chunks.
 
 use super::{PAIRS, ROWS, TIMES, WARPS};
+use crate::stage::Stage;
 use crate::target::WARP;
 
 schedule! {
@@ -73,16 +74,21 @@ impl ChunkDelta {
     }
 
     /// The kernels of the rule, in order.
-    pub(super) fn kernels(&self) -> Vec<ChunkDelta> {
+    pub(super) fn kernels(&self, stage: &Stage) -> Vec<ChunkDelta> {
         if self.sweep == RuleSweep::Whole {
             return vec![*self];
         }
-        vec![self.preparation(), *self]
+        let reads = stage.kind().delta().is_ok_and(|form| form.reads);
+        vec![self.preparation(reads), *self]
     }
 
-    /// The kernel that prepares tiles for a walk: blocks have one tile of each.
-    pub(in crate::schedules) fn preparation(&self) -> ChunkDelta {
-        let blocks = if self.depth > 64 { 2 } else { 4 };
+    /// The kernel that prepares tiles for a walk whose steps read the state or not: blocks have one tile of each.
+    pub(in crate::schedules) fn preparation(&self, reads: bool) -> ChunkDelta {
+        let blocks = match (self.depth > 64, reads) {
+            (false, false) => 5,
+            (true, true) => 2,
+            _ => 4,
+        };
         ChunkDelta { sweep: RuleSweep::Prepare, stages: 2, places: ROWS, blocks, readers: false, ..*self }
     }
 }

@@ -24,11 +24,17 @@ pub(in crate::schedules) struct Staged {
 }
 
 impl Staged {
-    /// The only output with time, where accesses are vectors along the width.
+    /// The only output with time.
     pub(super) fn declare(b: &mut Builder, kernel: &DeltaKernel<'_>) -> Option<Staged> {
         let stage = kernel.stage;
         let mut outputs = (0..stage.program.outputs.len()).filter(|output| !stage.is_final(*output));
         let output = outputs.next().filter(|_| outputs.next().is_none())?;
+        Staged::of_output(b, kernel, output)
+    }
+
+    /// An output with time and the width, where accesses are vectors along the width.
+    pub(in crate::schedules) fn of_output(b: &mut Builder, kernel: &DeltaKernel<'_>, output: usize) -> Option<Staged> {
+        let stage = kernel.stage;
         let tensor = Tensor::Output(output as u32);
         let own = axes(stage, tensor);
         let unit: Option<&Axis> = own.iter().rev().find(|axis| [kernel.form.depth, kernel.form.width].contains(axis));
@@ -42,7 +48,14 @@ impl Staged {
     }
 
     /// Writes the thread's element of a block of eight times.
-    pub(super) fn put(self, b: &mut Builder, kernel: &DeltaKernel<'_>, block: u32, element: usize, value: Operand) {
+    pub(in crate::schedules) fn put(
+        self,
+        b: &mut Builder,
+        kernel: &DeltaKernel<'_>,
+        block: u32,
+        element: usize,
+        value: Operand,
+    ) {
         let (h, c) = ELEMENTS[element];
         let (row, column) = (kernel.first_row(b), kernel.fragment.column(b));
         let time = b.add(column, Operand::i32((block * COLUMNS) as i32 + c as i32));
@@ -53,7 +66,13 @@ impl Staged {
     }
 
     /// Stores the warp's places at a chunk's times, from a first time on.
-    pub(super) fn store(self, b: &mut Builder, kernel: &DeltaKernel<'_>, values: &Values, first: Operand) {
+    pub(in crate::schedules) fn store(
+        self,
+        b: &mut Builder,
+        kernel: &DeltaKernel<'_>,
+        values: &Values,
+        first: Operand,
+    ) {
         b.push(Stmt::SyncWarp);
         let pieces = ROWS / ACCESS;
         let tensor = Tensor::Output(self.output as u32);

@@ -31,8 +31,8 @@ impl Strategy for ChunkDelta {
         if access == Access::Vectors { vec![] } else { candidates::of(stage, isa) }
     }
 
-    fn kernels(&self, _stage: &Stage, _isa: Isa) -> Vec<ChunkDelta> {
-        ChunkDelta::kernels(self)
+    fn kernels(&self, stage: &Stage, _isa: Isa) -> Vec<ChunkDelta> {
+        ChunkDelta::kernels(self, stage)
     }
 
     fn scratch(&self, stage: &Stage) -> Vec<(&'static str, Elem)> {

@@ -21,7 +21,8 @@ impl DeltaKernel<'_> {
         sums: &[&[Products; 2]],
     ) {
         let (row, column) = (self.first_row(b), self.fragment.column(b));
-        for (array, own) in channels.logs.iter().zip([&logs.after, &logs.read]) {
+        let kinds = if self.form.reads { 2 } else { 1 };
+        for (array, own) in channels.logs.iter().zip([&logs.after, &logs.read]).take(kinds) {
             for (r, two) in (0..).zip(own) {
                 let row = b.add(row, r % 2 * COLUMNS);
                 let index = b.mul(row, PITCH);
@@ -37,21 +38,22 @@ impl DeltaKernel<'_> {
             let first = b.add(first, column);
             let earlier = [0, 1, 2, 3].map(|k: u32| b.add(first, k % 2 + k / 2 * COLUMNS));
             let [after, read] = channels.logs.map(|array| Numbers { array, channel });
-            let of_rows = [after, read].map(|numbers| rows.map(|row| numbers.at(b, row)));
+            let mut of_rows = |numbers: Numbers| rows.map(|row| numbers.at(b, row));
+            let (after_rows, read_rows) = (of_rows(after), self.form.reads.then(|| of_rows(read)));
             let of_columns = earlier.map(|row| after.at(b, row));
             let element =
                 |b: &mut Builder, tile: &Tile, row: Operand| self.element_at(b, tile, place, row, channel, sixteen);
             let columns = self.columns.as_ref().unwrap_or(&self.keys);
-            let columns = self.form.reads.then(|| rows.map(|row| element(b, columns, row)));
+            let columns = read_rows.map(|logs| (logs, rows.map(|row| element(b, columns, row))));
             let queries = self.queries.as_ref().map(|queries| rows.map(|row| element(b, queries, row)));
             let added = self.rows.iter().chain([&self.keys]);
             for (tile, [system, weights]) in added.zip(sums) {
                 let vectors = earlier.map(|row| element(b, tile, row));
-                if let Some(columns) = columns {
-                    add_channel(b, system, of_rows[1], of_columns, columns, vectors);
+                if let Some((logs, columns)) = columns {
+                    add_channel(b, system, logs, of_columns, columns, vectors);
                 }
                 if let Some(queries) = queries {
-                    add_channel(b, weights, of_rows[0], of_columns, queries, vectors);
+                    add_channel(b, weights, after_rows, of_columns, queries, vectors);
                 }
             }
         });

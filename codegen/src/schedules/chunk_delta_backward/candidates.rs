@@ -26,7 +26,12 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
             // The sums of all parts of a wide state stay in registers.
             let is_split = factor_elem(elem, vector, depth) == Elem::F32;
             let is_alone = depth > 64 || wide || is_split && depth > 32;
-            let blocks = if !has_channels && is_alone { 1 } else { 2 };
+            let blocks = match (has_channels, form.states.reads) {
+                // Registers of steps that read nothing leave room for a third block, where its tiles have 16 bits.
+                (true, false) if !is_split => 3,
+                (false, _) if is_alone => 1,
+                _ => 2,
+            };
             let stages = stages_of(&form.cotangents, factor_elem(elem, vector, depth), depth);
             // Smaller devices have no memory for two parts of a wide state.
             let persistent = isa == Isa::Sm90a && !has_channels && wide && !is_split;

@@ -130,10 +130,22 @@ impl<'a> Third<'a> {
 
     /// Sets the value of the nodes that are a sum.
     pub(super) fn set_sum(self, b: &mut Builder, values: &mut Values, sum: DeltaSum, raw: Operand, here: Coordinates) {
-        for (node, _, factors) in self.form.sums.iter().filter(|(_, own, _)| *own == sum) {
-            let value = scaled(b, values, raw, factors, here);
-            values.set(*node, here, value);
-        }
+        set_sum(b, self.form, values, sum, raw, here);
+    }
+}
+
+/// Sets the value of the nodes that are a sum.
+pub(super) fn set_sum(
+    b: &mut Builder,
+    form: &DeltaRuleBackward,
+    values: &mut Values,
+    sum: DeltaSum,
+    raw: Operand,
+    here: Coordinates,
+) {
+    for (node, _, factors) in form.sums.iter().filter(|(_, own, _)| *own == sum) {
+        let value = scaled(b, values, raw, factors, here);
+        values.set(*node, here, value);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The cost of the sweeps of a gradient of a delta rule in chunks.
 
 use super::{ChunkDeltaBackward, DeltaSweep, TIMES, blocks_of_walks};
-use crate::schedules::chunk_delta::{Decays, WalkCost, copied_parts, preparation, products};
+use crate::schedules::chunk_delta::{Decays, UNREAD_PARTS, WalkCost, copied_parts, preparation, products};
 use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::problem::Problem;
@@ -33,7 +33,9 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let resident = blocks_of_walks(problem.stage, schedule);
     let form = problem.stage.kind().delta_back();
     let decays = form.as_ref().map_or(Decays::Nothing, |form| Decays::of(&form.states));
-    let products = form.map_or(1.0, |form| products(problem.stage, form.states.row.param));
+    let products = form.as_ref().map_or(1.0, |form| products(problem.stage, form.states.row.param));
+    let is_unread = form.is_ok_and(|form| !form.states.reads);
+    let unread = if is_unread && products > 1.0 && !schedule.prepared { UNREAD_PARTS } else { 1.0 };
     let channels = schedule.sweep == DeltaSweep::Channels;
     let times = WALK * products;
     let one_walk = WalkCost { resident, of_one, decays, times }.micros(&schedule.walked(), problem);
@@ -60,7 +62,7 @@ pub(super) fn estimate(schedule: &ChunkDeltaBackward, problem: &Problem<'_>, mem
     let blocks = counted(blocks, "block");
     let before = if schedule.prepared { "tiles prepared, then " } else { "" };
     let why = format!("{before}two walks of {} by {blocks}{at_once}, then {count}", counted(tiles, "tile"));
-    Cost { micros: (prepared + walks + gradients).max(memory.micros()), why }
+    Cost { micros: (prepared + unread * walks + gradients).max(memory.micros()), why }
 }
 
 /// Microseconds of the kernel that prepares tiles for both walks, and by which these take longer.

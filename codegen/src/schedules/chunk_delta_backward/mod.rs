@@ -50,6 +50,7 @@ mod strategy;
 mod tiles;
 mod walk;
 mod weights;
+mod width;
 
 pub use parameters::{ChunkDeltaBackward, DeltaSweep};
 

@@ -77,6 +77,7 @@ impl ChunkDeltaBackward {
         let ChunkDeltaBackward { depth, padded, wide, places, vector, blocks, stages, .. } = *self;
         let (readers, sweep) = (false, if self.prepared { RuleSweep::Walk } else { RuleSweep::Whole });
         let walk = ChunkDelta { depth, padded, wide, places, stages, vector, blocks, readers, sweep };
-        if self.sweep == DeltaSweep::Prepare { walk.preparation() } else { walk }
+        // How many blocks share a multiprocessor is the sweep's own.
+        if self.sweep == DeltaSweep::Prepare { ChunkDelta { blocks, ..walk.preparation(true) } } else { walk }
     }
 }

@@ -18,10 +18,11 @@ use oplus_dsl::Elem;
 
 /// The sweep that prepares tiles for the walks of a schedule.
 pub(super) fn sweep(stage: &Stage, schedule: &ChunkDeltaBackward) -> ChunkDeltaBackward {
-    let is_wide =
-        stage.kind().delta_back().is_ok_and(|form| elem(stage, Tensor::Param(form.states.row.param)) == Elem::F32);
+    let form = stage.kind().delta_back();
+    let is_wide = form.as_ref().is_ok_and(|form| elem(stage, Tensor::Param(form.states.row.param)) == Elem::F32);
+    let blocks = schedule.walked().preparation(form.is_ok_and(|form| form.states.reads)).blocks;
     // Of elements of 32 bits half as many blocks have room.
-    let blocks = schedule.walked().preparation().blocks / if is_wide { 2 } else { 1 };
+    let blocks = blocks / if is_wide { 2 } else { 1 };
     let (sweep, places, stages) = (DeltaSweep::Prepare, TIMES, super::STAGES);
     ChunkDeltaBackward { sweep, places, stages, blocks, concurrent: false, persistent: false, ..*schedule }
 }

@@ -133,6 +133,7 @@ impl Walk<'_> {
         weighed.multiply(b, kernel.elem(), &mut rows, columns);
         self.solve(b, &mut rows, &lanes.transposed, true, number);
         self.save_rows(b, &rows, saved, number);
+        self.store_width(b, &rows, chunk);
         if let Some(sums) = of_values {
             let moved = Parts::of_blocks(b, kernel.elem(), &rows);
             self.save_value_rows(b, sums, moved, weighed, chunk);

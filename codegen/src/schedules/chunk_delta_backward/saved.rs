@@ -23,9 +23,9 @@ fn first_tile(b: &mut Builder, kernel: &DeltaKernel<'_>) -> Option<Operand> {
     kernel.args.first_tile(b, kernel.stage, row, TIMES)
 }
 
-/// How many rows of each time walks save: e, where steps read the state, and p, of rules with two keys for each.
+/// How many rows of each time walks save: e and p, of rules with two keys p for each; none where steps read nothing of the state.
 pub(super) fn saved_rows(rule: &DeltaRule) -> usize {
-    1 + usize::from(rule.reads) + usize::from(rule.has_two_keys())
+    if rule.reads { 2 + usize::from(rule.has_two_keys()) } else { 0 }
 }
 
 /// Elements of an access.
@@ -34,7 +34,7 @@ pub(super) const ACCESS: u32 = COLUMNS;
 /// The memory in which a walk saves.
 pub(super) struct Saved {
     pub states: ParamId,
-    /// The rows of each time; none where they are the values.
+    /// The rows of each time, where the third sweep needs them.
     pub rows: Option<ParamId>,
     /// Of a rule with two keys, where the walk of cotangents saves products with the keys of values.
     pub value_rows: Option<ParamId>,
@@ -51,14 +51,10 @@ impl Saved {
         let scratch = &kernel.args.scratch;
         let states = scratch[usize::from(is_back)];
         let of_rows = &scratch[2..2 + saved_rows(kernel.form)];
-        // Values come behind p; the rows of errors, where there are any, before it.
-        let has_errors = kernel.form.reads;
-        let rows = match is_back {
-            true => of_rows.get(usize::from(has_errors)).copied(),
-            false => of_rows.first().copied().filter(|_| has_errors),
-        };
+        let rows = of_rows.get(usize::from(is_back)).copied();
         let pitch = kernel.schedule.places + ACCESS;
-        let array = b.shared("saved", SharedKind::Elem(kernel.elem()), ROWS * pitch);
+        let len = rows.map_or(0, |_| ROWS * pitch);
+        let array = b.shared("saved", SharedKind::Elem(kernel.elem()), len);
         // The third sweep copies the times of one of its blocks, whose panels follow one another.
         let times = if kernel.channels.is_some() { super::channels::times(kernel.schedule.depth) } else { TIMES };
         let layout = Tile { rows: times, depth: TIMES, elem: kernel.elem(), ..kernel.values.clone() };

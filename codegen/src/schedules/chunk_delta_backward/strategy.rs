@@ -55,8 +55,7 @@ impl Strategy for ChunkDeltaBackward {
         let has_two_keys = form.as_ref().is_ok_and(|form| form.states.has_two_keys());
         let reads = form.as_ref().is_ok_and(|form| form.states.reads);
         let mut names = vec!["saved_states", "saved_cotangents"];
-        names.extend(reads.then_some("saved_errors"));
-        names.push("saved_products");
+        names.extend(reads.then_some(["saved_errors", "saved_products"]).into_iter().flatten());
         names.extend(has_two_keys.then_some("saved_value_products"));
         let own = form.map_or(Elem::Bf16, |form| stage.program.params[form.states.row.param as usize].elem);
         let saved = factor_elem(own, self.vector, self.depth);

@@ -9,7 +9,7 @@ use crate::block::layout::{Lanes, TileStage, left_rows};
 use crate::build::Builder;
 use crate::schedules::ChunkDelta;
 use crate::schedules::chunk_delta::{
-    AllLanes, DeltaKernel, Factors, PowerCheck, RuleSweep, State, Stored, System, TilePlace, Tiles, WARPS,
+    AllLanes, DeltaKernel, Factors, PowerCheck, RuleSweep, Staged, State, Stored, System, TilePlace, Tiles, WARPS,
 };
 use crate::stage::Stage;
 use crate::stage::kind::{DeltaCotangent, DeltaRuleBackward, DeltaSum};
@@ -24,6 +24,8 @@ pub(super) struct Walk<'s> {
     /// Whether it goes from the last time to the first, for the cotangents of states.
     pub is_back: bool,
     pub saved: Saved,
+    /// The output over the width that goes through shared memory, where this walk stores it.
+    pub staged: Option<Staged>,
 }
 
 /// The lanes by which tiles are read.
@@ -41,6 +43,8 @@ pub(super) struct WalkedChunk<'a> {
     /// The factors of its tile.
     pub factors: &'a Factors<'a>,
     pub place: &'a TilePlace,
+    /// The first time of its tile, `i32`.
+    pub first: Operand,
     /// The number of its tile among those that are saved, `i64`.
     pub saved: Operand,
     /// Its number in its tile.
@@ -65,7 +69,9 @@ impl<'s> Walk<'s> {
         kernel.splits_states = is_half && kernel.elem() != Elem::F32 && !kernel.scales_states();
         kernel.has_no_values = is_back && !form.is_queried;
         let saved = Saved::declare(b, &kernel, is_back);
-        Walk { kernel, form, is_back, saved }
+        let mut walk = Walk { kernel, form, is_back, saved, staged: None };
+        walk.staged = walk.stage_width(b);
+        walk
     }
 
     pub(super) fn body(&self, b: &mut Builder) {
@@ -120,6 +126,7 @@ impl<'s> Walk<'s> {
     /// Computes a tile.
     fn tile(&self, b: &mut Builder, state: &State, lanes: &WalkLanes, tiles: Tiles, place: &TilePlace) {
         let saved = self.saved.number(b, &self.kernel, tiles, place);
+        let first = tiles.first_time(b, place.number);
         let has_channels = self.kernel.channels.is_some();
         if !has_channels {
             self.save_state(b, state, saved);
@@ -135,7 +142,7 @@ impl<'s> Walk<'s> {
                     let of_chunk = b.add(first, Operand::i64(i64::from(chunk)));
                     self.save_state(b, state, of_chunk);
                 }
-                let chunk = WalkedChunk { state, lanes, factors: &factors, place, saved, number: chunk, check };
+                let chunk = WalkedChunk { state, lanes, factors: &factors, place, first, saved, number: chunk, check };
                 if self.is_back {
                     self.cotangent_chunk(b, &chunk);
                 } else {

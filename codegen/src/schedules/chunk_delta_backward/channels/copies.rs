@@ -19,8 +19,8 @@ impl ChannelGradients<'_> {
 
     /// The tiles of a part of the width.
     fn of_part(&self) -> impl Iterator<Item = &Tile> {
-        let all = [&self.cotangents, &self.errors, &self.products, &self.states, &self.duals];
-        all.into_iter().chain(self.of_values.iter().flatten())
+        let all = [&self.cotangents, &self.errors, &self.states, &self.duals];
+        all.into_iter().chain(&self.products).chain(self.of_values.iter().flatten())
     }
 
     /// The tile of values, where they are copied from a tensor: of a rule with two keys, and as errors where steps read nothing.
@@ -68,7 +68,7 @@ impl ChannelGradients<'_> {
         let of_states = [(&self.states, BLOCKS, chunks), (&self.duals, BLOCKS, chunks)];
         let errors = self.form.states.reads.then_some(&self.errors);
         let of_values = self.of_values.iter().map(|[_, products]| products);
-        let of_rows = errors.into_iter().chain([&self.products]).chain(of_values);
+        let of_rows = errors.into_iter().chain(&self.products).chain(of_values);
         let of_rows = of_rows.map(|tile| (tile, 1, 1));
         for (scratch, (tile, each, stages)) in of_states.into_iter().chain(of_rows).enumerate() {
             // A saved tile has 64 times, of which the block has a part.

@@ -32,7 +32,7 @@ use crate::block::prepare::factor_elem;
 use crate::block::sequence::SequenceTile;
 use crate::block::thread::{FragmentPlace, Thread};
 use crate::build::{Builder, zero};
-use crate::schedules::chunk_delta::{LogReader, PITCH};
+use crate::schedules::chunk_delta::LogReader;
 use crate::stage::Stage;
 use crate::stage::kind::{Channels, DeltaRuleBackward};
 use crate::target::WARP;
@@ -44,6 +44,9 @@ use oplus_dsl::{Elem, Ty};
 pub(super) const WARPS: u32 = 4;
 /// Places of the depth of a warp.
 const SLICE: u32 = 32;
+
+/// Elements from one row of logarithms to the next. Rows are as close as they can be: with 64 places in `f32` a second block has just room.
+const PITCH: u32 = ROWS;
 
 /// The times of a block whose warps have all of the depth.
 pub(super) fn times(depth: u32) -> u32 {
@@ -64,11 +67,11 @@ pub(super) struct ChannelGradients<'s> {
     columns: Option<Tile>,
     /// Of a rule with two keys, the vectors by which the readings of the state are multiplied when they are added.
     rows: Option<Tile>,
-    /// The cotangents of queries' readings, the errors of steps, and the products of the states' cotangents with keys, of a part of the
-    /// width.
+    /// The cotangents of queries' readings, the errors of steps, and, where steps read the state, the products of the states' cotangents
+    /// with keys, of a part of the width.
     cotangents: Tile,
     errors: Tile,
-    products: Tile,
+    products: Option<Tile>,
     /// Of a rule with two keys, values, and the products of cotangents of states with their keys.
     of_values: Option<[Tile; 2]>,
     /// The state before each chunk and the cotangent of the one after: a stage for each chunk.
@@ -80,7 +83,7 @@ pub(super) struct ChannelGradients<'s> {
     /// [Vectors](sixteen::Vectors) multiplied by decays: 16 rows for each warp.
     factors: Vec<Tile>,
     /// Where decays are strong, sums of logarithms after steps and as the state is read: 16 rows for each warp.
-    logs: [SharedId; 2],
+    logs: Vec<SharedId>,
     /// The warps' shares of sums over the depth.
     parts: SharedId,
     thread: Thread,
@@ -122,7 +125,7 @@ impl<'s> ChannelGradients<'s> {
         let mut rows_of = |name: &str| Tile::bare(b, name, elem, times, TIMES);
         // Without reads of the state, the errors of steps are the values.
         let mut errors = values.take_if(|_| is_unread).unwrap_or_else(|| rows_of("errors"));
-        let mut products = rows_of("products");
+        let mut products = rule.reads.then(|| rows_of("products"));
         let [mut states, mut duals] = ["states", "duals"].map(|name| {
             let all = Tile::bare(b, name, elem, chunks * TIMES, depth);
             Tile { rows: TIMES, ..all }
@@ -137,9 +140,9 @@ impl<'s> ChannelGradients<'s> {
         let vectors = if keys.elem == Elem::F16 { Elem::F32 } else { elem };
         let factors = (0..kinds.len() + added).map(|k| bare(format!("decayed_{k}"), vectors)).collect();
         let mut array = |name: &str, len: u32| b.shared(name, SharedKind::Elem(Elem::F32), len);
-        let logs = ["logs", "read_logs"].map(|name| array(name, WARPS * ROWS * PITCH));
-        let parts = array("parts", (form.totals.len() as u32).max(1) * split * times);
-        let of_part = [&mut cotangents, &mut errors, &mut products, &mut states, &mut duals];
+        let logs = ["logs", "read_logs"][..kinds.len()].iter().map(|name| array(name, WARPS * ROWS * PITCH)).collect();
+        let parts = array("parts", form.totals.len() as u32 * split * times);
+        let of_part = [&mut cotangents, &mut errors, &mut states, &mut duals].into_iter().chain(&mut products);
         let deep = [&mut keys, &mut queries].into_iter().chain(&mut columns).chain(&mut rows);
         for tile in deep.chain(of_part).chain(of_values.iter_mut().flatten()) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);

@@ -26,6 +26,8 @@ impl ChannelGradients<'_> {
     /// neighbouring places of the width.
     pub(super) fn store_wide(&self, b: &mut Builder, values: &Values, part: Operand) {
         let (width, depth) = (self.form.states.width, self.form.states.depth);
+        // Where nothing else needs these products, the walk has stored them.
+        let Some(products) = &self.products else { return };
         if self.form.outputs_of(DeltaCotangent::OverWidth).next().is_none() {
             return;
         }
@@ -44,7 +46,7 @@ impl ChannelGradients<'_> {
             }
             let piece = b.add(first_piece, block);
             let own = |b: &mut Builder, tile| block_of(b, TileStage::only(tile), row, piece, column);
-            let [products, given] = [&self.products, &self.cotangents].map(|tile| own(b, tile));
+            let [products, given] = [products, &self.cotangents].map(|tile| own(b, tile));
             let of_values = self.of_values.as_ref().map(|[_, products]| own(b, products));
             for h in 0..2 {
                 let two = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });

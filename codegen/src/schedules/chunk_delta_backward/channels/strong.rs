@@ -1,12 +1,12 @@
 //! Strong decays: the pairs of times of 16 channels are summed one after the other.
 
-use super::ChannelGradients;
 use super::sixteen::each;
+use super::{ChannelGradients, PITCH};
 use crate::block::layout::Tile;
 use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::split_tile::load_one;
 use crate::build::{Builder, f32};
-use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs, PITCH};
+use crate::schedules::chunk_delta::{CHANNELS, Fragment, Logs};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -22,7 +22,7 @@ impl ChannelGradients<'_> {
             let of_other = b.add(row, other);
             let elements: Vec<[Operand; 4]> =
                 self.factors.iter().map(|tile| self.elements(b, tile, of_other)).collect();
-            let [after, read] = self.logs.map(|array| self.logs_at(b, array, of_other));
+            let from: Vec<[Operand; 4]> = self.logs.iter().map(|array| self.logs_at(b, *array, of_other)).collect();
             for (kind, tiles) in (self.readers()..).zip(&self.pairs) {
                 let mut at =
                     |is_row| -> Vec<_> { tiles.iter().map(|tile| self.pairs_at(b, tile, other, is_row)).collect() };
@@ -30,11 +30,10 @@ impl ChannelGradients<'_> {
                 each(|r, c, _| {
                     let (h, k) = (r % 2, 2 * (r / 2) + c);
                     let own = [logs.after[r][c], logs.read[r][c]];
-                    let from = [after[k], read[k]];
                     for n in 0..later.len() {
                         // Nothing is summed of pairs whose times are in the other order.
-                        add(b, sums[n][r][c], later[n][h], elements[kind][k], [own[n], after[k]]);
-                        add(b, sums[kind][r][c], earlier[n][h], elements[n][k], [from[n], logs.after[r][c]]);
+                        add(b, sums[n][r][c], later[n][h], elements[kind][k], [own[n], from[0][k]]);
+                        add(b, sums[kind][r][c], earlier[n][h], elements[n][k], [from[n][k], logs.after[r][c]]);
                     }
                 });
             }

@@ -115,7 +115,7 @@ impl ChannelGradients<'_> {
         let of_rows = self.index_of_rows(b, row, half, sixteen);
         let (row, half) = right_rows(b, self.thread.lane);
         let of_columns = self.index_of_rows(b, row, half, sixteen);
-        let readers = [&self.cotangents, &self.products].into_iter().take(self.readers());
+        let readers = [&self.cotangents].into_iter().chain(&self.products);
         let readers: Vec<Parts> = readers.map(|tile| Parts::at(b, tile, of_rows, false)).collect();
         let mut added = vec![];
         for ((tile, _), pairs) in self.added().into_iter().zip(&mut sums.pairs) {
