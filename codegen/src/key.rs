@@ -9,7 +9,7 @@ use crate::tile::Kernel;
 
 /// The version of the compiler in every key. To be raised by every change that gives a kernel other code for the same
 /// stage and schedule: `oplus generate` refuses to write another text under a key that there is.
-pub const COMPILER_VERSION: u32 = 10;
+pub const COMPILER_VERSION: u32 = 11;
 
 /// The hash of everything that a kernel's code depends on: the stage's program with its element types, the schedule,
 /// the instruction set it is compiled for ([`Strategy::isa`]) and the compiler's version. The same for every size and

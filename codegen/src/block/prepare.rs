@@ -29,10 +29,10 @@ pub(crate) fn are_copied(tile: &Tile, elem: Elem, vector: u32) -> bool {
 }
 
 /// The numbers of a fragment of a left factor, of a tile whose elements are as they were copied: of 16 rows from row `first` of the stage
-/// that begins at `start` on, and of 16 elements from the eight of a number on.
+/// that begins at `start` on, and of 16 elements from the eight of a number on. Elements of `f16` may be in a tile of `bf16`.
 pub(crate) fn copied_fragment(
     b: &mut Builder,
-    tile: &Tile,
+    (tile, elem): (&Tile, Elem),
     lane: Operand,
     start: Operand,
     first: Operand,
@@ -44,7 +44,7 @@ pub(crate) fn copied_fragment(
         let piece = b.add(eight, half);
         let index = tile.piece_index(b, row, piece);
         let index = b.add(index, start);
-        return load_four(b, tile, index, false).map(|pair| b.unpack(tile.elem, pair));
+        return load_four(b, tile, index, false).map(|pair| b.unpack(elem, pair));
     }
     let [group, member] = b.div_rem(lane, 4);
     let row = b.add(first, group);

@@ -258,7 +258,12 @@ impl DeltaKernel<'_> {
         let first = b.mul(self.thread.warp, ROWS);
         let eight = b.mul(sixteen, 2);
         let start = b.mul(place.deep.index, tile.len());
-        copied_fragment(b, tile, self.thread.lane, start, first, eight)
+        copied_fragment(b, (tile, self.copied_elem(tile)), self.thread.lane, start, first, eight)
+    }
+
+    /// The type of the elements of a tile that was copied: `f16` may lie where `bf16` will be.
+    pub(super) fn copied_elem(&self, tile: &Tile) -> Elem {
+        if self.copies_half() { Elem::F16 } else { tile.elem }
     }
 
     fn powers_of(&self, b: &mut Builder, logs: &Fragment) -> Fragment {

@@ -11,7 +11,7 @@
 
 use super::rates::ADDED;
 use super::state::{Scale, State};
-use super::{ChunkDelta, DeltaKernel, ELEMENTS};
+use super::{ChunkDelta, DeltaKernel, ELEMENTS, RuleSweep};
 use crate::abi::{Tensor, elem};
 use crate::block::lane_sum::over_lanes;
 use crate::block::matmul::{Blocks, assign_blocks, block_values, block_vars};
@@ -62,7 +62,9 @@ pub(in crate::schedules) fn are_scaled(stage: &Stage, form: &DeltaRule, schedule
 /// The type in which the factors over the depth lie in shared memory, where they are not made of other tiles.
 pub(super) fn deep_elem(stage: &Stage, form: &DeltaRule, schedule: &ChunkDelta) -> Elem {
     let own = elem(stage, Tensor::Param(form.key));
-    let is_copied = form.channels.is_some() || are_scaled(stage, form, schedule);
+    // A kernel that prepares tiles writes factors in the place of these elements.
+    let is_made = form.channels.is_some() && schedule.sweep != RuleSweep::Prepare;
+    let is_copied = is_made || are_scaled(stage, form, schedule);
     if is_copied { own } else { factor_elem(own, schedule.vector, schedule.depth) }
 }
 

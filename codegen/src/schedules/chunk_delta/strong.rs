@@ -7,7 +7,8 @@ use super::{COLUMNS, DeltaKernel, PITCH, ROWS};
 use crate::block::layout::Tile;
 use crate::build::Builder;
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId, Stmt};
-use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
 
 impl DeltaKernel<'_> {
     /// Adds products over pairs of times one channel after the other.
@@ -76,8 +77,17 @@ impl DeltaKernel<'_> {
         let index = tile.piece_index(b, row, piece);
         let start = b.mul(place.deep.index, tile.len());
         let index = b.add(index, start);
-        let index = b.add(index, within);
-        b.load1(Memory::Shared(tile.array), index)
+        if self.copied_elem(tile) == tile.elem {
+            let index = b.add(index, within);
+            return b.load1(Memory::Shared(tile.array), index);
+        }
+        let odd = b.binary(Binary::And, within, 1);
+        let even = b.sub(within, odd);
+        let index = b.add(index, even);
+        let pair = b.load_pairs(Memory::Shared(tile.array), index, 1)[0];
+        let two = b.unpack(Elem::F16, pair);
+        let is_odd = b.ne(odd, 0);
+        b.select(is_odd, two[1], two[0])
     }
 }
 

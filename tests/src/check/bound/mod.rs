@@ -45,11 +45,13 @@ pub const PARTS: f64 = SLACK * (1u32 << 8) as f64;
 /// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
 /// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks and pairs in calls of 16-bit
 /// elements round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term;
-/// chunks by warpgroups divide factors of `f32` in two parts, an error of 2⁻¹⁶.
+/// chunks by warpgroups and chunks of 16 times divide factors of `f32` in two parts, an error of 2⁻¹⁶.
 ///
 /// The gradient of decays by chunks is a running sum against time: where nothing is left of it, roundings of its terms are.
 pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
-    let cancels = schedules.iter().any(|schedule| matches!(schedule, Schedule::ChunkwiseBackward(_)));
+    let is_gradient =
+        |schedule: &Schedule| matches!(schedule, Schedule::ChunkwiseBackward(_) | Schedule::ChunkDeltaBackward(_));
+    let cancels = schedules.iter().any(is_gradient);
     Slack { factor: factor(schedules, sizes, elem), cancels }
 }
 
@@ -77,6 +79,7 @@ fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     let narrow = matches!(elem, Elem::Bf16 | Elem::F16);
     let rounds = |schedule: &Schedule| match schedule {
         Schedule::Chunkwise(_) | Schedule::ChunkwiseBackward(_) | Schedule::Flash(_) => narrow,
+        Schedule::ChunkDelta(_) | Schedule::ChunkDeltaBackward(_) => narrow,
         _ => false,
     };
     if schedules.iter().any(rounds) {
@@ -85,6 +88,7 @@ fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     let divides = |schedule: &Schedule| match schedule {
         Schedule::Chunkwise(s) => s.unit == Unit::Warpgroup,
         Schedule::ChunkwiseBackward(s) => s.warpgroups,
+        Schedule::ChunkDelta(_) | Schedule::ChunkDeltaBackward(_) => true,
         _ => false,
     };
     let least = if elem == Elem::F32 && schedules.iter().any(divides) { PARTS } else { SLACK };

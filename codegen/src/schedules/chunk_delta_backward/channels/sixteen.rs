@@ -116,7 +116,7 @@ impl ChannelGradients<'_> {
         let of_slice = b.mul(self.slice, SLICE / COLUMNS);
         let eight = b.mul(sixteen, 2);
         let eight = b.add(of_slice, eight);
-        copied_fragment(b, tile, self.thread.lane, Operand::i32(0), first, eight)
+        copied_fragment(b, (tile, tile.elem), self.thread.lane, Operand::i32(0), first, eight)
     }
 
     fn vectors(
