@@ -106,6 +106,14 @@ impl Parts {
         Parts { high, low }
     }
 
+    /// [Self::multiply] with the product of both low parts, which it leaves out: for sums that are to cancel with those of the transposed factors.
+    pub(crate) fn multiply_whole(self, b: &mut Builder, elem: Elem, sums: &mut [[Operand; 4]], right: Parts) {
+        if let (Some(low), Some(other)) = (self.low, right.low) {
+            mma_two(b, Elem::Bf16, sums, low, other);
+        }
+        self.multiply(b, elem, sums, right);
+    }
+
     /// Adds the products of a left factor with two fragments of columns, side by side, to two blocks.
     pub(crate) fn multiply(self, b: &mut Builder, elem: Elem, sums: &mut [[Operand; 4]], right: Parts) {
         if let Some(low) = self.low {

@@ -145,7 +145,10 @@ impl Results {
     }
 }
 
-/// Runs the plan by chunks for one target, and the interpreter.
+/// Plans of one call that are looked through.
+const MOST_PLANS: usize = 160;
+
+/// Runs the plan of a number among those by chunks for one target, and the interpreter.
 fn results(
     target: &Target,
     (program, sizes): (&Program, &[(&str, usize)]),
@@ -156,10 +159,10 @@ fn results(
     let sizes = sizes_of(program, sizes);
     let planner = Planner::new(program, target).expect("cuts");
     let call = call(program, &sizes, placement);
-    // Few states may be faster state by state.
+    // Few states may be faster state by state, and decays of channels in chunks of 16 times.
     let takes_chunks = |plan: &Plan| plan.steps.iter().any(|step| step.schedule.name() == "chunkwise_backward");
     let plan = |rank| planner.plan_of(CutKind::MatrixBackward, &call, rank).expect("plans").filter(takes_chunks);
-    let plan = (rank..rank + 16).find_map(plan).expect("takes chunks");
+    let plan = (0..MOST_PLANS).filter_map(plan).nth(rank).expect("takes chunks");
     results_of(plan, target, (program, &sizes), (placement, order), change)
 }
 

@@ -181,3 +181,23 @@ fn all_forms_of_a_gradient_have_the_same_bits() {
         }
     }
 }
+
+/// The gradient of a factor of decays that does not vary along time is a sum over all times.
+#[test]
+fn gradients_of_factors_of_decays_that_do_not_vary_along_time() {
+    for elem in TYPES {
+        for strength in ["0.05", "1.0", "4.0"] {
+            let program = &gradient(&written_of(
+                &format!(
+                    "fn timed(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], dt: f32[B, H, T], a: f32[H, K]) -> (o: [B, H, T, V]) {{
+                        o = sum(K, q * scan(T, LogDecay(-{strength} * exp(a) * exp(dt), k * v)).x);
+                    }}"
+                ),
+                elem,
+            ));
+            check_gradient(program, [1, 2, 1000, 32, 64], (Placement::Contiguous, Order::Random(1)));
+            check_gradient(program, [2, 1, 150, 64, 64], (Placement::Contiguous, Order::Random(2)));
+            check_gradient(program, [1, 1, 600, 128, 64], (Placement::Contiguous, Order::Random(2)));
+        }
+    }
+}

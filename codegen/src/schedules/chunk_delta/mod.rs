@@ -263,7 +263,8 @@ impl<'s> DeltaKernel<'s> {
         let kept =
             scaled::are_scaled(stage, form, schedule).then(|| array(b, "kept", schedule.places * schedule.depth));
         // A block alone on a multiprocessor whose factors have one part has registers enough for the places of both states.
-        let is_tight = elem == Elem::F32 || schedule.blocks > 1;
+        let is_crowded = !form.reads && stage.sequences().is_some();
+        let is_tight = elem == Elem::F32 || schedule.blocks > 1 || is_crowded;
         let has_last = has_last_state(stage) && schedule.sweep != RuleSweep::Prepare;
         let is_used = is_scarce(schedule) || is_tight && has_last;
         let rematerialiser = is_used.then(|| Rematerialiser::declare(b, outer.len() + 1));

@@ -7,10 +7,10 @@ use crate::block::pair::Values;
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::Axis;
 
-/// Elements of an access.
-const ACCESS: u32 = 8;
+/// Neighbouring places that a lane stores.
+const NEIGHBOURS: u32 = 8;
 
 /// An output that goes through shared memory.
 #[derive(Clone, Copy)]
@@ -21,30 +21,27 @@ pub(in crate::schedules) struct Staged {
     array: SharedId,
     /// Elements from one time to the next: neighbouring rows meet different banks.
     pitch: u32,
+    /// Elements of an access to the output.
+    access: u32,
 }
 
 impl Staged {
-    /// The only output with time.
+    /// The only output with time, where its rows are stored eight elements at once.
     pub(super) fn declare(b: &mut Builder, kernel: &DeltaKernel<'_>) -> Option<Staged> {
         let stage = kernel.stage;
         let mut outputs = (0..stage.program.outputs.len()).filter(|output| !stage.is_final(*output));
         let output = outputs.next().filter(|_| outputs.next().is_none())?;
-        Staged::of_output(b, kernel, output)
+        let is_short = elem(stage, Tensor::Output(output as u32)).bytes() == Some(2);
+        let is_whole = kernel.schedule.vector == NEIGHBOURS && !kernel.schedule.padded;
+        let is_meant = is_short && is_whole && access(kernel, output) == NEIGHBOURS;
+        is_meant.then(|| Staged::of_output(b, kernel, output))
     }
 
-    /// An output with time and the width, where accesses are vectors along the width.
-    pub(in crate::schedules) fn of_output(b: &mut Builder, kernel: &DeltaKernel<'_>, output: usize) -> Option<Staged> {
-        let stage = kernel.stage;
-        let tensor = Tensor::Output(output as u32);
-        let own = axes(stage, tensor);
-        let unit: Option<&Axis> = own.iter().rev().find(|axis| [kernel.form.depth, kernel.form.width].contains(axis));
-        let is_meant = unit == Some(&kernel.form.width) && elem(stage, tensor).bytes() == Some(2);
-        let is_wide = kernel.schedule.vector == ACCESS && !kernel.schedule.padded;
-        (is_meant && is_wide && !own.contains(&kernel.form.depth)).then(|| {
-            let kind = SharedKind::Elem(elem(stage, tensor));
-            let pitch = kernel.schedule.places + ACCESS;
-            Staged { output, array: b.shared("staged", kind, ROWS * pitch), pitch }
-        })
+    /// An output with time and the width.
+    pub(in crate::schedules) fn of_output(b: &mut Builder, kernel: &DeltaKernel<'_>, output: usize) -> Staged {
+        let kind = SharedKind::Elem(elem(kernel.stage, Tensor::Output(output as u32)));
+        let pitch = kernel.schedule.places + NEIGHBOURS;
+        Staged { output, array: b.shared("staged", kind, ROWS * pitch), pitch, access: access(kernel, output) }
     }
 
     /// Writes the thread's element of a block of eight times.
@@ -74,23 +71,43 @@ impl Staged {
         first: Operand,
     ) {
         b.push(Stmt::SyncWarp);
-        let pieces = ROWS / ACCESS;
+        let pieces = ROWS / NEIGHBOURS;
         let tensor = Tensor::Output(self.output as u32);
-        let half = b.binary(Binary::Rem, kernel.thread.lane, Operand::i32(pieces as i32));
-        let line = b.binary(Binary::Div, kernel.thread.lane, Operand::i32(pieces as i32));
-        let of_warp = b.mul(kernel.thread.warp, Operand::i32(ROWS as i32));
-        let of_half = b.mul(half, Operand::i32(ACCESS as i32));
+        let [line, half] = b.div_rem(kernel.thread.lane, pieces);
+        let of_warp = b.mul(kernel.thread.warp, ROWS);
+        let of_half = b.mul(half, NEIGHBOURS);
         let place = b.add(of_warp, of_half);
-        let width = kernel.index_along(b, place, kernel.form.width);
         let index = b.mul(line, self.pitch);
         let index = b.add(index, place);
-        let elements = b.load(Memory::Shared(self.array), index, ACCESS, None, zero(Ty::F32));
         let time = b.add(first, line);
         let time = kernel.index_along(b, time, kernel.form.time);
-        let mut indices = values.outer_indices().to_vec();
-        indices.extend([(kernel.form.time, time.at), (kernel.form.width, width.at)]);
-        let offset = kernel.args.offset(b, tensor, &indices);
-        b.store(Memory::Global(kernel.args.pointer(tensor)), offset, &elements, Some(time.exists));
+        for by in (0..NEIGHBOURS).step_by(self.access as usize) {
+            let place = b.add(place, by);
+            let width = kernel.index_along(b, place, kernel.form.width);
+            let index = b.add(index, by);
+            let elements = b.load(Memory::Shared(self.array), index, self.access, None, zero(Ty::F32));
+            let mut indices = values.outer_indices().to_vec();
+            indices.extend([(kernel.form.time, time.at), (kernel.form.width, width.at)]);
+            let offset = kernel.args.offset(b, tensor, &indices);
+            // A tensor of which whole accesses are taken has no access in part.
+            let is_padded = kernel.schedule.padded;
+            let exists = if is_padded { b.and(time.exists, width.exists) } else { time.exists };
+            b.store(Memory::Global(kernel.args.pointer(tensor)), offset, &elements, Some(exists));
+        }
         b.push(Stmt::SyncWarp);
+    }
+}
+
+/// The elements of an access to an output: as many as accesses to tensors have, but no more than 16 bytes, where its rows are contiguous along the
+/// width.
+fn access(kernel: &DeltaKernel<'_>, output: usize) -> u32 {
+    let tensor = Tensor::Output(output as u32);
+    let most = elem(kernel.stage, tensor).bytes().map_or(1, |bytes| 16 / bytes as u32);
+    let own = axes(kernel.stage, tensor);
+    let unit: Option<&Axis> = own.iter().rev().find(|axis| [kernel.form.depth, kernel.form.width].contains(axis));
+    if unit == Some(&kernel.form.width) && !own.contains(&kernel.form.depth) {
+        kernel.schedule.vector.min(most)
+    } else {
+        1
     }
 }

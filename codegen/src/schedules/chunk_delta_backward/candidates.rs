@@ -59,10 +59,11 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
                 ..one
             });
             let both = |one| (vector > 1).then_some(ChunkDeltaBackward { concurrent: true, ..one });
-            [Some(one), both(one), small, small.and_then(both)]
-                .into_iter()
-                .flatten()
-                .flat_map(move |own| [own].into_iter().chain(with_prepared(stage, isa, form, own)))
+            // Walks that store gradients of values have no registers for tiles of their own beside a deep state in two parts.
+            let has_registers = form.states.reads || elem != Elem::F16 || depth <= 64;
+            [Some(one), both(one), small, small.and_then(both)].into_iter().flatten().flat_map(move |own| {
+                has_registers.then_some(own).into_iter().chain(with_prepared(stage, isa, form, own))
+            })
         })
     };
     let of = &of;

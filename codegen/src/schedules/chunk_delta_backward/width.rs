@@ -19,7 +19,7 @@ impl Walk<'_> {
     pub(super) fn stage_width(&self, b: &mut Builder) -> Option<Staged> {
         let mut outputs = self.form.outputs_of(DeltaCotangent::OverWidth).filter(|_| self.stores_width());
         let output = outputs.next().filter(|_| outputs.next().is_none())?;
-        Staged::of_output(b, &self.kernel, output)
+        Some(Staged::of_output(b, &self.kernel, output))
     }
 
     /// Stores the outputs over the width at a chunk's times, which are maps of p, at the warp's places.

@@ -187,7 +187,9 @@ mod time_invariant {
             let sizes: Vec<usize> = program.axes.iter().map(size).collect();
             let planner = Planner::new(&program, &target).expect("cuts");
             let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
-            let by_chunks = |step: &Launch| matches!(step.schedule, Schedule::ChunkwiseBackward(_));
+            let by_chunks = |step: &Launch| {
+                matches!(step.schedule, Schedule::ChunkwiseBackward(_) | Schedule::ChunkDeltaBackward(_))
+            };
             assert!(plan.steps.iter().any(by_chunks), "{k} {v} {target:?}");
         }
     }

@@ -221,8 +221,8 @@ impl ChannelGradients<'_> {
         for (kind, tiles) in (self.readers()..).zip(&self.pairs) {
             let Pairs { by_later, by_earlier } = self.stored_pairs(b, tiles);
             for (n, (later, earlier)) in by_later.into_iter().zip(by_earlier).enumerate() {
-                later.multiply(b, elem, &mut found[n], right[kind]);
-                earlier.multiply(b, elem, &mut found[kind], right[n]);
+                later.multiply_whole(b, elem, &mut found[n], right[kind]);
+                earlier.multiply_whole(b, elem, &mut found[kind], right[n]);
             }
         }
         let regs: Vec<[[Reg; 2]; 4]> = found.iter().map(|own| fragment(own).map(|two| two.map(|x| b.var(x)))).collect();

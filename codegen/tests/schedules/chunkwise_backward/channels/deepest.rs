@@ -29,13 +29,18 @@ enum Keys {
 
 fn planned(program: &Program, sizes: &[usize], target: &Target) -> Option<Keys> {
     let planner = Planner::new(program, target).expect("cuts");
-    let plan = planner.plan(&call(program, sizes, Placement::Contiguous)).expect("a plan");
+    let call = call(program, sizes, Placement::Contiguous);
     let keys = |step: &Launch| match &step.schedule {
         Schedule::ChunkwiseBackward(own) if own.overlaid => Some(Keys::Whole),
         Schedule::ChunkwiseBackward(own) if own.depth == 64 => Some(Keys::InParts),
         _ => None,
     };
-    plan.steps.iter().filter_map(keys).next_back()
+    // Chunks of 16 times may be faster, which have no parts of keys.
+    let of_plan = |rank| {
+        let plan = planner.plan_ranked(&call, rank).expect("a plan");
+        plan.steps.iter().filter_map(keys).next_back()
+    };
+    (0..160).find_map(of_plan)
 }
 
 /// An A100 has no room for such tiles, and takes two parts of the keys where it has room for these. In `f32` products of such tiles wait for one
