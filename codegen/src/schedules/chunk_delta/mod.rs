@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Where a decay differs along the depth, the factors of these products are multiplied by decays. Where what z reads of the state is added
-//! times another vector than values are, values have a term of their own in each line.
+//! times another vector than values are, values have a term of their own in each line. Steps may read nothing of the state (gated linear
+//! attention): then b is 0, there is no system, and u is y·x.
 //!
 //! A block has some places of the width of a recurrence and goes from the first time to the last, in tiles of 64 times. Four warps work one
 //! tile ahead: each computes the products over pairs of times of a chunk, and inverts 1 − A by substitution in `f32`. The other warps walk:

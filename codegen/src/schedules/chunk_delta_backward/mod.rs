@@ -26,6 +26,8 @@
 //!
 //! and w\[t\]·⟨S\[t−1\], Λ\[t\]⟩ follows from ⟨S, D⟩ at the end of a chunk and the products of these sums with q, z and k at later times.
 //!
+//! Where steps read nothing of the state, e is x, nothing is taken off, and the walk of cotangents stores what is computed from p.
+//!
 //! Three kernels, of the [`DeltaSweep`]s: two walk the recurrences in chunks of 16 times as [`chunk_delta`](super::chunk_delta) does, one
 //! each way, and write e and S, or p and D, to memory, the states once for 64 times; the third has a block for every 64 times of a
 //! recurrence. Where decays differ along the depth, a kernel before them may prepare the tiles of times for both walks. Where few blocks walk, both walks are one launch, and half of its blocks are of each. A width of several times 64 is divided among the blocks of walks, and taken part by part in the third.

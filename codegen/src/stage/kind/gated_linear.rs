@@ -1,7 +1,8 @@
 //! Gated linear attention as a delta rule whose steps read nothing of the state.
 //!
 //! S\[t\] = w\[t\]·S\[t−1\] + y\[t\]·k\[t\]⊗x\[t\], with a decay for each time and channel of the key (Yang et al., "Gated linear attention
-//! transformers with hardware-efficient training", 2023, §4). Where all channels have one decay, larger chunks take less time.
+//! transformers with hardware-efficient training", 2023, §4). Where all channels have one decay, larger chunks take less time. Gradients of
+//! the numbers y are no sums of this form; they are refused.
 
 use super::delta::{Channels, DeltaReadout, DeltaRule, Factored};
 use super::delta_backward::{DeltaCotangent, DeltaRuleBackward, DeltaSum};

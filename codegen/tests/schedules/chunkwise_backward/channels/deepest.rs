@@ -25,6 +25,8 @@ enum Keys {
     Whole,
     /// In two parts of at most 64.
     InParts,
+    /// In chunks of 16 times.
+    BySixteen,
 }
 
 fn planned(program: &Program, sizes: &[usize], target: &Target) -> Option<Keys> {
@@ -33,18 +35,13 @@ fn planned(program: &Program, sizes: &[usize], target: &Target) -> Option<Keys> 
     let keys = |step: &Launch| match &step.schedule {
         Schedule::ChunkwiseBackward(own) if own.overlaid => Some(Keys::Whole),
         Schedule::ChunkwiseBackward(own) if own.depth == 64 => Some(Keys::InParts),
+        Schedule::ChunkDeltaBackward(_) => Some(Keys::BySixteen),
         _ => None,
     };
-    // Chunks of 16 times may be faster, which have no parts of keys.
-    let of_plan = |rank| {
-        let plan = planner.plan_ranked(&call, rank).expect("a plan");
-        plan.steps.iter().filter_map(keys).next_back()
-    };
-    (0..160).find_map(of_plan)
+    planner.plan(&call).expect("a plan").steps.iter().filter_map(keys).next_back()
 }
 
-/// An A100 has no room for such tiles, and takes two parts of the keys where it has room for these. In `f32` products of such tiles wait for one
-/// another, and two parts are faster.
+/// Chunks of 16 times are faster than such tiles, and than two parts of the keys.
 #[test]
 fn plans_take_chunks() {
     for (elem, v) in DEEPEST.into_iter().flat_map(|elem| [48, 64, 80, 128].map(|v| (elem, v))) {
@@ -57,12 +54,8 @@ fn plans_take_chunks() {
             _ => v,
         };
         let sizes: Vec<usize> = program.axes.iter().map(size).collect();
-        let wanted = match elem {
-            Elem::F32 => [Some(Keys::InParts), None],
-            _ => [Some(Keys::Whole), Some(Keys::InParts)],
-        };
-        for (target, wanted) in [Target::H200, Target::A100].into_iter().zip(wanted) {
-            assert_eq!(planned(&program, &sizes, &target), wanted, "{elem} {v} {target:?}");
+        for target in [Target::H200, Target::A100] {
+            assert_eq!(planned(&program, &sizes, &target), Some(Keys::BySixteen), "{elem} {v} {target:?}");
         }
     }
 }
@@ -254,7 +247,7 @@ mod sums_over_width {
                     _ => v,
                 };
                 let sizes: Vec<usize> = program.axes.iter().map(size).collect();
-                assert_eq!(planned(&program, &sizes, &Target::H200), Some(Keys::InParts), "{log} {k} {v}");
+                assert_eq!(planned(&program, &sizes, &Target::H200), Some(Keys::BySixteen), "{log} {k} {v}");
             }
         }
     }
