@@ -82,10 +82,17 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDelta> {
     };
     let with_prepared = |own: ChunkDelta| {
         let factors = factor_elem(elem, own.vector, own.depth);
-        [own].into_iter().chain(prepared(stage, form, isa, own, factors))
+        let kept = prepares_itself(form, own.depth, own.vector).then_some(own);
+        kept.into_iter().chain(prepared(stage, form, isa, own, factors))
     };
     let all = DEPTHS.into_iter().flat_map(|depth| PLACES.into_iter().flat_map(move |places| of(depth, places)));
     all.flat_map(with_prepared).collect()
+}
+
+/// Whether blocks may prepare their own tiles. Where steps read nothing of the state, a kernel of its own is faster for more than 64 keys, and
+/// there are no registers for tiles of their own beside a state in two parts.
+pub(in crate::schedules) fn prepares_itself(form: &DeltaRule, depth: u32, vector: u32) -> bool {
+    form.reads || depth <= 64 || vector == 1
 }
 
 /// Whether a block has partners whose slots leave no room for a second block.
@@ -106,8 +113,10 @@ fn prepared(stage: &Stage, form: &DeltaRule, isa: Isa, own: ChunkDelta, factors:
     if own.vector == 1 {
         return vec![];
     }
-    // Before Hopper half of the registers are too few for the first and the last state beside two keys in two parts.
-    let is_large = factors == Elem::F32 && form.has_two_keys() && own.depth > 32;
+    // Before Hopper half of the registers are too few for the first and the last state beside factors in two parts, where there are two keys or
+    // outputs are stored as soon as they are read.
+    let is_full = form.has_two_keys() || !form.reads && own.places == TIMES;
+    let is_large = factors == Elem::F32 && is_full && own.depth > 32;
     let is_tight = is_large && has_last_state(stage) && isa != Isa::Sm90a;
     let shares = form.channels.is_some() && own.depth <= 64 && !is_crowded(&own) && !is_tight;
     let blocks = if shares { 2 } else { own.blocks };

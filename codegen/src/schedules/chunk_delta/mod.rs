@@ -70,7 +70,7 @@ use prepared::OwnTile;
 use readers::Handed;
 
 pub(in crate::schedules) use ahead::{TilePlace, Tiles};
-pub(in crate::schedules) use candidates::{prepared_stages, stages_of, vector_of};
+pub(in crate::schedules) use candidates::{prepared_stages, prepares_itself, stages_of, vector_of};
 pub(in crate::schedules) use channel_logs::{CHANNELS, Fragment, LogReader, Logs};
 pub(in crate::schedules) use channels::{System, times};
 pub(in crate::schedules) use chunk::Factors;
@@ -131,6 +131,11 @@ fn blocks_with_room(bytes: u32) -> u32 {
 /// Whether addresses of single elements leave few registers beside the state.
 fn is_scarce(schedule: &ChunkDelta) -> bool {
     schedule.vector == 1 && schedule.depth > 64
+}
+
+/// Whether walks of a rule whose steps read nothing of the state have bounds of packed sequences, too.
+fn is_crowded(stage: &Stage, form: &DeltaRule) -> bool {
+    !form.reads && stage.sequences().is_some()
 }
 
 /// Whether a stage has outputs that are written once, after the walk.
@@ -264,8 +269,7 @@ impl<'s> DeltaKernel<'s> {
         let kept =
             scaled::are_scaled(stage, form, schedule).then(|| array(b, "kept", schedule.places * schedule.depth));
         // A block alone on a multiprocessor whose factors have one part has registers enough for the places of both states.
-        let is_crowded = !form.reads && stage.sequences().is_some();
-        let is_tight = elem == Elem::F32 || schedule.blocks > 1 || is_crowded;
+        let is_tight = elem == Elem::F32 || schedule.blocks > 1 || is_crowded(stage, form);
         let has_last = has_last_state(stage) && schedule.sweep != RuleSweep::Prepare;
         let is_used = is_scarce(schedule) || is_tight && has_last;
         let rematerialiser = is_used.then(|| Rematerialiser::declare(b, outer.len() + 1));
@@ -336,12 +340,20 @@ impl<'s> DeltaKernel<'s> {
     pub(in crate::schedules) fn rematerialised_in_walk(&self, b: &mut Builder) -> Option<Self> {
         let has_few_registers = is_scarce(self.schedule) || self.is_deep_in_two_parts();
         let is_used = self.rematerialiser.is_some() && has_few_registers;
-        is_used.then(|| {
-            // The compiler reads the numbers again behind this barrier. Without it all chunks of a tile would share what is read once, which
-            // would stay in registers.
-            b.push(Stmt::SyncWarp);
-            self.rematerialised(b)
-        })
+        is_used.then(|| self.rematerialised_behind_barrier(b))
+    }
+
+    /// The kernel with places that are rematerialised in the middle of a walk.
+    pub(in crate::schedules) fn rematerialised_behind_barrier(&self, b: &mut Builder) -> Self {
+        // The compiler reads the numbers again behind this barrier. Without it all chunks of a tile would share what is read once, which
+        // would stay in registers.
+        b.push(Stmt::SyncWarp);
+        self.rematerialised(b)
+    }
+
+    /// See [`is_crowded`].
+    pub(in crate::schedules) fn is_crowded(&self) -> bool {
+        is_crowded(self.stage, self.form)
     }
 
     /// The type of factors of products over pairs of times.

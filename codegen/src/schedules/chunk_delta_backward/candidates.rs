@@ -3,7 +3,7 @@
 use super::prepared::lens;
 use super::{ChunkDeltaBackward, DeltaSweep, STAGES, TIMES, blocks_of_walks};
 use crate::block::prepare::factor_elem;
-use crate::schedules::chunk_delta::{prepared_stages, stages_of, vector_of};
+use crate::schedules::chunk_delta::{prepared_stages, prepares_itself, stages_of, vector_of};
 use crate::stage::Stage;
 use crate::stage::kind::DeltaRuleBackward;
 use crate::target::Isa;
@@ -59,11 +59,13 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkDeltaBackward> {
                 ..one
             });
             let both = |one| (vector > 1).then_some(ChunkDeltaBackward { concurrent: true, ..one });
-            // Walks that store gradients of values have no registers for tiles of their own beside a deep state in two parts.
+            // Walks that store gradients of values have no registers for single elements beside a deep state in two parts.
             let has_registers = form.states.reads || elem != Elem::F16 || depth <= 64;
-            [Some(one), both(one), small, small.and_then(both)].into_iter().flatten().flat_map(move |own| {
-                has_registers.then_some(own).into_iter().chain(with_prepared(stage, isa, form, own))
-            })
+            let is_kept = has_registers && prepares_itself(&form.states, depth, vector);
+            [Some(one), both(one), small, small.and_then(both)]
+                .into_iter()
+                .flatten()
+                .flat_map(move |own| is_kept.then_some(own).into_iter().chain(with_prepared(stage, isa, form, own)))
         })
     };
     let of = &of;

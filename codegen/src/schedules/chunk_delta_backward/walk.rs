@@ -74,6 +74,12 @@ impl<'s> Walk<'s> {
         walk
     }
 
+    /// Whether bounds of packed sequences leave few registers, as two blocks share a multiprocessor or single elements have addresses.
+    pub(super) fn is_tight(&self) -> bool {
+        let schedule = self.kernel.schedule;
+        self.kernel.is_crowded() && (schedule.blocks > 1 || schedule.vector == 1)
+    }
+
     pub(super) fn body(&self, b: &mut Builder) {
         let kernel = &self.kernel;
         let tiles = kernel.tiles_of_times(b, self.is_back);
@@ -125,7 +131,8 @@ impl<'s> Walk<'s> {
 
     /// Computes a tile.
     fn tile(&self, b: &mut Builder, state: &State, lanes: &WalkLanes, tiles: Tiles, place: &TilePlace) {
-        let saved = self.saved.number(b, &self.kernel, tiles, place);
+        let own = self.is_tight().then(|| self.kernel.rematerialised(b));
+        let saved = self.saved.number(b, own.as_ref().unwrap_or(&self.kernel), tiles, place);
         let first = tiles.first_time(b, place.number);
         let has_channels = self.kernel.channels.is_some();
         if !has_channels {

@@ -27,7 +27,11 @@ impl Walk<'_> {
         if !self.stores_width() {
             return;
         }
-        let own = self.kernel.rematerialised_in_walk(b);
+        let own = if self.is_tight() {
+            Some(self.kernel.rematerialised_behind_barrier(b))
+        } else {
+            self.kernel.rematerialised_in_walk(b)
+        };
         let kernel = own.as_ref().unwrap_or(&self.kernel);
         let mut values = kernel.values_at();
         kernel.set_width(b, &mut values);
