@@ -31,6 +31,7 @@ pub fn cases() -> Vec<Case> {
         ("linear-attention", models::linear_attention::kernel(), [8, 16, 2048, 64, 128], None),
         ("gla", models::gated_linear_attention::kernel(), gated, Some(vec![8, 16, 2048, 64])),
         ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 128], Some(vec![8, 16, 2048, 64])),
+        ("gla", models::gated_linear_attention::kernel(), [8, 4, 2048, 256, 512], Some(vec![8, 4, 2048, 256])),
     ];
     let of = |(name, kernel, shape, decays)| model(name, (kernel, Elem::Bf16), shape, decays);
     let models = keyed.into_iter().map(of).chain([128, 256].map(|states| mamba2([8, 2048, 80, 64, states])));
