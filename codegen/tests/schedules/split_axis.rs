@@ -1,6 +1,7 @@
 //! Recurrences of matrices that are deeper than a block: a split axis, and a sum over its outer one.
 
 use oplus_codegen::plan::{Plan, Planner};
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::Target;
@@ -32,14 +33,19 @@ fn has_split_axis(plan: &Plan) -> bool {
     plan.steps.iter().any(|launch| launch.stage.program.axes.iter().any(|axis| axis.ends_with(".outer")))
 }
 
+/// Whether a schedule takes chunks of 64 or of 16 times.
+fn goes_by_chunks(schedule: &Schedule) -> bool {
+    let name = schedule.name();
+    name.starts_with("chunkwise") || name.starts_with("chunk_delta")
+}
+
 #[test]
 fn deep_recurrences_go_by_chunks() {
     let cases: [Deep<'_>; 4] = [
         ("ssd", Elem::Bf16, &[("N", 256), ("P", 64)]),
         ("retention", Elem::Bf16, &[("K", 256), ("V", 512)]),
         ("gated_linear_attention", Elem::Bf16, &[("K", 192), ("V", 128)]),
-        // A block of all keys would have a multiprocessor to itself.
-        ("gated_linear_attention", Elem::F32, &[("K", 128), ("V", 128)]),
+        ("gated_linear_attention", Elem::F32, &[("K", 192), ("V", 128)]),
     ];
     for (name, elem, own) in cases {
         let forward = model(name, elem);
@@ -50,9 +56,24 @@ fn deep_recurrences_go_by_chunks() {
             let planner = Planner::new(&program, &Target::H200).expect("cuts");
             let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
             assert!(has_split_axis(&plan), "{} {own:?}", program.name);
-            assert!(plan.steps.iter().any(|launch| launch.schedule.to_string().starts_with("chunkwise")));
+            assert!(plan.steps.iter().any(|launch| goes_by_chunks(&launch.schedule)));
         }
     }
+}
+
+/// A block of all keys would have a multiprocessor to itself.
+#[test]
+fn values_with_numbers_go_in_parts_in_f32() {
+    let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: [B, H, T, K], beta: [B, H, T]";
+    let scan = "scan(T, LogDecay(g, k * (beta * v))).x";
+    let text = format!("fn gained({head}) -> (o: [B, H, T, V]) {{ o = sum(K, q * {scan}); }}");
+    let programs = oplus_front::programs(text.parse().expect("tokens")).expect("a program");
+    let program = adjoint(&programs[0].instantiate(Elem::F32)).expect("differentiable");
+    let sizes = sizes(&program, &[("B", 8), ("H", 8), ("T", 2048), ("K", 128), ("V", 128)]);
+    let planner = Planner::new(&program, &Target::H200).expect("cuts");
+    let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
+    assert!(has_split_axis(&plan));
+    assert!(plan.steps.iter().any(|launch| goes_by_chunks(&launch.schedule)));
 }
 
 #[test]
@@ -73,7 +94,7 @@ fn split_axes_give_what_the_whole_gives() {
             for placement in [Placement::Contiguous, Placement::Padded] {
                 let case = Case { program: &program, sizes: &sizes, placement, order: Order::Random(3) };
                 let schedules = case.check_split_axis(how, &Target::H200, axis, parts);
-                let by_chunks = schedules.iter().any(|own| own.to_string().starts_with("chunkwise"));
+                let by_chunks = schedules.iter().any(goes_by_chunks);
                 assert!(by_chunks || how == CutKind::Contracted, "{schedules:?}");
             }
         }
