@@ -7,7 +7,7 @@ use oplus_dsl::rebase::rebase;
 use oplus_dsl::{Elem, scalar};
 
 use super::CheckError;
-use super::bound::{Cell, Number, ROUNDING, Slack, evaluate, unit};
+use super::bound::{Cell, Number, ROUNDING, evaluate, unit};
 
 /// An expected output, with bounds.
 pub struct Expected {
@@ -78,22 +78,24 @@ fn nudged(inputs: &[Array]) -> Option<Vec<Array>> {
 }
 
 impl Expected {
-    /// Compares what was computed, with a tree that is so many times deeper than a balanced one.
+    /// Compares what was computed, with a tree that is `slack` times deeper than a balanced one. Where terms cancel, any element may be as far
+    /// off as the least exact one.
     ///
     /// # Errors
     /// [`CheckError::Wrong`] with the first element that is beyond its bound.
-    pub fn compare(&self, found: &Array, slack: Slack) -> Result<Agreement, CheckError> {
+    pub fn compare(&self, found: &Array, slack: f64, cancels: bool) -> Result<Agreement, CheckError> {
         let mut all = Agreement::default();
-        let cells = if slack.factor >= ROUNDING { &self.rounded } else { &self.cells };
+        let cells = if slack >= ROUNDING { &self.rounded } else { &self.cells };
         let errors = cells.iter().map(|cell| if let Cell::Float(x) = cell { x.error } else { 0.0 });
-        let least = if slack.cancels { errors.fold(0.0, f64::max) } else { 0.0 };
+        let known = errors.filter(|error| error.is_finite());
+        let least = if cancels { known.fold(0.0, f64::max) } else { 0.0 };
         for (i, cell) in cells.iter().enumerate() {
             let (wanted, got) = (self.values.data.get(i).as_f64(), found.data.get(i).as_f64());
             let cell = match *cell {
-                Cell::Float(x) if x.error == 0.0 => Cell::Float(Number { error: least, ..x }),
+                Cell::Float(x) => Cell::Float(Number { error: x.error.max(least), ..x }),
                 cell => cell,
             };
-            let Some(bound) = bound(self.elem, cell, wanted, slack.factor) else {
+            let Some(bound) = bound(self.elem, cell, wanted, slack) else {
                 all.unbounded += 1;
                 continue;
             };

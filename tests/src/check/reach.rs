@@ -46,7 +46,7 @@ impl Way {
         let schedules: Vec<_> = plan.steps.iter().map(|step| step.schedule).collect();
         let sizes: Vec<usize> = call.sizes.iter().map(|n| *n as usize).collect();
         Way {
-            slack: slack(&schedules, &sizes, case.elem),
+            slack: slack(&plan.steps, &sizes, case.elem),
             schedules: schedules.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
             keys: plan.steps.iter().map(|step| step.key.to_string()).collect(),
             ..Way::on_cpu()

@@ -261,8 +261,8 @@ impl<'a> Pass<'a> {
 
     fn compare(&self, found: &[Array], slack: Slack) -> Result<Agreement, CheckError> {
         let mut all = Agreement::default();
-        for (expected, found) in self.expected.iter().zip(found) {
-            let one = expected.compare(found, slack)?;
+        for (output, (expected, found)) in self.expected.iter().zip(found).enumerate() {
+            let one = expected.compare(found, slack.factor, slack.cancels(output))?;
             all.worst = all.worst.max(one.worst);
             all.compared += one.compared;
             all.unbounded += one.unbounded;

@@ -17,6 +17,7 @@ mod programs;
 mod registers;
 mod spills;
 mod spills_attention;
+mod spills_gated_linear;
 mod spills_gradients;
 mod spills_selective;
 mod structure;

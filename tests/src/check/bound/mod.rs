@@ -20,6 +20,7 @@
 //! A condition that hangs on two numbers closer than their errors may go either way: what it selects is then uncertain by
 //! their difference. An integer that hangs on such a condition is not compared.
 
+mod cancel;
 mod evaluate;
 mod matrix;
 mod number;
@@ -30,6 +31,8 @@ mod tests;
 pub use evaluate::{Cell, evaluate};
 pub use number::{Number, unit};
 
+use cancel::outputs_that_cancel;
+use oplus_codegen::plan::Launch;
 use oplus_codegen::schedules::{Form, Schedule, Unit};
 use oplus_dsl::Elem;
 
@@ -46,13 +49,9 @@ pub const PARTS: f64 = SLACK * (1u32 << 8) as f64;
 /// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks and pairs in calls of 16-bit
 /// elements round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term;
 /// chunks by warpgroups and chunks of 16 times divide factors of `f32` in two parts, an error of 2⁻¹⁶.
-///
-/// The gradient of decays by chunks is a running sum against time: where nothing is left of it, roundings of its terms are.
-pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
-    let is_gradient =
-        |schedule: &Schedule| matches!(schedule, Schedule::ChunkwiseBackward(_) | Schedule::ChunkDeltaBackward(_));
-    let cancels = schedules.iter().any(is_gradient);
-    Slack { factor: factor(schedules, sizes, elem), cancels }
+pub fn slack(steps: &[Launch], sizes: &[usize], elem: Elem) -> Slack {
+    let schedules: Vec<Schedule> = steps.iter().map(|step| step.schedule).collect();
+    Slack { factor: factor(&schedules, sizes, elem), cancels: outputs_that_cancel(steps) }
 }
 
 /// The error that an order of combination may have beyond a balanced tree.
@@ -60,13 +59,18 @@ pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
 pub struct Slack {
     /// The factor of an element's error.
     pub factor: f64,
-    /// Whether an element that is exact in any tree may be as far off as the least exact one of its output.
-    pub cancels: bool,
+    /// The outputs of which any element may be as far off as the least exact one: bit k is output k.
+    cancels: u64,
 }
 
 impl Slack {
     /// The slack of calls on the CPU.
-    pub const TREE: Slack = Slack { factor: SLACK, cancels: false };
+    pub const TREE: Slack = Slack { factor: SLACK, cancels: 0 };
+
+    /// Whether an element of an output may be as far off as the least exact one of it.
+    pub fn cancels(&self, output: usize) -> bool {
+        self.cancels >> output & 1 == 1
+    }
 }
 
 fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
