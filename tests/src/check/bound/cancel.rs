@@ -20,7 +20,8 @@ pub(super) fn outputs_that_cancel(steps: &[Launch]) -> u64 {
             Source::Param(_) => false,
         });
         let is_energy = energies(stage, step.schedule.name());
-        for (k, sink) in stage.sinks.iter().enumerate().filter(|(k, _)| reads_one || is_energy(*k)) {
+        let cancel = stage.sinks.iter().enumerate().filter(|(k, _)| reads_one || is_energy(*k));
+        for (_, sink) in cancel {
             match *sink {
                 Sink::Output(own) => outputs |= 1 << own,
                 Sink::Buffer(own) => drop(buffers.insert(own)),
