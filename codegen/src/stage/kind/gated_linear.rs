@@ -31,7 +31,7 @@ impl DeltaRule {
 
     /// The steps of a recurrence of matrices, without reads of its states.
     fn unread(form: &MatrixRecurrence) -> Result<DeltaRule, Refusal> {
-        let decay = form.decay.filter(|_| form.channels).ok_or(Refusal::NoMatrices)?;
+        let Some(decay) = form.decay.filter(|_| form.channels) else { return Err(Refusal::NoMatrices) };
         Ok(DeltaRule {
             time: form.time,
             depth: form.depth,
@@ -62,9 +62,12 @@ impl DeltaRuleBackward {
         let readout = Some(DeltaReadout { value: own.state.0, query: query.clone() });
         let value = Factored { factors: own.gain.clone(), ..alone(own.value) };
         let cotangents = DeltaRule { value, init: own.init, readout, ..states.clone() };
-        let outputs = form.outputs.iter().zip(&stage.program.outputs);
-        let found = outputs.map(|(kind, output)| sum_of(&stage.program, form, *kind, output));
-        let (outputs, sums) = found.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let (mut outputs, mut sums) = (vec![], vec![]);
+        for (kind, output) in form.outputs.iter().zip(&stage.program.outputs) {
+            let (kind, sum) = sum_of(&stage.program, form, *kind, output)?;
+            outputs.push(kind);
+            sums.push(sum);
+        }
         let errors = states.clone();
         Ok(DeltaRuleBackward { states, errors, cotangents, query, is_queried: true, sums, totals: vec![], outputs })
     }
@@ -77,33 +80,37 @@ fn sum_of(
     kind: Cotangent,
     output: &Output,
 ) -> Result<(DeltaCotangent, (Value, DeltaSum, Factored)), Refusal> {
-    let refusal = || Refusal::Output { output: output.name.clone() };
-    let factored = |factors: &[Value]| Factored { factors: factors.to_vec(), ..alone(0) };
+    let refused = Err(Refusal::Output { output: output.name.clone() });
     let (kind, node, sum, factors) = match kind {
         Cotangent::Keys => (DeltaCotangent::OverDepth, output.value, DeltaSum::Keys, &form.states.gain[..]),
         Cotangent::Queries => (DeltaCotangent::OverDepth, output.value, DeltaSum::Queries, &form.cotangents.gain[..]),
         Cotangent::Channels => {
-            let energies = energies(program, output.value).ok_or_else(refusal)?;
+            let Some(energies) = energies(program, output.value) else { return refused };
             (DeltaCotangent::OverDepth, energies, DeltaSum::Energies, &[][..])
         }
         Cotangent::Values => {
-            let (tuple, factors) = form.contraction.as_ref().ok_or_else(refusal)?;
-            let node = program.nodes.iter().position(|node| node.op == Op::Field(*tuple, 0)).ok_or_else(refusal)?;
+            let Some((tuple, factors)) = &form.contraction else { return refused };
+            let sum = Op::Field(*tuple, 0);
+            let Some(node) = program.nodes.iter().position(|node| node.op == sum) else { return refused };
             (DeltaCotangent::OverWidth, Value(node as u32), DeltaSum::Rows, &factors[..])
         }
         Cotangent::Initial if is_decayed(program, output.value) => {
             (DeltaCotangent::Initial, output.value, DeltaSum::Initial, &[][..])
         }
-        Cotangent::Initial | Cotangent::Sum(..) | Cotangent::Decay => return Err(refusal()),
+        Cotangent::Initial | Cotangent::Sum(..) | Cotangent::Decay => return refused,
     };
-    let has_width = |value: &Value| program.node(*value).axes.contains(form.states.width);
-    if factors.iter().any(has_width) { Err(refusal()) } else { Ok((kind, (node, sum, factored(factors)))) }
+    if factors.iter().any(|value| program.node(*value).axes.contains(form.states.width)) {
+        return refused;
+    }
+    Ok((kind, (node, sum, Factored { factors: factors.to_vec(), ..alone(0) })))
 }
 
 /// The sum of states times their cotangents in a product of it and a decay.
 fn energies(program: &Program, value: Value) -> Option<Value> {
     let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return None };
-    [x, y].map(|v| narrow(program, v)).into_iter().find(|v| matches!(program.node(*v).op, Op::Field(..)))
+    let is_sum = |v: Value| matches!(program.node(v).op, Op::Field(..));
+    let (x, y) = (narrow(program, x), narrow(program, y));
+    if is_sum(x) { Some(x) } else { is_sum(y).then_some(y) }
 }
 
 /// Whether a value is the first one of a product: of the cotangent of the state after the first step and that step's decay.

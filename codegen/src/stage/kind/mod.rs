@@ -127,7 +127,10 @@ impl Kind {
 
     /// A scan whose states are summed away, in all forms.
     fn contracted(stage: &Stage, walk: Result<Walk, Refusal>, matrices: Result<MatrixRecurrence, Refusal>) -> Kind {
-        let delta = matrices.clone().and_then(|form| DeltaRule::of_matrices(stage, &form));
+        let delta = match &matrices {
+            Ok(form) => DeltaRule::of_matrices(stage, form),
+            Err(refusal) => Err(refusal.clone()),
+        };
         Kind::Contracted(Contracted { walk, matrices, delta })
     }
 
@@ -137,7 +140,10 @@ impl Kind {
         walk: Result<BackwardScan, Refusal>,
         matrices: Result<MatrixRecurrenceBackward, Refusal>,
     ) -> Kind {
-        let delta = matrices.clone().and_then(|form| DeltaRuleBackward::of_matrices(stage, &form));
+        let delta = match &matrices {
+            Ok(form) => DeltaRuleBackward::of_matrices(stage, form),
+            Err(refusal) => Err(refusal.clone()),
+        };
         Kind::Backward(Box::new(Backward { walk, matrices, delta }))
     }
 
