@@ -15,6 +15,12 @@ use oplus_dsl::ir::{Axis, Literal, Program};
 /// A device of compute capability 8.6 or 8.9.
 pub(crate) const SMALL: Target = Target { multiprocessors: 128, shared_bytes: 101_376, ..Target::A100 };
 
+/// Whether a schedule takes chunks of 64 or of 16 times.
+pub(crate) fn goes_by_chunks(schedule: &Schedule) -> bool {
+    let name = schedule.name();
+    name.starts_with("chunkwise") || name.starts_with("chunk_delta")
+}
+
 /// How the tensors of a test lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {

@@ -11,7 +11,7 @@ use oplus_dsl::ir::Program;
 use oplus_dsl::testing::relative_error;
 
 use crate::chunk_delta::{inputs, model_of, simulated_on, sizes};
-use crate::device::{Placement, SMALL, call};
+use crate::device::{Placement, SMALL, call, goes_by_chunks};
 use crate::oracle::Case;
 
 /// Selective scans with all that a Mamba block adds, and attention with decays for each key.
@@ -63,8 +63,7 @@ fn gradients_of_scans_save_few_states() {
                 _ => 1,
             };
             let (_, plan) = planned(&program, &target, size);
-            let by_chunks = ["chunkwise_backward", "chunk_delta_backward"];
-            let chunks = plan.steps.iter().any(|step| by_chunks.contains(&step.schedule.name()));
+            let chunks = plan.steps.iter().any(|step| goes_by_chunks(&step.schedule));
             assert!(chunks || !walks(&plan).is_empty(), "{name} {elem} {states} states, {} bytes", target.shared_bytes);
         }
     }

@@ -16,7 +16,7 @@ use oplus_dsl::scalar::round;
 use oplus_dsl::step::step;
 use oplus_dsl::testing::relative_error;
 
-use crate::device::{Placement, Setting, Work, call, run};
+use crate::device::{Placement, Setting, Work, call, goes_by_chunks, run};
 
 fn model(name: &str) -> Program {
     model_of(name, Elem::Bf16)
@@ -54,8 +54,7 @@ fn long(axis: &str) -> usize {
 }
 
 fn takes_chunks(program: &Program) -> bool {
-    let is_chunked = |schedule: &Schedule| matches!(schedule, Schedule::Chunkwise(_) | Schedule::ChunkDelta(_));
-    plan(program, &sizes(program, long)).steps.iter().any(|step| is_chunked(&step.schedule))
+    plan(program, &sizes(program, long)).steps.iter().any(|step| goes_by_chunks(&step.schedule))
 }
 
 #[test]
@@ -73,9 +72,7 @@ fn recurrences_of_matrices_take_chunks() {
 fn gradient_takes_chunks(program: &Program) -> bool {
     let gradient = adjoint(program).expect("a gradient");
     let steps = plan(&gradient, &sizes(&gradient, long)).steps;
-    let is_chunked =
-        |schedule: &Schedule| matches!(schedule, Schedule::ChunkwiseBackward(_) | Schedule::ChunkDeltaBackward(_));
-    steps.iter().any(|step| is_chunked(&step.schedule))
+    steps.iter().any(|step| goes_by_chunks(&step.schedule))
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Recurrences of matrices that are deeper than a block: a split axis, and a sum over its outer one.
 
 use oplus_codegen::plan::{Plan, Planner};
-use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::Target;
@@ -9,7 +8,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
-use crate::device::{Placement, call};
+use crate::device::{Placement, call, goes_by_chunks};
 use crate::oracle::Case;
 
 fn model(name: &str, elem: Elem) -> Program {
@@ -31,12 +30,6 @@ fn sizes(program: &Program, own: &[(&str, usize)]) -> Vec<usize> {
 /// Whether the plan has a split axis.
 fn has_split_axis(plan: &Plan) -> bool {
     plan.steps.iter().any(|launch| launch.stage.program.axes.iter().any(|axis| axis.ends_with(".outer")))
-}
-
-/// Whether a schedule takes chunks of 64 or of 16 times.
-fn goes_by_chunks(schedule: &Schedule) -> bool {
-    let name = schedule.name();
-    name.starts_with("chunkwise") || name.starts_with("chunk_delta")
 }
 
 #[test]

@@ -36,9 +36,9 @@ const PREPARE_CHANNELS: f64 = 3.0;
 const COPIED_PARTS: f64 = 0.6;
 /// How much longer the preparation takes where there are two keys.
 const TWO_KEYS: f64 = 1.5;
-/// The time of a rule whose steps read nothing of the state, in that of one whose steps do: of prepared tiles, and of blocks that prepare them
-/// in two parts, which are slower at that than at the walk.
+/// The time of a rule whose steps read nothing of the state, in that of one whose steps do, where tiles are prepared.
 const UNREAD: f64 = 0.85;
+/// That time where blocks prepare their own tiles in two parts: it is the preparation that takes longest then.
 pub(in crate::schedules) const UNREAD_PARTS: f64 = 1.2;
 /// Microseconds of a tile, for each 64 of the depth, in which a block computes the decays of its times.
 const DECAYS: f64 = 0.25;

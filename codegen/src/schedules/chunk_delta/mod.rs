@@ -133,8 +133,8 @@ fn is_scarce(schedule: &ChunkDelta) -> bool {
     schedule.vector == 1 && schedule.depth > 64
 }
 
-/// Whether walks of a rule whose steps read nothing of the state have bounds of packed sequences, too.
-fn is_crowded(stage: &Stage, form: &DeltaRule) -> bool {
+/// Whether walks keep bounds of packed sequences in registers beside the state of a rule whose steps read nothing of it.
+fn keeps_bounds(stage: &Stage, form: &DeltaRule) -> bool {
     !form.reads && stage.sequences().is_some()
 }
 
@@ -269,7 +269,7 @@ impl<'s> DeltaKernel<'s> {
         let kept =
             scaled::are_scaled(stage, form, schedule).then(|| array(b, "kept", schedule.places * schedule.depth));
         // A block alone on a multiprocessor whose factors have one part has registers enough for the places of both states.
-        let is_tight = elem == Elem::F32 || schedule.blocks > 1 || is_crowded(stage, form);
+        let is_tight = elem == Elem::F32 || schedule.blocks > 1 || keeps_bounds(stage, form);
         let has_last = has_last_state(stage) && schedule.sweep != RuleSweep::Prepare;
         let is_used = is_scarce(schedule) || is_tight && has_last;
         let rematerialiser = is_used.then(|| Rematerialiser::declare(b, outer.len() + 1));
@@ -351,9 +351,9 @@ impl<'s> DeltaKernel<'s> {
         self.rematerialised(b)
     }
 
-    /// See [`is_crowded`].
-    pub(in crate::schedules) fn is_crowded(&self) -> bool {
-        is_crowded(self.stage, self.form)
+    /// See [`keeps_bounds`].
+    pub(in crate::schedules) fn keeps_bounds(&self) -> bool {
+        keeps_bounds(self.stage, self.form)
     }
 
     /// The type of factors of products over pairs of times.

@@ -75,9 +75,9 @@ impl<'s> Walk<'s> {
     }
 
     /// Whether bounds of packed sequences leave few registers, as two blocks share a multiprocessor or single elements have addresses.
-    pub(super) fn is_tight(&self) -> bool {
+    pub(super) fn has_few_registers(&self) -> bool {
         let schedule = self.kernel.schedule;
-        self.kernel.is_crowded() && (schedule.blocks > 1 || schedule.vector == 1)
+        self.kernel.keeps_bounds() && (schedule.blocks > 1 || schedule.vector == 1)
     }
 
     pub(super) fn body(&self, b: &mut Builder) {
@@ -131,7 +131,7 @@ impl<'s> Walk<'s> {
 
     /// Computes a tile.
     fn tile(&self, b: &mut Builder, state: &State, lanes: &WalkLanes, tiles: Tiles, place: &TilePlace) {
-        let own = self.is_tight().then(|| self.kernel.rematerialised(b));
+        let own = self.has_few_registers().then(|| self.kernel.rematerialised(b));
         let saved = self.saved.number(b, own.as_ref().unwrap_or(&self.kernel), tiles, place);
         let first = tiles.first_time(b, place.number);
         let has_channels = self.kernel.channels.is_some();

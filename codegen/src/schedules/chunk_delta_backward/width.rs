@@ -27,7 +27,7 @@ impl Walk<'_> {
         if !self.stores_width() {
             return;
         }
-        let own = if self.is_tight() {
+        let own = if self.has_few_registers() {
             Some(self.kernel.rematerialised_behind_barrier(b))
         } else {
             self.kernel.rematerialised_in_walk(b)

@@ -142,14 +142,13 @@ fn gains_and_maps() {
 
 /// Decays that do not vary along time, of which the cotangent is a sum over all times.
 mod time_invariant {
-    use oplus_codegen::plan::{Launch, Planner};
-    use oplus_codegen::schedules::Schedule;
+    use oplus_codegen::plan::Planner;
     use oplus_codegen::target::{Isa, Target};
     use oplus_dsl::interpret::Data;
 
     use super::super::inputs;
     use super::*;
-    use crate::device::{Setting, Work, call, run};
+    use crate::device::{Setting, Work, call, goes_by_chunks, run};
 
     const SCAN: &str = "scan(T, LogDecay(a, k * v)).x";
 
@@ -187,10 +186,7 @@ mod time_invariant {
             let sizes: Vec<usize> = program.axes.iter().map(size).collect();
             let planner = Planner::new(&program, &target).expect("cuts");
             let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("a plan");
-            let by_chunks = |step: &Launch| {
-                matches!(step.schedule, Schedule::ChunkwiseBackward(_) | Schedule::ChunkDeltaBackward(_))
-            };
-            assert!(plan.steps.iter().any(by_chunks), "{k} {v} {target:?}");
+            assert!(plan.steps.iter().any(|step| goes_by_chunks(&step.schedule)), "{k} {v} {target:?}");
         }
     }
 

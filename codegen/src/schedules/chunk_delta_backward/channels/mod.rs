@@ -93,6 +93,13 @@ pub(super) struct ChannelGradients<'s> {
     fragment: FragmentPlace,
 }
 
+/// Declares the barriers at which threads wait for tiles.
+fn declare_barriers<'t>(b: &mut Builder, tiles: impl Iterator<Item = &'t mut Tile>) {
+    for tile in tiles {
+        tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
+    }
+}
+
 impl<'s> ChannelGradients<'s> {
     pub(super) fn declare(
         b: &mut Builder,
@@ -144,9 +151,7 @@ impl<'s> ChannelGradients<'s> {
         let parts = array("parts", form.totals.len() as u32 * split * times);
         let of_part = [&mut cotangents, &mut errors, &mut states, &mut duals].into_iter().chain(&mut products);
         let deep = [&mut keys, &mut queries].into_iter().chain(&mut columns).chain(&mut rows);
-        for tile in deep.chain(of_part).chain(of_values.iter_mut().flatten()) {
-            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
-        }
+        declare_barriers(b, deep.chain(of_part).chain(of_values.iter_mut().flatten()));
         let thread = Thread::of(b);
         let [chunk, slice] = b.div_rem(thread.warp, split);
         let fragment = FragmentPlace::of(b, thread.lane);
